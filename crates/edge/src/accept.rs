@@ -30,13 +30,13 @@ use super::routes::{LiveRoutes, Routes};
 use super::staples::Staples;
 use super::terminator::{RequestService, Terminator};
 
-/// Why the terminator did not start.
+/// Errors that prevent the start of the terminator.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Somebody else listens there, or it is not permitted.
+    /// Another process listens on the address, or the process lacks the permission.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address.
+        /// The address of the listener.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
@@ -44,30 +44,30 @@ pub enum StartError {
     /// No route could receive a connection.
     #[error("there is no upstream")]
     NoRoute,
-    /// Certificates or ticket keys.
+    /// The certificates or the ticket keys cannot be loaded.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// The TLS library.
+    /// The TLS library rejected its configuration.
     #[error("TLS cannot be set up: {0}")]
     Library(#[from] s2n_tls::error::Error),
-    /// This machine's resolver.
+    /// The system's DNS resolver cannot be set up.
     #[error("names of upstreams cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
-    /// The TLS library that upstreams are not spoken to by.
+    /// The TLS configuration for upstreams is invalid.
     #[error("requests cannot be passed on: {0}")]
     Requests(#[from] rustls::Error),
-    /// The access log.
+    /// The access log cannot be opened.
     #[error("the access log cannot be written: {0}")]
     AccessLog(io::Error),
-    /// Lists of revoked client certificates.
+    /// The lists of revoked client certificates cannot be used.
     #[error(transparent)]
     ClientCrls(#[from] BadClientCrls),
-    /// The HTTP client.
+    /// The HTTP client that fetches OCSP responses cannot be set up.
     #[error("staples cannot be fetched: {0}")]
     Http(#[from] http::SetupError),
 }
 
-/// A terminator that runs, until [`Running::stop`].
+/// A running terminator. It runs until [`Running::stop`].
 pub struct Running {
     /// Address of the listener.
     pub address: SocketAddr,
@@ -85,7 +85,7 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Reads certificates, listens, and has `client` asked for signatures.
+/// Reads the certificates, starts the listener, and requests signatures through `client`.
 ///
 /// # Errors
 /// [`StartError`]
@@ -161,7 +161,7 @@ pub async fn start(
     Ok((running, loaded))
 }
 
-/// What requests are answered by.
+/// Sets up the forwarding of HTTP requests.
 fn requesting(
     options: &Options,
     own: SocketAddr,
@@ -172,7 +172,7 @@ fn requesting(
 ) -> Result<RequestService, StartError> {
     let pool = PoolOptions {
         policies: UpstreamPolicies::default(),
-        // Upstreams are the operator's word alone: no client names one.
+        // Only the operator configures upstreams, so link-local addresses are safe here.
         guard: Guard { allow_link_local: true, ..Guard::default() },
         address_rule: AddressRule::default(),
         connections_max: options.upstream_connections_max,
@@ -183,7 +183,7 @@ fn requesting(
         response_timeout: options.response_timeout,
         idle: options.idle,
     };
-    // Each upstream that is spoken to by TLS has roots of its own.
+    // Each upstream with TLS has its own roots, so the shared client needs none.
     let roots = RootCertStore::empty();
     let upstreams =
         Upstreams::new(&pool, vec![own], resolver.clone(), roots, tasks.clone(), metrics.reuse())?;
@@ -207,19 +207,19 @@ fn requesting(
 }
 
 impl Running {
-    /// Has the files looked at now, and the access log opened again.
+    /// Checks the files immediately, and reopens the access log.
     pub fn reload(&self) {
         self.now.notify_one();
         self.reopen.notify_one();
     }
 
-    /// Other routes from the next connection on; those that are there go on. Whether they are others than before.
+    /// Replaces the routes. Open connections continue. Returns whether the routes differ from the old ones.
     pub fn change_routes(&self, routes: Routes) -> bool {
         self.upstreams.limit_per_host(self.options.per_upstream(&routes));
         self.routes.change(routes)
     }
 
-    /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
+    /// Stops accepting connections, and waits up to `grace` for open connections to end. Returns false if it had to abort some.
     pub async fn stop(self, grace: Duration) -> bool {
         self.tasks.close(grace).await
     }

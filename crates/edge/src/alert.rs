@@ -1,17 +1,17 @@
-//! Alerts that a handshake ends with.
+//! TLS alerts that end a failed handshake.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The alert handshake_failure and its like, by their numbers (RFC 8446 section 6).
+/// Number of the alert internal_error (RFC 8446 section 6).
 pub(super) const INTERNAL_ERROR: u8 = 80;
-/// missing_extension: who names no host, where there is no default.
+/// Number of the alert missing_extension: the client sent no server name, and there is no default certificate.
 pub(super) const MISSING_EXTENSION: u8 = 109;
-/// unrecognized_name (RFC 6066 section 3).
+/// Number of the alert unrecognized_name (RFC 6066 section 3).
 pub(super) const UNRECOGNIZED_NAME: u8 = 112;
 
-/// The alert that a handshake is to end with; 0 for none of ours.
+/// The alert that ends the handshake; 0 if the terminator chose none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Alert(Arc<AtomicU8>);
 

@@ -1,48 +1,49 @@
-//! Why a route or an upstream cannot be, and the limits of both.
+//! Errors in routes and upstreams, and their limits.
 
-/// Servers of one upstream.
+/// Maximum servers of one upstream.
 pub const SERVERS_MAX: usize = 256;
-/// Names of all routes.
+/// Maximum names of all routes together.
 pub(super) const NAMES_MAX: usize = 100_000;
-/// Protocols of a route, and bytes of each (RFC 7301 section 3.1).
+/// Maximum ALPN protocols of a route. Each name has at most 255 bytes (RFC 7301 section 3.1).
 pub(super) const ALPN_MAX: usize = 8;
 pub(super) const ALPN_OCTETS_MAX: usize = 255;
 
-/// What clients of a route of HTTP are offered, and what such upstreams may speak.
+/// ALPN names that routes with `mode = "http"` offer to clients and use for upstreams.
 pub(super) const HTTP_2: &str = "h2";
 pub(super) const HTTP_1: &str = "http/1.1";
 
-/// Why there is no such route.
+/// Errors in a route or an upstream.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRoute {
-    /// Not HOST:PORT.
+    /// The text is not `HOST:PORT`.
     #[error("{0:?} is no upstream: write HOST:PORT, or the name of an entry of edge.upstreams")]
     Upstream(String),
-    /// Neither a host name nor one with a star before it.
+    /// The text is neither a host name nor `*.` and a host name.
     #[error("{0:?} is no host name; *.HOST stands for all right below HOST")]
     Name(String),
-    /// A name twice.
+    /// Two routes have the same name.
     #[error("the name {0:?} has two routes")]
     Twice(String),
-    /// A protocol of an upstream that is asked by requests.
+    /// The route forwards HTTP requests, but a protocol in its ALPN list is not an HTTP version.
     #[error("mode = \"http\" asks an upstream by \"{HTTP_1}\" or \"{HTTP_2}\": {0:?} is no alpn for it")]
     Http(Vec<String>),
-    /// Its connections are of many clients.
+    /// The route combines `mode = "http"` with the PROXY protocol. Its upstream connections are shared by clients, so one header
+    /// cannot name the client.
     #[error("mode = \"http\" does not combine with proxy_protocol: header fields carry the client's address")]
     ProxyProtocol,
-    /// None, or more than are held.
+    /// The upstream has no servers, or more than 256.
     #[error("the upstream {0:?} has no servers, or more than {SERVERS_MAX}")]
     Servers(String),
-    /// A server of an upstream twice.
+    /// The upstream lists a server twice.
     #[error("the server {0:?} is named twice")]
     ServerTwice(String),
-    /// Neither a name nor an address.
+    /// The text is neither a host name nor an IP address.
     #[error("{0:?} is no host name or address")]
     Host(String),
-    /// More than are held.
+    /// The routes have more than 100,000 names.
     #[error("there are more than {NAMES_MAX} names")]
     TooMany,
-    /// No protocol's name, or too many.
+    /// An ALPN name is empty or too long, or the list has too many names.
     #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} bytes")]
     Alpn,
 }

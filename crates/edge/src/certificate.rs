@@ -1,4 +1,4 @@
-//! A chain of a file, and what is stapled to it. Never a private key: a file that has one is not taken.
+//! Certificate chains read from files, and their stapled OCSP responses. A file that contains a private key is rejected.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use x509::ocsp::{Outcome, Status, parse_response};
 use x509::{Certificate, HostName, SerialNumber, UnixTime};
 use zeroize::Zeroizing;
 
-/// Bytes of a file: a chain of ten certificates of the largest kind.
+/// Maximum size of a file in bytes: enough for ten of the largest certificates.
 const FILE_MAX: u64 = 1 << 20;
-/// Certificates of a chain; real ones have two or three.
+/// Maximum certificates of a chain; real chains have two or three.
 const CHAIN_MAX: usize = 10;
-/// Bytes of a response that is stapled to every handshake.
+/// Maximum bytes of a stapled OCSP response: the terminator sends it in every handshake.
 pub(super) const STAPLE_MAX: u64 = 16 << 10;
 
-/// A chain that can be presented.
+/// A certificate chain that can be presented to clients.
 #[derive(Clone)]
 pub struct CertificateFile {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub name: String,
-    /// Which key signs for it.
+    /// Identifier of the key that signs for this chain.
     pub ski: Ski,
-    /// What kind of key that is.
+    /// Type of that key.
     pub kind: KeyType,
-    /// Host names of the certificate; `*.NAME` covers all names below.
+    /// Host names of the certificate; `*.NAME` covers the names one label below.
     pub names: Vec<String>,
-    /// From when it is valid.
+    /// Start of the validity.
     pub not_before: UnixTime,
-    /// Until when.
+    /// End of the validity.
     pub not_after: UnixTime,
     pub(super) spki: Arc<[u8]>,
     pub(super) pem: Vec<u8>,
@@ -40,16 +40,16 @@ pub struct CertificateFile {
     /// The issuer's certificate, if the file has it and OCSP is used.
     pub(super) issuer: Option<Arc<Certificate>>,
     pub(super) staple: Option<Staple>,
-    /// What is wrong with the file of the staple.
+    /// Why the OCSP response in the file beside the chain is not used; `None` if there is no error.
     pub(super) not_stapled: Option<String>,
 }
 
-/// An OCSP response, of the file beside the chain or fetched.
+/// An OCSP response, read from the file beside the chain or fetched.
 #[derive(Clone)]
 pub(super) struct Staple {
     pub(super) der: Arc<[u8]>,
     pub(super) serial: SerialNumber,
-    /// When it counts no more.
+    /// End of the response's validity.
     pub(super) until: Option<UnixTime>,
 }
 
@@ -62,34 +62,34 @@ impl fmt::Debug for CertificateFile {
     }
 }
 
-/// Why a file holds no chain that can be presented.
+/// Why the file does not contain a usable chain.
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
-    /// The system did not let us.
+    /// The file cannot be read.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// Longer than is read.
+    /// The file is larger than the limit.
     #[error("the file is larger than a certificate chain may be")]
     TooLong,
-    /// Nothing in it is a certificate.
+    /// The file contains no certificate.
     #[error("there is no certificate in it")]
     Empty,
-    /// More than are sent.
+    /// The chain has more certificates than the maximum.
     #[error("it has {0} certificates; {CHAIN_MAX} are sent at most")]
     TooMany(usize),
-    /// The key belongs into the key service, and not here.
+    /// The file contains a private key. Private keys belong in the key service only.
     #[error("there is a private key in it: keep it with the key service, and certificates alone here")]
     PrivateKey,
-    /// The leaf cannot be read.
+    /// The leaf certificate cannot be parsed.
     #[error("its first certificate cannot be read: {0}")]
     Leaf(x509::ParseError),
-    /// No key that TLS is spoken with here.
+    /// The leaf's key is neither RSA nor ECDSA.
     #[error("TLS is spoken here with RSA and ECDSA keys only: its first certificate has {0}")]
     Kind(String),
     /// The certificate has no host name.
     #[error("its first certificate is for no host name")]
     NoName,
-    /// The TLS library does not take it.
+    /// The TLS library rejects the chain.
     #[error("the TLS library does not take it: {0}")]
     Library(#[from] s2n_tls::error::Error),
 }
@@ -100,7 +100,7 @@ impl FileProblem for BadCertificate {
     }
 }
 
-/// A folder of them.
+/// The folder of certificate chains.
 pub(super) type CertificateFolder = Folder<Arc<CertificateFile>, BadCertificate>;
 
 pub(super) fn folder(path: &Path) -> CertificateFolder {
@@ -132,11 +132,11 @@ impl CertificateFile {
         if names.is_empty() {
             return Err(BadCertificate::NoName);
         }
-        // Written again: only certificates, whatever else the text says.
+        // Encode the certificates again, so that other text in the file is dropped.
         let pem =
             chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<String>().into_bytes();
         cert_chain::Builder::new()?.load_public_pem(&pem)?;
-        // A chain counts without its staple: the old one lies beside a new chain for a while.
+        // A bad staple does not reject the chain: after a renewal, the old staple may still be in the folder.
         let (staple, not_stapled) = match Staple::beside(path, &leaf)? {
             Ok(staple) => (staple, None),
             Err(why) => (None, Some(why)),
@@ -157,7 +157,7 @@ impl CertificateFile {
         })
     }
 
-    /// With the staple that the same chain had, where that of its file is none.
+    /// Keeps the previous staple of the same certificate if the staple in the new file is unusable.
     pub(super) fn after(self: Arc<Self>, before: &[Arc<Self>]) -> Arc<Self> {
         let before = before.iter().find(|before| before.name == self.name);
         let staple = before.and_then(|before| before.staple.clone());
@@ -167,22 +167,22 @@ impl CertificateFile {
         }
     }
 
-    /// Whether it may be presented at this time.
+    /// Returns whether the certificate is valid at `now`.
     pub(super) fn is_valid(&self, now: UnixTime) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 }
 
 impl Staple {
-    /// That of `NAME.ocsp`, `None` when there is no such file, or what is wrong with it.
+    /// Reads the staple from `NAME.ocsp`. Returns `None` if there is no such file, or the reason why the response is unusable.
     ///
     /// # Errors
-    /// What may heal by itself.
+    /// Other read errors, which may be temporary.
     fn beside(path: &Path, leaf: &Certificate) -> Result<Result<Option<Self>, String>, BadCertificate> {
         match read_at_most(&path.with_extension("ocsp"), STAPLE_MAX) {
             Ok(der) => Ok(Self::of(&der, leaf).map(Some)),
             Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
-            // Until the file's mode changes.
+            // Not temporary: the mode of the file must be changed first.
             Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(Err(error.to_string()))
             }
@@ -209,7 +209,7 @@ impl Staple {
     }
 }
 
-/// The next of the chain, where it signed the leaf, and the leaf names a responder.
+/// Returns the issuer of the leaf: the next certificate, if it signed the leaf and the leaf names an OCSP responder.
 fn issuer_of(leaf: &Certificate, next: Option<&Vec<u8>>) -> Option<Arc<Certificate>> {
     let issuer = Certificate::parse(next.filter(|_| !leaf.ocsp_urls.is_empty())?).ok()?;
     leaf.signed_by(&issuer.public_key).is_ok().then(|| Arc::new(issuer))
@@ -225,7 +225,7 @@ pub(super) fn read_at_most(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, 
     Ok(octets)
 }
 
-/// A name that clients may ask for, in small letters; addresses are asked for by nobody (RFC 6066 section 3).
+/// Returns the host name in lower case. IP addresses are skipped: clients cannot send them in SNI (RFC 6066 section 3).
 fn host(name: &str) -> Option<String> {
     let (star, rest) = match name.strip_prefix("*.") {
         Some(rest) => ("*.", rest),

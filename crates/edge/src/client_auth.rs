@@ -1,4 +1,4 @@
-//! Certificates of clients (mutual TLS): whose are believed, which are revoked, and what upstreams are told of them.
+//! Client certificates (mutual TLS): trust anchors, revocation, and the header fields that describe the client to upstreams.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use tokio_util::sync::CancellationToken;
 use x509::crl::{CrlSet, CrlVerdict};
 use x509::{Certificate, GeneralName};
 
-/// RFC 9440.
+/// Header field with the client certificate (RFC 9440).
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
-/// Envoy's header field.
+/// Envoy's header field with the client certificate.
 const FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
 coded::named! {
-    /// Whether clients have to show a certificate.
+    /// Whether clients must present a certificate.
     pub enum ClientCertificates: "client certificate mode" {
-        /// They are not asked for one.
+        /// The server requests no client certificate.
         Off => "off",
-        /// They may show one. One that is not believed ends the handshake all the same.
+        /// Clients may present a certificate. An untrusted certificate still fails the handshake.
         Optional => "optional",
-        /// They have to show one.
+        /// Clients must present a certificate.
         Required => "required",
     }
 }
@@ -37,22 +37,22 @@ coded::named! {
 /// How clients authenticate.
 #[derive(Clone, Debug)]
 pub struct ClientAuth {
-    /// Whether they have to.
+    /// Whether a client certificate is off, optional or required.
     pub mode: ClientCertificates,
-    /// Trust anchors (DER) of their certificates.
+    /// Trust anchors (DER) of client certificates.
     pub roots: Vec<Vec<u8>>,
-    /// Lists of revoked certificates. Where there are any, a client whose issuer has no list is refused.
+    /// Certificate revocation lists. If set, a client is refused when its issuer has no list.
     pub lists: Option<ClientCrls>,
 }
 
-/// Where lists of revoked certificates are read; called off the threads that serve.
+/// Source of the certificate revocation lists. It is called outside of the threads that serve connections.
 #[derive(Clone)]
 pub struct ClientCrls(Arc<ReadLists>);
 
 type ReadLists = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
 
 impl ClientCrls {
-    /// `read` returns all lists (DER), or says why there are none.
+    /// `read` returns all lists (DER), or the reason why it cannot.
     pub fn new(read: impl Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }
@@ -68,12 +68,12 @@ impl fmt::Debug for ClientCrls {
     }
 }
 
-/// Lists of revoked certificates that cannot be used.
+/// The certificate revocation lists cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("lists of revoked client certificates: {0}")]
 pub struct BadClientCrls(String);
 
-/// Why a client with a certificate that is believed is refused.
+/// Why a client with a trusted certificate is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum ClientRefused {
     #[error("its certificate is revoked")]
@@ -84,13 +84,13 @@ pub(super) enum ClientRefused {
     Unreadable,
 }
 
-/// Clients that authenticate, by the lists that count now.
+/// Authentication of clients by certificates and the current revocation lists.
 pub(super) struct ClientGuard {
     auth: ClientAuth,
     lists: RwLock<Arc<CrlSet>>,
 }
 
-/// Names of hosts are of no concern: a client is its certificate.
+/// Skips the check of host names: clients are identified by their certificates only.
 struct AnyHost;
 
 impl VerifyHostNameCallback for AnyHost {
@@ -105,7 +105,7 @@ impl ClientGuard {
         Ok(Self { auth, lists: RwLock::new(Arc::new(lists.unwrap_or_default())) })
     }
 
-    /// Has the library ask for certificates.
+    /// Configures the TLS library to request client certificates.
     pub(super) fn add_to(&self, builder: &mut Builder) -> Result<(), Error> {
         let mode = match self.auth.mode {
             ClientCertificates::Off => ClientAuthType::None,
@@ -120,7 +120,7 @@ impl ClientGuard {
         Ok(())
     }
 
-    /// Who a client is that shook hands; none where it showed no certificate.
+    /// Returns the identity of a client after its handshake; `None` if it presented no certificate.
     pub(super) fn identity(
         &self,
         connection: &Connection,
@@ -141,7 +141,7 @@ impl ClientGuard {
         Ok(Some(Arc::new(ClientIdentity::of(leaf))))
     }
 
-    /// The leaf needs a list, of whichever issuer; no certificate of the chain may be on one.
+    /// Rejects the chain if the leaf's issuer has no list, or if a list revokes any of the certificates.
     fn judge(&self, shown: &[Certificate]) -> Result<(), ClientRefused> {
         if self.auth.lists.is_none() {
             return Ok(());
@@ -155,7 +155,7 @@ impl ClientGuard {
         }
     }
 
-    /// Reads the lists again every so often. Those that cannot be used change nothing.
+    /// Reads the lists again at the interval `every`. Invalid lists change nothing.
     pub(super) async fn keep(self: Arc<Self>, every: Duration, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("edge-client-crls");
         let Some(source) = self.auth.lists.clone() else { return };
@@ -178,7 +178,7 @@ impl ClientGuard {
     }
 }
 
-/// A client by its certificate, as upstreams and the access log have it.
+/// A client's identity from its certificate, as sent to upstreams and written to the access log.
 #[derive(Debug)]
 pub(super) struct ClientIdentity {
     pub(super) subject: Arc<str>,
@@ -200,7 +200,7 @@ impl ClientIdentity {
                 GeneralName::Uri(uri) => ("URI", uri.to_string()),
                 _ => continue,
             };
-            // What could be read as another element is not passed on here; the certificate is, whole.
+            // Skip a value that could be parsed as a separate element. The whole certificate is still sent.
             if value.bytes().all(|octet| octet.is_ascii_graphic() && !b"\",;=\\".contains(&octet)) {
                 forwarded += &format!(";{key}={value}");
             }
@@ -213,7 +213,8 @@ impl ClientIdentity {
     }
 }
 
-/// Tells an upstream who the client is, and takes out whatever else says that, of trusted proxies too: here it is known.
+/// Sets the header fields with the client's identity. Removes such fields from the request, those of trusted proxies too, because
+/// the identity is verified here.
 pub(super) fn tell(headers: &mut HeaderMap, identity: Option<&ClientIdentity>) {
     for name in [CLIENT_CERT, CLIENT_CERT_CHAIN, FORWARDED_CLIENT_CERT] {
         headers.remove(name);

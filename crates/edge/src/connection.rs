@@ -1,4 +1,4 @@
-//! One connection, from accepted to closed.
+//! Handling of one connection, from accept to close.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::requests::AskingClient;
 use super::terminator::{Stream, Terminator};
 use super::upstream::{Introduction, Reach};
 
-/// A connection that knows what its handshake comes to.
+/// Creates TLS connections that store the outcome of their handshakes.
 #[derive(Clone)]
 struct ConnectionBuilder {
     config: Config,
@@ -37,7 +37,7 @@ impl Builder for ConnectionBuilder {
 
     fn build_connection(&self, mode: Mode) -> Result<Connection, Error> {
         let mut connection = self.config.build_connection(mode)?;
-        // One read for many records, rather than one for each record's header and one for its body.
+        // One read returns many records, instead of two reads for each record.
         connection.set_receive_buffering(true)?;
         connection.set_application_context(self.greeting.clone());
         Ok(connection)
@@ -128,7 +128,7 @@ impl Terminator {
                 let resumed = tls.as_ref().resumed();
                 self.metrics
                     .handshake(if resumed { Handshake::Resumed } else { Handshake::Full }, began.elapsed());
-                // What was held back last: in TLS 1.2 that ends the handshake.
+                // Flushes the last data that was held back: in TLS 1.2 it ends the handshake.
                 tls.flush().await.ok()?;
                 Some((tls, greeting.chosen.get().cloned()?))
             }
@@ -152,10 +152,10 @@ impl std::fmt::Display for TlsErrorText<'_> {
     }
 }
 
-/// For a ClientHello, from when the connection was accepted. Who has nothing to say holds no place.
+/// Timeout for a ClientHello, from the accept of the connection. A silent client must not occupy a connection slot.
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
 
-/// What `accepting` comes to; none where no ClientHello has come by `limit`.
+/// Returns the result of `accepting`; `None` if no ClientHello arrives within `limit`.
 async fn within_hello<F: Future>(accepting: F, greeting: &Greeting, limit: Duration) -> Option<F::Output> {
     let mut accepting = std::pin::pin!(accepting);
     match tokio::time::timeout(limit, accepting.as_mut()).await {
@@ -165,10 +165,10 @@ async fn within_hello<F: Future>(accepting: F, greeting: &Greeting, limit: Durat
     }
 }
 
-/// For the words of farewell.
+/// Timeout for the close_notify alert.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 async fn close(mut tls: Stream) {
-    // The client may be gone; nobody waits for it.
+    // The client may already have closed the connection; the result does not matter.
     let _ = tokio::time::timeout(FAREWELL, tls.shutdown()).await;
 }

@@ -1,6 +1,7 @@
-//! The stream below TLS, which holds back the server's first flight until it is whole: it goes out in one piece, and where
-//! there is no signature, the client is told so in place of it by an alert that it can read. The library's own alert would be an
-//! encrypted close_notify, after a ServerHello.
+//! The stream below TLS. It holds back the server's first flight until the flight is complete, and sends it in one piece.
+//!
+//! If the signature fails, the stream sends a plaintext alert instead of the flight. The library's own alert would be an encrypted
+//! close_notify after a ServerHello, which the client cannot read.
 
 use std::io;
 use std::pin::Pin;
@@ -10,23 +11,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::alert::Alert;
 
-/// Bytes of a flight that is held back: the longest chain there may be, and its staple. A longer one goes out as it comes.
+/// Maximum bytes that are held back: the longest chain and its staple. A longer flight is sent without delay.
 const HELD_MAX: usize = 96 << 10;
 
-/// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).
+/// Builds a record with a fatal, unencrypted alert (RFC 8446 sections 5.1 and 6).
 fn record(alert: u8) -> [u8; 7] {
     [21, 3, 3, 0, 2, 2, alert]
 }
 
-/// A stream below a handshake, and below what comes after it.
+/// The stream below TLS, during the handshake and after it.
 #[derive(Debug)]
 pub(super) struct Flight<S> {
     stream: S,
     held: Vec<u8>,
-    /// What of `held` is written.
+    /// Bytes of `held` that are already written.
     written: usize,
     alert: Alert,
-    /// Whether the client has seen part of the flight that is being held.
+    /// Whether part of the held flight has already been sent to the client.
     is_partly_out: bool,
     /// Whether the handshake is complete.
     is_open: bool,
@@ -37,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
         Self { stream, held: Vec::new(), written: 0, alert, is_partly_out: false, is_open: false }
     }
 
-    /// The handshake is over: nothing is held back any more.
+    /// Ends the handshake: from now on nothing is held back.
     pub(super) fn open(&mut self) {
         self.is_open = true;
     }
@@ -66,7 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Flight<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // Who reads has said all there is to say.
+        // A read means that the TLS library has written its whole flight.
         if !self.held.is_empty() {
             ready!(self.poll_held(context))?;
             self.is_partly_out = false;

@@ -1,4 +1,4 @@
-//! Header fields about the client for upstreams: `Forwarded` (RFC 7239), and its predecessors.
+//! Header fields that describe the client to upstreams: `Forwarded` (RFC 7239) and the older X-Forwarded fields.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What fields begin with that a proxy before a server sets, so that servers believe them: who the client is, what its certificate
-/// says, by which scheme, host and path it asked. `-` stands for whatever upstreams take for it.
+/// Prefixes of header fields that reverse proxies set and servers trust: client address, client certificate, scheme, host and path.
+/// `-` also matches the characters that upstreams treat like it.
 const SET_BY_PROXIES: [&str; 43] = [
     "x-forward",
     "x-real-ip",
@@ -50,7 +50,7 @@ const SET_BY_PROXIES: [&str; 43] = [
     "x-mtls",
     "ssl-",
     "tls-client-",
-    // RFC 9440, and what was there before it.
+    // RFC 9440 and its predecessors.
     "client-cert",
     "x-remote-",
     "remote-user",
@@ -58,8 +58,8 @@ const SET_BY_PROXIES: [&str; 43] = [
     "x-webauth-",
 ];
 
-/// Puts in who asks, of whom, and by TLS. What the client says of that goes, whatever the field, unless it is trusted: then it is
-/// who stands before us, and what it says comes first.
+/// Adds the client's address, the host and the scheme to the header. Removes all such fields that the client sent. If the client is
+/// a trusted proxy, keeps its fields and appends to its lists.
 pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
     let untrue: Vec<HeaderName> = headers
         .keys()
@@ -84,13 +84,13 @@ pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Whether it is no field of ours, but one that is read for it.
+/// Returns whether the name contains a character other than letters, digits and `-`, which upstreams may read as `-`.
 fn is_respelled(name: &HeaderName) -> bool {
     name.as_str().bytes().any(|octet| !octet.is_ascii_alphanumeric() && octet != b'-')
 }
 
-/// Whether upstreams read it for who asks. Some take `_`, and some whatever is neither a letter nor a digit, for `-` (CGI's names of
-/// variables, RFC 3875 section 4.1.18).
+/// Returns whether upstreams may read the field as information about the client. Some upstreams treat `_`, or any character except
+/// letters and digits, like `-` (CGI variables, RFC 3875 section 4.1.18).
 fn tells_who_asks(name: &HeaderName) -> bool {
     let begins = |wanted: &str| {
         let octets =
@@ -100,7 +100,7 @@ fn tells_who_asks(name: &HeaderName) -> bool {
     *name == FORWARDED || SET_BY_PROXIES.into_iter().any(begins)
 }
 
-/// As the last of a list.
+/// Appends `last` to the field's list of values.
 fn append(headers: &mut HeaderMap, name: HeaderName, last: String) {
     let mut list: Vec<u8> = Vec::new();
     for before in headers.get_all(&name) {
@@ -113,13 +113,13 @@ fn append(headers: &mut HeaderMap, name: HeaderName, last: String) {
     }
 }
 
-/// RFC 7239 sections 4 and 6.
+/// Returns a `Forwarded` element (RFC 7239 sections 4 and 6).
 fn element(client: IpAddr, authority: &HeaderValue) -> String {
     let client = match client {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("\"[{address}]\""),
     };
-    // What is an authority has neither quotes nor backslashes (RFC 3986 section 3.2).
+    // A valid authority contains neither quotes nor backslashes (RFC 3986 section 3.2).
     format!("for={client};host=\"{}\";proto=https", authority.to_str().unwrap_or_default())
 }
 

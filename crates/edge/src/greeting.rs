@@ -1,4 +1,4 @@
-//! What is known of a handshake before it is done.
+//! State of a handshake before it is complete.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,7 +6,7 @@ use super::alert::Alert;
 use super::routes::Route;
 use super::site::Site;
 
-/// What is known of a handshake before it is done, shared by all who take part in it.
+/// State of a handshake before it is complete, shared by all its participants.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Greeting {
     pub(super) alert: Alert,
@@ -14,16 +14,16 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Whether the client has said hello.
+    /// Returns whether the ClientHello has arrived.
     pub(super) fn is_heard(&self) -> bool {
         self.chosen.get().is_some() || self.alert.get().is_some()
     }
 }
 
-/// What a client's hello was answered with, whatever there is by the end.
+/// The route and the site that were chosen for a ClientHello.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
-    /// Who gets the connection, if there is anybody.
+    /// Route of the connection, if one matches.
     pub(super) route: Option<Arc<Route>>,
     pub(super) site: Arc<Site>,
 }

@@ -1,4 +1,4 @@
-//! Upstreams of one or several servers: which server gets a connection or a request, and which gets none for now.
+//! Upstreams with one or more servers: load balancing, health and ejection.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -14,41 +14,43 @@ use tokio::time::Instant;
 
 use super::bad_route::{BadRoute, SERVERS_MAX};
 
-/// Servers that a connection or a request is tried on, of those that could not be connected to.
+/// Maximum servers that are tried for a connection or request before it fails.
 pub(super) const TRIES_MAX: usize = 3;
-/// An ejection lasts twice as long as the one before, this many times at most: 32 times the first.
+/// Maximum doublings of the ejection time: the longest ejection is 32 times the first one.
 const DOUBLINGS_MAX: u32 = 5;
 
 coded::named! {
-    /// How a server of an upstream is chosen, among those that are up.
+    /// How the server for a connection or request is chosen among the healthy servers.
     pub enum Balance: "balancing policy" {
-        /// One after the other.
+        /// Servers in turn.
         RoundRobin => "round-robin",
         /// The server with the fewest connections and requests in flight.
         LeastRequests => "least-requests",
-        /// By the client's address: each client has the same server as long as that is up, on every terminator.
+        /// By the client's address: each client gets the same server while that server is up. All terminators choose the same
+        /// server.
         ClientAddress => "client-address",
     }
 }
 
-/// When a server gets nothing more, and when again.
+/// Health checks and ejection of servers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HealthOptions {
-    /// Between two checks of a server. None: servers are not checked.
+    /// Time between two checks of a server. `None` disables checks.
     pub interval: Option<Duration>,
     /// Timeout of a check.
     pub timeout: Duration,
-    /// The path that is asked for (GET); 200 to 399 is healthy. None: a connection is enough, with TLS where that is spoken.
+    /// Path of the HTTP check (GET); a status of 200 to 399 is healthy. `None` checks only that a connection, with TLS if
+    /// configured, succeeds.
     pub path: Option<String>,
-    /// The host in that request. None: the name in the server's certificate, or the server itself.
+    /// Host in the check's request. `None` uses the name in the server's certificate, or the server's host.
     pub host: Option<String>,
-    /// Checks in a row that a server that is down has to pass.
+    /// Successful checks in a row that mark a server as up.
     pub healthy_after: u32,
-    /// Checks in a row that a server that is up has to fail.
+    /// Failed checks in a row that mark a server as down.
     pub unhealthy_after: u32,
-    /// Connections or requests in a row that fail, before a server is ejected. 0: none is.
+    /// Failed connections or requests in a row that eject a server. 0 disables ejection.
     pub eject_after: u32,
-    /// How long it is ejected the first time; each time in a row twice as long, up to 32 times.
+    /// Duration of the first ejection. It doubles with each further ejection in a row, up to 32 times the first.
     pub eject: Duration,
 }
 
@@ -68,14 +70,14 @@ impl Default for HealthOptions {
 }
 
 impl HealthOptions {
-    /// Neither checks nor ejections.
+    /// Disables checks and ejection.
     #[must_use]
     pub fn none() -> Self {
         Self { interval: None, eject_after: 0, ..Self::default() }
     }
 }
 
-/// An upstream: servers that answer alike.
+/// An upstream: a group of interchangeable servers.
 #[derive(Debug)]
 pub struct Group {
     name: Arc<str>,
@@ -86,7 +88,7 @@ pub struct Group {
     turn: AtomicUsize,
 }
 
-/// One server.
+/// One server of an upstream.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) host: String,
@@ -97,18 +99,18 @@ pub(super) struct Server {
     state: Mutex<State>,
 }
 
-/// State of a server.
+/// Health state of a server.
 #[derive(Clone, Debug)]
 struct State {
-    /// By checks.
+    /// Whether the server is up, by health checks.
     is_up: bool,
-    /// Checks in a row that say otherwise.
+    /// Checks in a row that contradict `is_up`.
     contrary: u32,
     /// Connections and requests in a row that failed.
     failures: u32,
     ejections: u32,
     ejected_until: Option<Instant>,
-    /// Of the next check; none while one is made.
+    /// Time of the next check; `None` while a check is in progress.
     check_at: Option<Instant>,
 }
 
@@ -122,19 +124,19 @@ impl Drop for InFlight {
     }
 }
 
-/// What a check or a failure changed.
+/// Change of a server's state after a check or a failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Change {
-    /// Nothing.
+    /// The state did not change.
     Same,
-    /// It gets connections and requests again.
+    /// The server receives connections and requests again.
     Up,
     /// The server is down and receives no connections.
     Down,
 }
 
 impl Group {
-    /// An upstream of `servers`, each `HOST:PORT`.
+    /// Creates an upstream of `servers`, each `HOST:PORT`.
     ///
     /// # Errors
     /// [`BadRoute`]
@@ -159,7 +161,7 @@ impl Group {
         Ok(Self { name: name.into(), servers: parsed, balance, health, tls, turn: AtomicUsize::new(0) })
     }
 
-    /// One server, which is neither checked nor ejected.
+    /// Creates an upstream of one server, without checks or ejection.
     ///
     /// # Errors
     /// [`BadRoute`]
@@ -167,7 +169,7 @@ impl Group {
         Self::new(server, &[server.to_owned()], Balance::RoundRobin, HealthOptions::none(), None)
     }
 
-    /// The upstream's name.
+    /// Returns the upstream's name.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
@@ -185,7 +187,7 @@ impl Group {
         self.tls.as_ref()
     }
 
-    /// Has what is known of the servers of an equal group count further.
+    /// Copies the health state from an equal group.
     pub(super) fn take_over(&self, before: &Self) {
         for (server, before) in self.servers.iter().zip(&before.servers) {
             let mut known = before.state.lock().clone();
@@ -194,8 +196,8 @@ impl Group {
         }
     }
 
-    /// The place of the server that gets the next connection or request of `client`, none of those that were `tried`. Where no server
-    /// is up, all count as if they were: a check that is wrong costs less than an outage.
+    /// Returns the index of the server for the next connection or request of `client`, skipping the servers in `tried`. If no
+    /// server is up, all count as up: a wrong check is less harmful than an outage.
     pub(super) fn choose(&self, client: IpAddr, tried: &[usize]) -> Option<usize> {
         if let [_] = self.servers.as_slice() {
             return tried.is_empty().then_some(0);
@@ -212,20 +214,20 @@ impl Group {
         match self.balance {
             Balance::RoundRobin => Some(among[turn]),
             Balance::LeastRequests => in_turn().min_by_key(|at| self.servers[*at].in_flight.load(Relaxed)),
-            // The highest of hashes over both: a server that goes or comes moves its own clients alone.
+            // Rendezvous hashing: adding or removing a server moves only the clients of that server.
             Balance::ClientAddress => in_turn().max_by_key(|at| hash_of(client, &self.servers[*at].label)),
         }
     }
 }
 
-/// The same on every terminator.
+/// Returns the hash of a client and a server, equal on every terminator.
 fn hash_of(client: IpAddr, label: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (client.to_canonical(), label).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Of the same servers, chosen and checked alike.
+/// Groups are equal if name, servers, TLS, balancing and health options are equal.
 impl PartialEq for Group {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -269,7 +271,7 @@ impl Server {
         })
     }
 
-    /// Whether it gets connections and requests, by its checks and by what came of others.
+    /// Returns whether the server is up by its checks and not ejected.
     pub(super) fn is_up(&self, now: Instant) -> bool {
         let state = self.state.lock();
         state.is_up && state.ejected_until.is_none_or(|until| until <= now)
@@ -287,7 +289,7 @@ impl Server {
         (state.failures, state.ejections, state.ejected_until) = (0, 0, None);
     }
 
-    /// It was not connected to, or did not answer. `Down` where it is ejected now.
+    /// Records a failed connection or request. Returns [`Change::Down`] if the server is now ejected.
     pub(super) fn failed(&self, health: &HealthOptions) -> Change {
         if health.eject_after == 0 {
             return Change::Same;
@@ -295,7 +297,7 @@ impl Server {
         let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
         let now = Instant::now();
-        // What was in flight when it was ejected does not count twice.
+        // Failures of requests that began before the ejection do not count again.
         let is_ejected = state.ejected_until.is_some_and(|until| now < until);
         if state.failures < health.eject_after || is_ejected {
             return Change::Same;
@@ -305,7 +307,7 @@ impl Server {
         Change::Down
     }
 
-    /// Whether a check is due, which is to be made now and told of by [`Self::checked`].
+    /// Returns whether a check is due. The caller must then check the server and call [`Self::checked`].
     pub(super) fn takes_check(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let is_due = state.check_at.is_some_and(|at| at <= now);

@@ -1,4 +1,4 @@
-//! Health checks of servers, and what connections and requests say of them.
+//! Health checks of servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::metrics::EdgeMetrics;
 use super::routes::{LiveRoutes, origin};
 use super::upstream::{Introduction, Reach};
 
-/// Between two looks for checks that are due.
+/// Interval at which due checks are searched for.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Checks servers, until the service stops.
+/// Runs the health checks of servers until the service stops.
 pub(super) struct HealthChecks {
     pub(super) routes: LiveRoutes,
     pub(super) upstreams: Upstreams,
@@ -48,7 +48,7 @@ impl HealthChecks {
         }
     }
 
-    /// Begins the checks of a group that are due.
+    /// Starts the due checks of a group.
     fn check_due(self: &Arc<Self>, group: &Arc<Group>, stop: &tokio_util::sync::CancellationToken) {
         let Some(interval) = group.health().interval else { return };
         for (at, server) in group.servers().iter().enumerate() {
@@ -91,7 +91,7 @@ impl HealthChecks {
         checked.is_ok()
     }
 
-    /// Whether it answers a request for `path` well: by HTTP/2 where it has TLS and says so.
+    /// Checks that the server returns a healthy status for `path`. Uses HTTP/2 if TLS negotiates it.
     async fn answers(&self, group: &Group, at: usize, path: &str) -> Result<(), String> {
         let health = group.health();
         let origin = origin(group, at, group.tls().is_some()).map_err(|error| error.to_string())?;
@@ -107,7 +107,7 @@ impl HealthChecks {
         match self.upstreams.send(&origin, request, prepare).await {
             Ok(response) if response.status().is_success() || response.status().is_redirection() => Ok(()),
             Ok(response) => Err(format!("it answered {}", response.status())),
-            // That says nothing of the server.
+            // The local connection limit is reached: that is no failure of the server.
             Err(NoAnswer::Connection(error)) if matches!(*error, NoConnection::Full) => Ok(()),
             Err(error) => Err(error.to_string()),
         }

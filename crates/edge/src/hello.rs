@@ -1,4 +1,4 @@
-//! A ClientHello: which certificate, and which protocols above TLS.
+//! ClientHello processing: chooses the certificate and the ALPN protocols.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::sites::{NoSite, Sites, policy};
 /// The certificates in force.
 pub(super) type CurrentSites = Arc<RwLock<Arc<Sites>>>;
 
-/// Chooses by the name asked for.
+/// Chooses the certificate by server name (SNI).
 struct Chooser {
     sites: CurrentSites,
     routes: LiveRoutes,
 }
 
-/// What connections begin with; the certificate's own is put in its place once it is known.
+/// Returns the TLS configuration for new connections. The certificate's own configuration replaces it once the ClientHello is read.
 pub(super) fn config(sites: CurrentSites, routes: LiveRoutes) -> Result<Config, Error> {
     let mut builder = Builder::new();
     builder.with_system_certs(false)?;
@@ -56,7 +56,7 @@ impl ClientHelloCallback for Chooser {
             connection.set_application_protocol_preference(route.offered())?;
         }
         if let Some(greeting) = connection.application_context::<Greeting>() {
-            // A client says hello once; what a second time would find is not what it was answered with.
+            // A retried ClientHello must not change the choice that the handshake uses.
             let _ = greeting.chosen.set(Chosen { route, site: Arc::clone(site) });
         }
         if name.is_some() {

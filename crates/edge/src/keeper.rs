@@ -1,4 +1,4 @@
-//! Keeps certificates, what is stapled to them and ticket keys as the files say.
+//! Reloads certificates, OCSP responses and ticket keys when their files change.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,22 +21,22 @@ use super::sites::{SiteContext, Sites};
 use super::staples::Staples;
 use super::tickets::{BadTicketKeys, TicketKeys};
 
-/// Why certificates cannot be presented.
+/// Why the certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The folder.
+    /// The certificate folder cannot be read.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The ticket keys.
+    /// The ticket keys cannot be loaded.
     #[error(transparent)]
     TicketKeys(#[from] BadTicketKeys),
-    /// The default is not there.
+    /// The default certificate is missing.
     #[error("there is no {0}.pem for clients without SNI")]
     NoDefault(String),
-    /// The TLS library.
+    /// The TLS library rejects the certificates.
     #[error("the TLS library does not take the certificates: {0}")]
     Library(#[from] s2n_tls::error::Error),
-    /// The check was interrupted.
+    /// The check of the files was interrupted.
     #[error("the files could not be looked at")]
     Stopped,
 }
@@ -46,9 +46,9 @@ pub enum KeepError {
 pub struct Loaded {
     /// Chains that are presented now.
     pub certificates: Vec<Arc<CertificateFile>>,
-    /// Files that changed and cannot be read; what they held before stays.
+    /// Changed files that cannot be read. Their previous content stays in use.
     pub broken: Vec<(PathBuf, BadCertificate)>,
-    /// Chains whose staple is none, by their names, with what is wrong; each told once.
+    /// Names of chains without a usable OCSP response, and the error. Each is reported once.
     pub not_stapled: Vec<(String, String)>,
 }
 
@@ -63,16 +63,16 @@ pub(super) struct Keeper {
     staples: Staples,
     clients: Option<Arc<ClientGuard>>,
     held: Vec<Arc<CertificateFile>>,
-    /// Whether something is known that is not presented yet.
+    /// Whether a change is loaded but not yet in use.
     is_stale: bool,
-    /// When what is presented is to be chosen again, for something of it begins or ends.
+    /// Time at which the certificates must be chosen again, because the validity of one begins or ends.
     due: Option<UnixTime>,
-    /// Chains that are to be stapled to and are not, as far as it was told.
+    /// Chains without the required OCSP response that were already reported.
     told_bare: BTreeSet<String>,
 }
 
 impl Keeper {
-    /// Looks for the first time: nothing may be wrong but single files.
+    /// Loads the files for the first time. Errors in single files are not fatal.
     pub(super) async fn start(
         options: &Options,
         client: Client,
@@ -101,7 +101,7 @@ impl Keeper {
         Ok((keeper, loaded?))
     }
 
-    /// Looks again and again, and whenever `now` says so, until told to stop.
+    /// Checks the files at the reload interval, and whenever `now` is notified, until stopped.
     pub(super) async fn keep(mut self, now: Arc<Notify>, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("edge-keeper");
         loop {
@@ -126,13 +126,13 @@ impl Keeper {
         }
     }
 
-    /// Until the next look, be it that something of what is presented begins or ends before.
+    /// Returns the time until the next check: the reload interval, or less if a validity begins or ends earlier.
     fn pause(&self) -> Duration {
         let due = self.due.map(|due| Duration::from_secs(due.since(now()).max(1) as u64));
         due.map_or(self.options.reload, |due| due.min(self.options.reload))
     }
 
-    /// Checks the files, on this thread.
+    /// Checks the files on the current thread.
     fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
         let tickets = self.tickets.look(Instant::now());
         self.metrics.ticket_keys_are_broken(tickets.is_err());
@@ -167,7 +167,7 @@ impl Keeper {
         Ok(Loaded { certificates: self.held.clone(), broken: look.broken, not_stapled })
     }
 
-    /// Counts, and tells of chains that clients refuse for want of a staple (RFC 7633).
+    /// Updates the staple metrics, and logs chains that clients refuse without a staple (RFC 7633).
     fn count_staples(&mut self, now: UnixTime) {
         let has_staple = |file: &&Arc<CertificateFile>| self.staples.of(file, now).is_some();
         let stapled = self.held.iter().filter(has_staple).count();
@@ -222,7 +222,7 @@ impl Keeper {
     }
 }
 
-/// Files are read and chains are parsed where nobody else waits.
+/// Runs file reads and chain parsing on a thread where they block no connection.
 async fn aside<T: Send + 'static>(
     mut keeper: Keeper,
     work: impl FnOnce(&mut Keeper) -> T + Send + 'static,

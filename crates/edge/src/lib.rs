@@ -1,10 +1,19 @@
-//! The terminator: TLS 1.2 and 1.3 for certificates whose private keys are not in this process. Each signature is asked of a
-//! key service; what a handshake leads to is bytes between a client and an upstream, or requests, each passed on for itself.
+//! The TLS terminator: TLS 1.2 and 1.3 with private keys that stay outside of this process.
 //!
-//! A connection's way: `accept` (places), `connection` (deadlines), `hello` (which certificate), `signing` (the key
-//! service), `flight` (nothing is said before there is a signature), then, by its route, `upstream` (who gets it) and `relay`
-//! (bytes), or `requests` (each for itself; `forwarded`: who asks). Off that way
-//! `keeper` keeps what is presented as the files say, and `staples` what is stapled to it.
+//! A key service makes each signature. After the handshake, the terminator forwards either bytes or single HTTP requests to an
+//! upstream.
+//!
+//! Path of a connection, by module:
+//!
+//! - `accept`: connection slots
+//! - `connection`: deadlines
+//! - `hello`: choice of the certificate
+//! - `signing`: requests to the key service
+//! - `flight`: holds the server's first flight until the signature is made
+//! - `upstream` and `relay`: forwarding of bytes
+//! - `requests` and `forwarded`: forwarding of HTTP requests
+//!
+//! In the background, `keeper` reloads the files and `staples` fetches OCSP responses.
 
 mod accept;
 mod alert;
@@ -33,7 +42,7 @@ mod terminator;
 mod tickets;
 mod upstream;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use accept::{Running, StartError, start};

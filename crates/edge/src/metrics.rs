@@ -71,19 +71,19 @@ struct ServerOutcomeLabel {
 /// How a handshake ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Handshake {
-    /// With a signature.
+    /// A full handshake, with a signature.
     Full,
-    /// By a ticket, without one.
+    /// A session resumed by a ticket, without a signature.
     Resumed,
-    /// No certificate is for the name asked for.
+    /// No certificate matches the server name.
     UnknownName,
     /// The client sent no server name.
     NoName,
-    /// The key service gave no signature.
+    /// The key service returned no signature.
     NotSigned,
-    /// Not within its time.
+    /// The handshake exceeded its timeout.
     Late,
-    /// The client broke it off, or spoke something else.
+    /// The client closed the connection or violated the protocol.
     Failed,
 }
 
@@ -114,23 +114,23 @@ impl Handshake {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
-    /// Both sides have said all.
+    /// Both sides closed the connection normally.
     Closed,
-    /// Nothing came for too long.
+    /// The connection exceeded its idle timeout.
     Idle,
-    /// A side was cut off.
+    /// One side's connection broke.
     Broken,
-    /// There was no handshake.
+    /// The handshake failed.
     NoHandshake,
-    /// The certificate of the client is revoked, or nobody can tell.
+    /// The client's certificate is revoked, or its revocation status is unknown.
     ClientRefused,
-    /// No upstream is for the name.
+    /// No route matches the server name.
     NoRoute,
-    /// The upstream cannot be reached.
+    /// No server of the upstream can be reached.
     NoUpstream,
-    /// Nothing came that is a request.
+    /// The client sent no valid HTTP request.
     NoRequest,
-    /// The terminator stopped.
+    /// The terminator stopped before the connection ended.
     CutOff,
 }
 
@@ -150,7 +150,7 @@ impl End {
     }
 }
 
-/// The counters. Cheap to clone; the clones share them.
+/// The terminator's metrics. Clones share them.
 #[derive(Clone)]
 pub struct EdgeMetrics(Arc<MetricFamilies>);
 
@@ -180,11 +180,11 @@ struct MetricFamilies {
     access_lines_dropped: Counter,
     servers_up: Family<ServerLabel, Gauge>,
     server_uses: Family<ServerOutcomeLabel, Counter>,
-    /// Servers that the gauges are of.
+    /// Upstreams whose servers the gauges show.
     watched: Mutex<Vec<Arc<Group>>>,
 }
 
-/// 128 µs to 16 s, doubling.
+/// Returns a histogram with buckets from 128 µs to 16 s, each twice the previous.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_128, 2.0, 18))
 }
@@ -196,7 +196,7 @@ impl Default for EdgeMetrics {
         let octets = ByteCounters { up: octets("to-upstream"), down: octets("to-client") };
         let handshakes = Family::<OutcomeLabel, Counter>::default();
         for outcome in Handshake::ALL {
-            // There from the start, so that a rate can be told.
+            // Create every label value at startup, so that rates can be computed from 0.
             drop(handshakes.get_or_create(&OutcomeLabel { outcome: outcome.name() }));
         }
         Self(Arc::new(MetricFamilies {
@@ -231,7 +231,7 @@ impl Default for EdgeMetrics {
 }
 
 impl EdgeMetrics {
-    /// Adds all of them to a registry.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         let gauges = [
@@ -341,7 +341,7 @@ impl EdgeMetrics {
         );
     }
 
-    /// Shows which servers of these upstreams are up, and no others.
+    /// Sets the gauges of server state to exactly these upstreams.
     pub(super) fn servers(&self, groups: &[Arc<Group>]) {
         let mut watched = self.0.watched.lock();
         let is_same = watched.len() == groups.len()
@@ -408,7 +408,7 @@ impl EdgeMetrics {
         self.0.signatures.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Counts a request as under way until dropped.
+    /// Counts a request as in progress until dropped.
     pub(super) fn request(&self) -> Open {
         self.0.requests_in_flight.inc();
         Open(self.0.requests_in_flight.clone())
@@ -436,14 +436,14 @@ impl EdgeMetrics {
         &self.0.octets
     }
 
-    /// How many chains there are, how many files hold none, and when the first chain ends (Unix seconds).
+    /// Sets the number of chains, the number of files without a usable chain, and the earliest expiry (Unix seconds).
     pub(super) fn certificates(&self, certificates: usize, broken_files: usize, first_expiry: Option<i64>) {
         self.0.certificates.set(certificates as i64);
         self.0.broken_files.set(broken_files as i64);
         self.0.first_expiry.set(first_expiry.unwrap_or(0));
     }
 
-    /// How many chains are stapled to, and how many are not that should be.
+    /// Sets the number of chains with an OCSP response, and of chains that lack a required one.
     pub(super) fn staples(&self, stapled: usize, bare: usize) {
         self.0.stapled.set(stapled as i64);
         self.0.bare.set(bare as i64);
@@ -453,12 +453,12 @@ impl EdgeMetrics {
         self.0.staple_fetches.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Whether the server could not be asked for certificates under management.
+    /// Sets whether the server failed to return the inventory of managed certificates.
     pub fn set_inventory_away(&self, away: bool) {
         self.0.inventory_away.set(away.into());
     }
 
-    /// Whether the routes in the configuration's file are such as count.
+    /// Sets whether the routes in the configuration file are invalid.
     pub fn set_routes_broken(&self, broken: bool) {
         self.0.broken_routes.set(broken.into());
     }
@@ -474,7 +474,7 @@ impl fmt::Debug for EdgeMetrics {
     }
 }
 
-/// A connection or a request, counted until dropped.
+/// A connection or a request in progress, counted until dropped.
 #[derive(Debug)]
 pub(super) struct Open(Gauge);
 

@@ -16,7 +16,7 @@ use super::staples::StapleOptions;
 pub struct Options {
     /// The address that the terminator listens on. Port 0 takes a free port. Default: 0.0.0.0:8443.
     pub listen: SocketAddr,
-    /// The folder of certificate chains (`NAME.pem`, leaf first) and of their OCSP responses (`NAME.ocsp`, DER).
+    /// Folder of certificate chains (`NAME.pem`, leaf first) and their OCSP responses (`NAME.ocsp`, DER).
     pub certificates: PathBuf,
     /// The file name of the certificate for clients that send no server name and, with [`Self::unknown_names_get_default`], for
     /// clients that send a name for which there is no certificate. Default: none.
@@ -24,64 +24,65 @@ pub struct Options {
     /// Whether clients that send an unknown name get the default certificate. Default: false, which sends them the alert
     /// unrecognized_name (RFC 6066 section 3).
     pub unknown_names_get_default: bool,
-    /// How clients authenticate by certificates (mutual TLS). Default: `None`; they are not asked for one.
+    /// How clients authenticate by certificates (mutual TLS). Default: `None`; no client certificate is requested.
     pub client_auth: Option<ClientAuth>,
     /// How OCSP responses are fetched for chains that name a responder and have no response in the folder. Default: `None`, which
-    /// fetches none.
+    /// disables fetching.
     pub staples: Option<StapleOptions>,
-    /// The upstream of a connection, by the server name that the client sends. The terminator does not start without any.
+    /// Routes from server names to upstreams. The terminator does not start without routes.
     pub routes: Routes,
-    /// The file of session ticket keys, shared by all terminators for the same names. Default: `None`, which makes keys in memory.
+    /// File of session ticket keys, shared by all terminators that serve the same names. Default: `None`, which generates keys in
+    /// memory.
     pub ticket_keys_file: Option<PathBuf>,
-    /// How long a ticket key made in memory encrypts. It decrypts for twice as long. Default: 12 h.
+    /// How long a ticket key from memory encrypts new tickets. It decrypts tickets for twice as long. Default: 12 h.
     pub ticket_key_life: Duration,
     /// Interval at which the folder and the ticket keys are read again. Default: 10 s.
     pub reload: Duration,
-    /// Maximum connections, some 100 KB each. The terminator closes further connections at once. Default: 16,384.
+    /// Maximum connections, each about 100 KB. The terminator closes further connections immediately. Default: 16,384.
     pub connections_max: usize,
-    /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is an eighth of [`Self::connections_max`], so
-    /// that no client shuts out all others. Balancers before the terminator count as one address each.
+    /// Maximum connections of one client address (of IPv6, one /64). Default: `None`, which is an eighth of
+    /// [`Self::connections_max`], so that one client cannot exclude all others. A load balancer counts as one address.
     pub connections_per_address_max: Option<usize>,
-    /// Timeout of a TLS handshake from accepted to done, its signature included. Default: 10 s.
+    /// Timeout of a TLS handshake, from accept to completion, including the signature. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Timeout of a signature. Default: 3 s.
     pub sign_timeout: Duration,
-    /// Timeout of an upstream connection: name resolution and TCP together. Default: 5 s.
+    /// Timeout of connecting to an upstream: name resolution and TCP together. Default: 5 s.
     pub connect_timeout: Duration,
-    /// Idle timeout of a connection; of one with requests, of a body. Default: 5 min.
+    /// Idle timeout of a connection. For HTTP requests: of a body. Default: 5 min.
     pub idle: Duration,
-    /// Timeout of a request's head, from its first byte. Default: 10 s.
+    /// Timeout of a request's header, from its first byte. Default: 10 s.
     pub head_timeout: Duration,
-    /// How long a client's connection may wait for its first request, and by HTTP/1 for its next one. Default: 75 s.
+    /// How long a client connection may be idle before its first request, and with HTTP/1 before each next one. Default: 75 s.
     pub keep_alive: Duration,
-    /// Timeout of the head of an answer, from when the request was sent, or while the upstream takes nothing of the request.
-    /// Default: 60 s.
+    /// Timeout of a response's header, from the end of the request, or while the upstream accepts no more of the request. Default:
+    /// 60 s.
     pub response_timeout: Duration,
-    /// Maximum connections that requests are sent on, idle connections included. Default: 4,096.
+    /// Maximum connections to upstreams for HTTP requests, including idle ones. Default: 4,096.
     pub upstream_connections_max: usize,
-    /// Maximum of these connections to one upstream. Default: `None`, which is all of them, or half of them where the routes have
-    /// more than one upstream, so that one that is slow or gone leaves slots to the others.
+    /// Maximum of these connections to one upstream. Default: `None`, which is all of them. If the routes have several upstreams,
+    /// it is half of them, so that a slow upstream leaves slots for the others.
     pub upstream_per_host_max: Option<usize>,
     /// Maximum idle upstream connections. The least recently used one is closed first. Default: 512.
     pub upstream_idle_max: usize,
     /// How long an upstream connection may be idle before the terminator closes it. Default: 30 s.
     pub upstream_idle: Duration,
-    /// Networks of load balancers before the terminator. Their PROXY protocol headers (version 2) name the client, and the terminator passes
-    /// on what their requests say of the original client. Default: none.
+    /// Networks of trusted load balancers. The terminator reads the client's address from their PROXY protocol headers (version 2),
+    /// and forwards their header fields about the client. Default: none.
     pub trusted_proxies: Vec<IpNet>,
     /// The destination of the access log. Default: `None`, which writes no access log.
     pub access_log: Option<AccessLog>,
-    /// Whether lines of the access log contain queries. Default: omitted.
+    /// Whether access log lines contain the query of the URL. Default: omitted.
     pub access_log_query: LoggedQuery,
 }
 
 impl Options {
-    /// Connections of one address.
+    /// Returns the maximum number of connections of one client address.
     pub(crate) fn per_address(&self) -> usize {
         self.connections_per_address_max.unwrap_or(inbound::address_share(self.connections_max))
     }
 
-    /// Connections to one upstream of these routes.
+    /// Returns the maximum number of connections to one upstream of these routes.
     pub(crate) fn per_upstream(&self, routes: &Routes) -> usize {
         let share = if routes.asks_several() { 2 } else { 1 };
         self.upstream_per_host_max.unwrap_or((self.upstream_connections_max / share).max(1))

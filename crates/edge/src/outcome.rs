@@ -1,15 +1,15 @@
-//! What connections and requests of clients say of the servers that they went to.
+//! Records the outcome of client connections and requests in the health of servers.
 
 use super::group::{Change, Group, Server};
 use super::metrics::EdgeMetrics;
 
-/// A connection or a request of a client was answered.
+/// Records a connection or request that the server answered.
 pub(super) fn note_answered(group: &Group, server: &Server, metrics: &EdgeMetrics) {
     server.answered();
     metrics.server_answered(group.name(), &server.label);
 }
 
-/// A connection or a request of a client was not answered.
+/// Records a connection or request that the server failed.
 pub(super) fn note_failed(group: &Group, server: &Server, metrics: &EdgeMetrics) {
     metrics.server_failed(group.name(), &server.label);
     if server.failed(group.health()) == Change::Down {

@@ -1,19 +1,19 @@
-//! The header of the PROXY protocol, version 2: who the client is, for an upstream that sees only us.
+//! The PROXY protocol header, version 2. It sends the client's address to an upstream that otherwise sees only the terminator.
 //! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, section 2.2.
 
 use std::net::SocketAddr;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 2, the command PROXY.
+/// Protocol version 2, command PROXY.
 const VERSION_AND_COMMAND: u8 = 0x21;
 const TCP_OVER_IPV4: u8 = 0x11;
 const TCP_OVER_IPV6: u8 = 0x21;
-/// The protocol agreed upon above TLS.
+/// Type of the field with the negotiated ALPN protocol.
 const TYPE_ALPN: u8 = 0x01;
-/// The name the client asked for.
+/// Type of the field with the server name (SNI).
 const TYPE_AUTHORITY: u8 = 0x02;
 
-/// A connection in a PROXY protocol header.
+/// The connection that a PROXY protocol header describes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProxiedConnection<'a> {
     pub(super) client: SocketAddr,
@@ -22,10 +22,10 @@ pub(super) struct ProxiedConnection<'a> {
     pub(super) name: Option<&'a str>,
 }
 
-/// The header, to be sent before all else.
+/// Builds the header, which must be sent before all other bytes.
 pub(super) fn header(told: &ProxiedConnection<'_>) -> Vec<u8> {
     let mut body = Vec::with_capacity(64);
-    // What came to an IPv6 socket over IPv4 is told as what it is.
+    // IPv4-mapped addresses of an IPv6 socket are sent as IPv4.
     let family = match (told.client.ip().to_canonical(), told.server.ip().to_canonical()) {
         (std::net::IpAddr::V4(client), std::net::IpAddr::V4(server)) => {
             body.extend(client.octets());
@@ -46,7 +46,7 @@ pub(super) fn header(told: &ProxiedConnection<'_>) -> Vec<u8> {
     body.extend(told.server.port().to_be_bytes());
     let values = [(TYPE_ALPN, told.alpn), (TYPE_AUTHORITY, told.name.map(str::as_bytes))];
     for (kind, value) in values {
-        // Both have a length of one byte in TLS.
+        // In TLS, the length of both values fits one byte.
         let Some((value, length)) = value.and_then(|value| Some((value, u16::try_from(value.len()).ok()?)))
         else {
             continue;

@@ -1,5 +1,5 @@
-//! A connection whose requests are looked at: each is held against the name the connection was made under, is told who asks, and
-//! asks the upstream of its route on a connection that others have used before.
+//! Connections in HTTP mode. Each request is checked against the connection's server name, gets header fields about the client, and
+//! is sent to the route's upstream on a pooled connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,7 +42,7 @@ pub(super) struct AskingClient {
     pub(super) identity: Option<Arc<ClientIdentity>>,
 }
 
-/// A connection, as its requests know it.
+/// A client connection, as seen by its requests.
 struct Connection {
     shared: Arc<Terminator>,
     client: Client,
@@ -57,20 +57,20 @@ struct Connection {
     tunnels: TaskTracker,
 }
 
-/// Destination of a request, and its host.
+/// Destination of a request: its route and host.
 struct Destination {
-    /// Of requests.
+    /// Route for the requests of this connection.
     route: Arc<Route>,
     authority: HeaderValue,
 }
 
-/// Why a request goes nowhere.
+/// Why a request is rejected.
 enum Rejection {
-    /// The request opens a tunnel.
+    /// The method is CONNECT.
     Connect,
-    /// It names no host, or none that can be read.
+    /// The request has no host, or an invalid one.
     Host(&'static str),
-    /// It names one that is not this connection's.
+    /// The host does not belong to this connection.
     Misdirected(HostOrIp),
 }
 
@@ -86,7 +86,7 @@ impl Rejection {
 }
 
 impl Terminator {
-    /// Answers requests, until the client has none any more.
+    /// Answers the requests of a connection until it closes.
     pub(super) async fn serve_requests(
         self: &Arc<Self>,
         tls: Stream,
@@ -112,7 +112,7 @@ impl Terminator {
         });
         let answer = move |request: Request<Incoming>| {
             let connection = Arc::clone(&connection);
-            // What each request carries is awaited where its size is looked at.
+            // Awaited inside this block so that Clippy's `large_futures` lint checks the size of the future.
             async move { connection.answer(request).await }
         };
         let serving = Serving {
@@ -153,7 +153,7 @@ impl Connection {
             Some(websocket) => websocket.answered(response),
             None => response,
         };
-        // What an upstream answers sees its own end.
+        // Only for responses of the terminator itself: a response from an upstream has taken the entry.
         if let Some(mut entry) = entry {
             entry.answered(response.status(), response.headers());
             entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
@@ -162,8 +162,8 @@ impl Connection {
         response
     }
 
-    /// By the routes that count now. A request is for the name that its connection was made under, or for another that its
-    /// certificate is for and its route too (RFC 9113 section 9.1.1); all else belongs on a connection of its own.
+    /// Finds the destination by the current routes. The host must be the connection's server name, or another name that both the
+    /// certificate and the route cover (RFC 9113 section 9.1.1). Other hosts need a connection of their own.
     fn place_of(&self, request: &Request<ClientBody>) -> Result<Destination, Rejection> {
         if request.method() == Method::CONNECT {
             return Err(Rejection::Connect);
@@ -182,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Who named nobody may ask for any name that leads where he is.
+    /// Returns whether the host belongs to this connection. A client without SNI may use any name that leads to the same route.
     fn is_own(&self, host: &HostOrIp) -> bool {
         self.name.as_deref().is_none_or(|own| HostOrIp::parse(own).as_ref() == Ok(host))
     }
@@ -196,7 +196,7 @@ impl Connection {
     ) -> Response<Body> {
         let Destination { route, authority } = place;
         let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
-        // What belongs to the client's connection stays with us.
+        // Hop-by-hop fields are not forwarded.
         clean(request.headers_mut());
         forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
         if self.shared.clients.is_some() {
@@ -233,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request to a server of the upstream: to the next one where a server cannot be connected to.
+    /// Sends a request to a server of the upstream. If the connection fails, tries the next server.
     async fn send(
         &self,
         mut request: Request<RequestBody>,
@@ -303,21 +303,21 @@ impl Connection {
         response.map(|body| Either::Left(body.logged(entry, None)))
     }
 
-    /// What is said after a change of protocol is passed on as it is.
+    /// Relays the bytes of a connection after a protocol upgrade.
     fn change(&self, client: Upgrading<'_>, upstream: hyper::upgrade::OnUpgrade, entry: Option<Box<Entry>>) {
         let shared = Arc::clone(&self.shared);
-        // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
+        // With HTTP/2, a reset stream looks like an ended one. A short half-close timeout frees the server's connection.
         let is_http2 = client.version == Version::HTTP_2;
         let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
         client.spawn(upstream, &self.shared.requesting.tasks, move |client, upstream| async move {
             let client = counted(client, entry.as_deref());
-            // They are counted where they leave TLS.
+            // The bytes are already counted at the TLS stream.
             relay_with(client, upstream, shared.idle, half, &ByteCounters::default()).await;
         });
     }
 }
 
-/// A request to a server.
+/// A request for one server.
 struct ServerRequest<'a> {
     route: &'a Route,
     authority: &'a HeaderValue,
@@ -325,13 +325,13 @@ struct ServerRequest<'a> {
     uploading: &'a UploadStatus,
 }
 
-/// Whether a request failed for its server, rather than for its client or for want of slots here.
+/// Returns whether the server caused the failure, rather than the client or a local limit.
 fn is_servers_fault(error: &NoAnswer, uploading: &UploadStatus) -> bool {
     let is_full = matches!(error, NoAnswer::Connection(error) if matches!(**error, NoConnection::Full));
     !is_full && !uploading.has_failed()
 }
 
-/// Strangers are told as much as they need: the log has the rest.
+/// Returns an error response without details: clients are untrusted, and the log contains the reason.
 fn unanswered(status: StatusCode, reason: &str) -> Response<Body> {
     let detail = match status {
         StatusCode::SERVICE_UNAVAILABLE => "there are as many connections to upstreams as there may be",

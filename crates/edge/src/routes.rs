@@ -1,4 +1,4 @@
-//! Who gets a connection, by the name asked for.
+//! Routes from server names to upstreams.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,42 +10,42 @@ use x509::{HostName, HostOrIp};
 use super::bad_route::{ALPN_MAX, ALPN_OCTETS_MAX, BadRoute, HTTP_1, HTTP_2, NAMES_MAX};
 use super::group::Group;
 
-/// What is forwarded: bytes or requests.
+/// What a route forwards: bytes or HTTP requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
-    /// Connections, as they are.
+    /// Forwards the bytes of connections unchanged.
     #[default]
     Tcp,
-    /// Requests, one by one.
+    /// Forwards single HTTP requests.
     Http,
 }
 
-/// An upstream, and how it is spoken to.
+/// A route: an upstream, and the protocol to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Route {
-    /// The servers.
+    /// The servers of the upstream.
     pub(super) group: Arc<Group>,
-    /// Protocols that it speaks (RFC 7301), the one liked best first. None are agreed upon when empty.
+    /// ALPN protocols of the upstream (RFC 7301), most preferred first. If empty, no protocol is negotiated.
     pub alpn: Vec<String>,
-    /// Whether it is told the client's address by a header of the PROXY protocol, version 2.
+    /// Whether the upstream gets the client's address in a PROXY protocol header, version 2.
     pub proxy_protocol: bool,
-    /// Where requests are passed on one by one.
+    /// Set if the route forwards HTTP requests.
     pub(super) http: Option<HttpRoute>,
 }
 
-/// How an upstream is asked: each of its servers, in their order.
+/// Origins for HTTP requests: one for each server, in the order of the group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct HttpRoute(Vec<ServerOrigin>);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct ServerOrigin {
     origin: Arc<Origin>,
-    /// The same by HTTP/1.1, for changes of protocol: where it speaks both, and HTTP/2 rather.
+    /// The same origin by HTTP/1.1, used for protocol upgrades. Set if the upstream supports both versions and prefers HTTP/2.
     by_http1: Option<Arc<Origin>>,
 }
 
 impl HttpRoute {
-    /// Of the server at that place.
+    /// Returns the origin of the server with index `server`.
     pub(super) fn origin(&self, server: usize, is_upgrade: bool) -> &Arc<Origin> {
         let ServerOrigin { origin, by_http1 } = &self.0[server];
         by_http1.as_ref().filter(|_| is_upgrade).unwrap_or(origin)
@@ -53,13 +53,15 @@ impl HttpRoute {
 }
 
 impl Route {
+    /// Creates a route to one server, `HOST:PORT`.
+    ///
     /// # Errors
     /// [`BadRoute`]
     pub fn new(upstream: &str, alpn: &[String]) -> Result<Self, BadRoute> {
         Self::to(Arc::new(Group::single(upstream)?), alpn)
     }
 
-    /// To the servers of a group.
+    /// Creates a route to the servers of a group.
     ///
     /// # Errors
     /// [`BadRoute`]
@@ -71,13 +73,13 @@ impl Route {
         Ok(Self { group, alpn: alpn.to_vec(), proxy_protocol: false, http: None })
     }
 
-    /// The same, with a header of the PROXY protocol before what each client sends.
+    /// Sends a PROXY protocol header before the bytes of each client.
     #[must_use]
     pub fn with_proxy_protocol(self) -> Self {
         Self { proxy_protocol: true, ..self }
     }
 
-    /// As it is, or asked by requests: then by the first of its protocols.
+    /// Sets the mode. In HTTP mode, the upstream is used by the first of its protocols.
     ///
     /// # Errors
     /// [`BadRoute`]
@@ -102,7 +104,7 @@ impl Route {
         Ok(Self { http: Some(HttpRoute(servers)), ..self })
     }
 
-    /// What its clients may agree upon.
+    /// Returns the ALPN protocols that clients are offered.
     pub(super) fn offered(&self) -> Vec<&str> {
         match self.http {
             Some(_) => vec![HTTP_2, HTTP_1],
@@ -111,7 +113,7 @@ impl Route {
     }
 }
 
-/// How a server of a group is asked.
+/// Returns the origin for HTTP requests to one server of a group.
 ///
 /// # Errors
 /// [`BadRoute::Host`]
@@ -125,24 +127,24 @@ pub(super) fn origin(group: &Group, at: usize, http2: bool) -> Result<Arc<Origin
         tls,
         http2,
         in_full: false,
-        // Who runs the terminator says where it leads, be it to this machine.
+        // The operator configures the destination, so this machine is permitted.
         may_be_here: true,
     }))
 }
 
-/// All routes.
+/// The routes of a terminator.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Routes {
     exact: HashMap<String, Arc<Route>>,
-    /// By what stands after the star and its dot.
+    /// Routes of `*.NAME` patterns, by NAME.
     wildcard: HashMap<String, Arc<Route>>,
     default: Option<Arc<Route>>,
-    /// Those whose servers are checked or ejected.
+    /// Groups with health checks or ejection.
     groups: Vec<Arc<Group>>,
 }
 
 impl Routes {
-    /// `default` gets what no other route is for; without one such connections are closed.
+    /// Creates routes. `default` gets the connections that no other route matches; without it they are closed.
     #[must_use]
     pub fn new(default: Option<Route>) -> Self {
         let mut routes = Self { default: default.map(Arc::new), ..Self::default() };
@@ -159,7 +161,7 @@ impl Routes {
         }
     }
 
-    /// Upstreams whose servers are checked or ejected.
+    /// Returns the upstreams with health checks or ejection.
     pub(super) fn groups(&self) -> &[Arc<Group>] {
         &self.groups
     }
@@ -173,7 +175,7 @@ impl Routes {
         }
     }
 
-    /// Has connections for these names go there.
+    /// Adds a route for these names.
     ///
     /// # Errors
     /// [`BadRoute`]
@@ -196,13 +198,13 @@ impl Routes {
         Ok(())
     }
 
-    /// Whether there is none at all.
+    /// Returns whether there is no route and no default.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.default.is_none()
     }
 
-    /// Whether requests go to more than one upstream.
+    /// Returns whether requests go to more than one upstream.
     pub(super) fn asks_several(&self) -> bool {
         let all = self.exact.values().chain(self.wildcard.values()).chain(&self.default);
         let asked = all.filter(|route| route.http.is_some());
@@ -211,7 +213,7 @@ impl Routes {
         servers.any(|other| other != first)
     }
 
-    /// The one for a name as it was asked for: an exact one, a wildcard's, the default.
+    /// Returns the route for a server name: an exact match, a wildcard match, or the default.
     #[must_use]
     pub fn find(&self, name: Option<&str>) -> Option<&Arc<Route>> {
         let named = name.and_then(|name| {
@@ -223,7 +225,7 @@ impl Routes {
     }
 }
 
-/// The routes that count now. Clones share them.
+/// The current routes. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct LiveRoutes(Arc<RwLock<Arc<Routes>>>);
 
@@ -236,7 +238,7 @@ impl LiveRoutes {
         Arc::clone(&self.0.read())
     }
 
-    /// Whether they are others than before.
+    /// Replaces the routes. Returns whether they differ from the old ones.
     pub(super) fn change(&self, routes: Routes) -> bool {
         let before = self.now();
         if *before == routes {
@@ -244,7 +246,7 @@ impl LiveRoutes {
         }
         routes.take_over(&before);
         let old = std::mem::replace(&mut *self.0.write(), Arc::new(routes));
-        // Taken apart outside of the lock.
+        // Drop the old routes outside of the lock.
         drop(old);
         true
     }

@@ -1,4 +1,4 @@
-//! Signatures of handshakes, made elsewhere while the connection waits and nobody else does.
+//! Handshake signatures by the key service. They block only the connection that needs them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,11 +16,11 @@ use super::alert::INTERNAL_ERROR;
 use super::greeting::Greeting;
 use super::metrics::EdgeMetrics;
 
-/// The remote key of a chain, with the caller of its signatures.
+/// The remote key of a chain. It calls the key service for signatures.
 #[derive(Debug)]
 pub(super) struct RemoteKey(pub(super) KeyRef);
 
-/// Asks the key of the chain that was chosen.
+/// Requests signatures by the key of the chosen chain.
 pub(super) struct RemoteSigning {
     timeout: Duration,
     metrics: EdgeMetrics,
@@ -58,7 +58,7 @@ impl PrivateKeyCallback for RemoteSigning {
     }
 }
 
-/// The scheme for an algorithm; `None` if the key service does not support it.
+/// Returns the scheme for an algorithm; `None` if the key service does not support it.
 fn scheme(algorithm: SignatureAlgorithm, hash: HashAlgorithm) -> Option<Scheme> {
     let hash = match hash {
         HashAlgorithm::SHA1 => Hash::Sha1,
@@ -76,10 +76,10 @@ fn scheme(algorithm: SignatureAlgorithm, hash: HashAlgorithm) -> Option<Scheme> 
     }
 }
 
-/// A signature under way. Dropped with its connection, it is asked for no more.
+/// A signature in progress. Dropping it with its connection cancels the request.
 struct Signing {
     operation: Option<PrivateKeyOperation>,
-    /// Locked by nobody: the library wants futures to be shareable, and polls them through `&mut`.
+    /// The lock is never contended: the TLS library requires `Sync` futures, but polls them through `&mut`.
     signing: Mutex<BoxFuture<'static, Result<Vec<u8>, SignError>>>,
     metrics: EdgeMetrics,
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use s2n_tls::config::Config;
 use x509::HostOrIp;
 
-/// A set of chains for the same names, at most one for each kind of signature, ready to be used.
+/// Chains for the same names, at most one for each key type, with their TLS configuration.
 pub(super) struct Site {
     pub(super) config: Config,
     /// The files to watch for changes.
@@ -22,7 +22,7 @@ impl fmt::Debug for Site {
 }
 
 impl Site {
-    /// Whether whichever certificate of it a client was shown is for `host` too.
+    /// Returns whether every certificate of the site is valid for `host`, so that it does not matter which one the client saw.
     pub(super) fn is_for(&self, host: &HostOrIp) -> bool {
         let Some(host) = host.dns() else { return false };
         let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));

@@ -1,4 +1,4 @@
-//! Which certificate is presented for which name: exact names first, then wildcards, then the default.
+//! Choice of the certificate by server name: exact names first, then wildcards, then the default.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -21,24 +21,24 @@ use super::site::Site;
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
 
-/// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it, else X25519, which costs less than
-/// P-256. But for that order of curves it is the library's default of 2025-10-14.
+/// TLS 1.2 and 1.3 with forward secrecy and authenticated encryption. Key exchange: X25519MLKEM768 if the client supports it, else
+/// X25519, which is cheaper than P-256. Apart from the order of curves, this was the library's default on 2025-10-14.
 const POLICY: &str = "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09";
 
-/// What the library may wait before it closes on a peer that broke the protocol. Its purpose, to hide how long a decryption took,
-/// is that of cipher suites that are not spoken here; connections are held for it.
+/// Maximum delay, in seconds, before the library closes a connection after a protocol error. The delay hides the time of a failed
+/// decryption, which matters only for cipher suites that are disabled here. A longer delay would occupy connection slots.
 const BLINDING_MAX_S: u32 = 3;
 
-/// Why no certificate is presented.
+/// Why no certificate can be chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NoSite {
-    /// No certificate is for the name.
+    /// No certificate matches the server name.
     UnknownName,
-    /// No name was asked for, and there is no default.
+    /// The client sent no server name, and there is no default certificate.
     NoName,
 }
 
-/// What sites are built with.
+/// Inputs for the configuration of sites.
 pub(super) struct SiteContext<'a> {
     pub(super) client: &'a Client,
     pub(super) tickets: &'a TicketSecrets,
@@ -49,11 +49,11 @@ pub(super) struct SiteContext<'a> {
     pub(super) now: UnixTime,
 }
 
-/// All of them.
+/// All sites, by server name.
 #[derive(Default)]
 pub(super) struct Sites {
     exact: HashMap<String, Arc<Site>>,
-    /// By what stands after the star and its dot.
+    /// Sites of `*.NAME` certificates, by NAME.
     wildcard: HashMap<String, Arc<Site>>,
     default: Option<Arc<Site>>,
     unknown_names_get_default: bool,
@@ -68,7 +68,7 @@ impl fmt::Debug for Sites {
     }
 }
 
-/// One chain of each kind of signature; places in a list of files.
+/// One chain for each key type, as indexes into a list of files.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 struct ChainPair {
     rsa: Option<usize>,
@@ -76,10 +76,11 @@ struct ChainPair {
 }
 
 impl Sites {
-    /// Of these files. Of two for one name and kind of signature, a valid one counts before one that is not, then the newer.
+    /// Builds the sites of these files. If two files have the same name and key type, a valid chain wins over an invalid one, then
+    /// the newer.
     ///
     /// # Errors
-    /// Those of the library.
+    /// Errors of the TLS library.
     pub(super) fn build(
         files: &[Arc<CertificateFile>],
         default: Option<&str>,
@@ -87,7 +88,7 @@ impl Sites {
         with: &SiteContext<'_>,
     ) -> Result<Self, Error> {
         let mut order: Vec<&Arc<CertificateFile>> = files.iter().collect();
-        // The best last, so that it is what stays; the name makes it the same for everybody.
+        // Sort the best file last, so that it overwrites the others. The name makes the order the same on every terminator.
         order.sort_by_key(|file| (file.is_valid(with.now), file.not_before, file.not_after, &file.name));
         let mut by_name: HashMap<&str, ChainPair> = HashMap::new();
         for (at, file) in order.iter().enumerate() {
@@ -120,7 +121,7 @@ impl Sites {
         Ok(sites)
     }
 
-    /// The site for a server name.
+    /// Returns the site for a server name.
     pub(super) fn choose(&self, name: Option<&str>) -> Result<&Arc<Site>, NoSite> {
         let Some(name) = name else { return self.default.as_ref().ok_or(NoSite::NoName) };
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
@@ -140,7 +141,7 @@ impl ChainPair {
     }
 
     fn places(self) -> impl Iterator<Item = usize> {
-        // ECDSA first: it costs a twentieth.
+        // ECDSA first: a signature costs a twentieth of an RSA signature.
         [self.ecdsa, self.rsa].into_iter().flatten()
     }
 }
@@ -154,10 +155,10 @@ fn build_site(files: &[&CertificateFile], with: &SiteContext<'_>) -> Result<Site
     let chains = files.iter().map(|file| chain(file, with)).collect::<Result<Vec<_>, Error>>()?;
     builder.set_default_chains(chains)?;
     builder.set_private_key_callback(RemoteSigning::new(with.sign_timeout, with.metrics.clone()))?;
-    // A ticket opens only for the names it was given for.
+    // A ticket must resume sessions only for the names of this site.
     let names: BTreeSet<&str> = files.iter().flat_map(|file| &file.names).map(String::as_str).collect();
     match with.clients {
-        // A ticket would not say who the client is, nor ask whether its certificate was revoked meanwhile.
+        // No tickets with client certificates: a ticket contains no client identity, and resumption skips the revocation check.
         Some(clients) => clients.add_to(&mut builder)?,
         None => with.tickets.add_to(&mut builder, &names, SystemTime::now())?,
     }
@@ -166,19 +167,19 @@ fn build_site(files: &[&CertificateFile], with: &SiteContext<'_>) -> Result<Site
     Ok(Site { config: builder.build()?, files, names })
 }
 
-/// What a connection begins with, before it is known which certificate is wanted.
+/// Returns the TLS policy for a connection before its certificate is chosen.
 pub(super) fn policy() -> Result<Policy, Error> {
     Policy::from_version(POLICY)
 }
 
-/// Those of all, as it is not known which of them a client was shown.
+/// Returns the names that all files have in common: it is unknown which certificate a client saw.
 fn common_names(files: &[&CertificateFile]) -> BTreeSet<String> {
     let Some((first, others)) = files.split_first() else { return BTreeSet::new() };
     let is_common = |name: &&String| others.iter().all(|file| file.names.contains(name));
     first.names.iter().filter(is_common).cloned().collect()
 }
 
-/// A chain with its key.
+/// Builds a chain with its remote key.
 fn chain(file: &CertificateFile, with: &SiteContext<'_>) -> Result<CertificateChain<'static>, Error> {
     let mut builder = cert_chain::Builder::new()?;
     builder.load_public_pem(&file.pem)?;

@@ -1,5 +1,5 @@
-//! OCSP responses for the chains that are presented, asked of the responders that certificates name (RFC 6960), off every
-//! handshake's way: checked, kept in a folder from one run to the next, and asked for again at half of their time.
+//! OCSP responses for the presented chains (RFC 6960). A background task fetches them from the responders that the certificates
+//! name, checks them and stores them in a folder. It refreshes each response at half of its validity.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -24,22 +24,22 @@ use x509::{Fingerprint, UnixTime};
 use super::certificate::{CertificateFile, STAPLE_MAX, Staple, read_at_most};
 use super::metrics::EdgeMetrics;
 
-/// Responders asked at once: 16 KB of an answer each.
+/// Maximum concurrent requests to responders, each with a response of at most 16 KB.
 const IN_FLIGHT: usize = 16;
-/// Responses fetched before the first ones are installed.
+/// Maximum responses that are fetched before they are put into use.
 const PIECE: usize = 256;
-/// For an answer, connecting included.
+/// Timeout of a request, including the connection.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Responders of one certificate that are asked, one after the other.
+/// Maximum responders of one certificate that are tried in turn.
 const RESPONDERS_MAX: usize = 2;
-/// A response of the file beside a chain is followed by one of the responder's so long before its end.
+/// Seconds before the end of the response in the file at which a fetch from the responder begins.
 const OWN_ENDS_S: i64 = 3_600;
-/// As far as clocks may differ, seconds.
+/// Tolerated difference between clocks, in seconds.
 const SKEW_S: i64 = 300;
-/// After a failure, doubling.
+/// First pause after a failure, in seconds; it doubles with each failure.
 const AGAIN_MIN_S: i64 = 60;
 const AGAIN_MAX_S: i64 = 3_600;
-/// Maximum pause between checks, seconds: the clock may be set.
+/// Maximum pause between checks, in seconds: someone may set the clock meanwhile.
 const PAUSE_MAX_S: i64 = 3_600;
 /// File extension of stored responses.
 const ENDING: &str = "ocsp";
@@ -47,20 +47,20 @@ const ENDING: &str = "ocsp";
 /// How staples are fetched.
 #[derive(Clone, Debug)]
 pub struct StapleOptions {
-    /// Where they are kept, a file for each certificate; made where there is none. Where it cannot be written, they are kept
-    /// in memory alone.
+    /// Folder for the responses, one file for each certificate. It is created if missing. If it is not writable, responses are
+    /// stored in memory only.
     pub folder: PathBuf,
-    /// How responders are connected to.
+    /// Options of the HTTP client for requests to responders.
     pub http: http::Options,
 }
 
-/// What was fetched for each chain. Clones share it.
+/// The fetched OCSP responses. Clones share them.
 #[derive(Clone)]
 pub(super) struct Staples(Arc<Shared>);
 
 struct Shared {
     options: Option<StapleOptions>,
-    /// By the leaf: no more than there are chains.
+    /// Fetched responses by leaf certificate: at most one for each chain.
     fetched: RwLock<HashMap<Fingerprint, Fetched>>,
     has_news: AtomicBool,
     /// Chains with an OCSP responder.
@@ -74,13 +74,13 @@ struct Fetched {
     refresh_at: UnixTime,
 }
 
-/// Why a response is not stapled.
+/// Why an OCSP response is not stapled.
 #[derive(Debug, thiserror::Error)]
 enum NotStapled {
-    /// The responder gives none.
+    /// The responder returned no response.
     #[error("{0}")]
     Unanswered(String),
-    /// It is none that counts.
+    /// The response failed verification.
     #[error("{0}")]
     Unusable(String),
     /// The certificate is revoked: earlier responses are discarded.
@@ -98,7 +98,7 @@ impl NotStapled {
     }
 }
 
-/// Of one certificate, since the last answer.
+/// Failures for one certificate since the last success.
 #[derive(Clone, Copy)]
 struct Failures {
     count: u32,
@@ -115,7 +115,7 @@ impl Staples {
         }))
     }
 
-    /// The OCSP response to staple at `now`: that of the file, or the fetched one.
+    /// Returns the OCSP response to staple at `now`: from the file, or the fetched one.
     pub(super) fn of(&self, file: &CertificateFile, now: UnixTime) -> Option<Arc<[u8]>> {
         if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
             return Some(Arc::clone(&own.der));
@@ -125,17 +125,17 @@ impl Staples {
         staple.counts(now).then(|| Arc::clone(&staple.der))
     }
 
-    /// When what was fetched for a chain counts no more.
+    /// Returns the end of validity of the fetched response of a chain.
     pub(super) fn until(&self, file: &CertificateFile) -> Option<UnixTime> {
         self.0.fetched.read().get(&file.leaf.fingerprint)?.staple.until
     }
 
-    /// Whether something else is to be stapled than when this was asked last.
+    /// Returns whether the responses have changed since the last call.
     pub(super) fn have_news(&self) -> bool {
         self.0.has_news.swap(false, Relaxed)
     }
 
-    /// These are presented from now on. What is kept of them is read, on this thread, and the rest is forgotten.
+    /// Sets the presented chains. Reads their stored responses on the current thread, and removes all other responses.
     pub(super) fn want(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
         let Some(options) = &self.0.options else { return };
         let wanted: Vec<_> =
@@ -152,7 +152,7 @@ impl Staples {
                 read.push((leaf, fetched));
             }
         }
-        // What came meanwhile is newer than what was read.
+        // A response that was fetched meanwhile is newer than the stored one.
         let mut fetched = self.0.fetched.write();
         fetched.retain(|leaf, _| leaves.contains(leaf));
         for (leaf, kept) in read {
@@ -193,7 +193,7 @@ impl Staples {
             if let Ok(pause_s @ 1..) = u64::try_from(next_s) {
                 tokio::select! {
                     () = tokio::time::sleep(Duration::from_secs(pause_s)) => {}
-                    // The other half is in this.
+                    // Never an error: `self` owns the sender.
                     _ = wanted.changed() => {}
                 }
                 continue;
@@ -205,7 +205,7 @@ impl Staples {
                 (file, answer)
             });
             let mut answers = pin!(asking.buffer_unordered(IN_FLIGHT).ready_chunks(IN_FLIGHT));
-            // As they come: a responder that does not answer holds up nobody else's.
+            // Process results in the order of arrival: a slow responder must not delay the others.
             while let Some(some) = answers.next().await {
                 let mut kept = Vec::new();
                 for (file, answer) in some {
@@ -221,7 +221,7 @@ impl Staples {
         }
     }
 
-    /// Time of the next request: after the expiry of the response in the file, if there is one.
+    /// Returns the time of the next request: after the expiry of the response in the file, if there is one.
     fn due_at(
         &self,
         file: &CertificateFile,
@@ -270,12 +270,12 @@ impl Staples {
         had.then_some((leaf, None))
     }
 
-    /// Keeps responses for the next run.
+    /// Stores responses on disk for the next start.
     async fn keep(&self, all: Vec<(Fingerprint, Option<Arc<[u8]>>)>) {
         let Some(folder) = self.0.options.as_ref().map(|options| options.folder.clone()) else { return };
         let kept = tokio::task::spawn_blocking(move || {
             std::fs::create_dir_all(&folder)?;
-            // All of them, whatever becomes of one.
+            // Attempt every file, even if one fails.
             let written: Vec<_> =
                 all.into_iter().map(|(leaf, der)| write(&kept_at(&folder, leaf), der.as_deref())).collect();
             written.into_iter().collect::<io::Result<()>>()
@@ -287,7 +287,7 @@ impl Staples {
 }
 
 impl Fetched {
-    /// Reads a response about the chain's leaf, and holds it to all that makes it count (RFC 6960 section 3.2).
+    /// Parses an OCSP response for the chain's leaf and verifies it (RFC 6960 section 3.2).
     fn read(der: &[u8], file: &CertificateFile, now: UnixTime) -> Result<Self, NotStapled> {
         let unusable = |why: &str| NotStapled::Unusable(why.to_owned());
         let issuer = file.issuer.as_ref().ok_or_else(|| unusable("there is no issuer in the chain"))?;
@@ -311,8 +311,8 @@ impl Fetched {
     }
 }
 
-/// At half of its time, and up to a tenth of that later, so that what was fetched together is not fetched together again. One
-/// that comes late (from a cache) is left half of the time that it has.
+/// Returns the time of the next request: after half of the validity, plus up to a tenth of it by `chance`, so that requests are
+/// spread. A response that is already old (from a cache) is refreshed at half of its remaining validity.
 fn refresh_at(from: UnixTime, until: UnixTime, now: UnixTime, chance: f64) -> UnixTime {
     let half = from.plus(until.since(from) / 2);
     let from = if half > now { half } else { now.plus(until.since(now) / 2) };
@@ -326,16 +326,16 @@ const fn again_after_s(failures: u32) -> i64 {
     if after > AGAIN_MAX_S { AGAIN_MAX_S } else { after }
 }
 
-/// From 0 to 1.
+/// Returns a random number from 0 to 1.
 fn chance() -> f64 {
     (RandomState::new().build_hasher().finish() % 1_000) as f64 / 1_000.0
 }
 
-/// Asks the responders that the certificate names, by GET and without a nonce, so that caches can answer.
+/// Requests a response from the certificate's responders. Uses GET without a nonce, so that caches can respond.
 async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, NotStapled> {
     let mut last = NotStapled::Unusable("the chain names no issuer".to_owned());
     let Some(issuer) = &file.issuer else { return Err(last) };
-    // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
+    // SHA-1 only identifies the issuer and protects nothing; all responders support it (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, file.leaf.serial.clone(), OcspHash::Sha1);
     let request = Request { certificates: vec![id], nonce: None };
     for url in file.leaf.ocsp_urls.iter().take(RESPONDERS_MAX) {
@@ -356,7 +356,7 @@ fn kept_at(folder: &Path, leaf: Fingerprint) -> PathBuf {
     folder.join(format!("{leaf}.{ENDING}"))
 }
 
-/// Beside and renamed, so that no half of it is ever read.
+/// Writes a temporary file and renames it, so that readers never see a partial file.
 fn write(path: &Path, der: Option<&[u8]>) -> io::Result<()> {
     let Some(der) = der else {
         return match std::fs::remove_file(path) {
@@ -369,7 +369,7 @@ fn write(path: &Path, der: Option<&[u8]>) -> io::Result<()> {
     std::fs::rename(new, path)
 }
 
-/// Removes what is kept of certificates that are presented no more. What fails is left to the next time.
+/// Removes stored responses of certificates that are no longer presented. A failed removal is retried the next time.
 fn forget_others(folder: &Path, leaves: &HashSet<Fingerprint>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -393,7 +393,7 @@ mod tests {
         let at = |now: i64, chance| refresh_at(from, until, UnixTime(now), chance).since(from);
         assert_eq!(at(1_000_000, 0.0), 2 * DAY_S);
         assert_eq!(at(1_000_000, 1.0), 2 * DAY_S + 2 * DAY_S / 5);
-        // From a cache, when half of it is over.
+        // A response from a cache, with half of its validity already over.
         assert_eq!(at(1_000_000 + 3 * DAY_S, 0.0), 3 * DAY_S + DAY_S / 2);
         assert!(refresh_at(from, until, until.plus(-1), 1.0) >= until.plus(AGAIN_MIN_S - 1), "no hurry");
     }

@@ -1,4 +1,4 @@
-//! What all connections of the terminator share.
+//! Shared state of all connections of the terminator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) struct RequestService {
     pub(super) upstreams: Upstreams,
     pub(super) access_log: AccessLogger,
     pub(super) tasks: ServiceTasks,
-    /// Networks of clients who say for whom they ask.
+    /// Networks of trusted proxies, which send the address of the original client.
     pub(super) trusted: Vec<IpNet>,
     pub(super) head_timeout: Duration,
     pub(super) keep_alive: Duration,
@@ -34,7 +34,7 @@ pub(super) struct Terminator {
     pub(super) config: Config,
     pub(super) routes: LiveRoutes,
     pub(super) requesting: RequestService,
-    /// Where clients authenticate by certificates.
+    /// Set if clients authenticate by certificates.
     pub(super) clients: Option<Arc<ClientGuard>>,
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,

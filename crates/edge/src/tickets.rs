@@ -1,7 +1,7 @@
-//! Keys that session tickets are sealed under, so that a second connection needs no signature.
+//! Session ticket keys, so that resumed connections need no signature.
 //!
-//! Secrets come from a file that those share who serve the same names, or are made here. From each secret every set of names has
-//! a key of its own: a session begun under one name is not taken up under another.
+//! The secrets come from a file that all terminators for the same names share, or are generated in memory. From each secret, each
+//! set of names derives its own key: a session for one name cannot be resumed under another.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,43 +14,43 @@ use s2n_tls::config::Builder;
 use s2n_tls::error::Error;
 use zeroize::Zeroizing;
 
-/// Secrets of a file: the first seals, all open.
+/// Maximum secrets in a file: the first one encrypts, all decrypt.
 pub const TICKET_KEYS_MAX: usize = 3;
-/// Bytes of a secret.
+/// Length of a secret in bytes.
 const SECRET: usize = 32;
-/// Bytes of a key's name.
+/// Length of a key's name in bytes.
 const NAME: usize = 16;
-/// Bytes of a file of secrets that are read.
+/// Maximum size of a file of secrets, in bytes.
 const FILE_MAX: u64 = 4_096;
-/// For how long the library lets a key seal, and then open: when it ends is decided here.
+/// Validity of a key for the library: practically unlimited, because this module decides when a key ends.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Why a file holds no ticket keys.
+/// Why the ticket keys cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTicketKeys {
-    /// The system did not let us.
+    /// The file cannot be read.
     #[error("the ticket keys of {path} cannot be read: {source}", path = .path.display())]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Not what a file of them is.
+    /// The file does not have the format of ticket keys.
     #[error(
         "{path} holds no ticket keys: write one to {TICKET_KEYS_MAX} lines of 64 hexadecimal digits \
          (openssl rand -hex 32), the newest first",
         path = .0.display()
     )]
     Malformed(PathBuf),
-    /// There is no randomness.
+    /// The system's random number generator failed.
     #[error("the operating system gives no random bytes")]
     NoRandom,
 }
 
 type Secret = Zeroizing<[u8; SECRET]>;
 
-/// The newest first.
+/// Secrets of ticket keys, newest first.
 #[derive(Clone, PartialEq)]
 pub(super) struct TicketSecrets(Vec<Secret>);
 
@@ -76,7 +76,7 @@ impl TicketSecrets {
         secrets.map(Self).ok_or_else(|| BadTicketKeys::Malformed(path.to_owned()))
     }
 
-    /// A new one before the newest of these, which opens on; older ones are forgotten.
+    /// Generates a new secret. The newest of `before` stays for decryption; older secrets are dropped.
     fn after(before: Option<&Self>) -> Result<Self, BadTicketKeys> {
         let mut new = Secret::default();
         aws_lc_rs::rand::fill(&mut new[..]).map_err(|_| BadTicketKeys::NoRandom)?;
@@ -84,7 +84,7 @@ impl TicketSecrets {
         Ok(Self([Some(new), previous].into_iter().flatten().collect()))
     }
 
-    /// Has tickets for these names sealed under the first, and opened under all.
+    /// Configures tickets for these names: the first secret encrypts, all decrypt.
     pub(super) fn add_to(
         &self,
         builder: &mut Builder,
@@ -96,7 +96,7 @@ impl TicketSecrets {
         for (at, secret) in self.0.iter().enumerate() {
             let derived =
                 Zeroizing::new([derive(secret, b"key", names), derive(secret, b"name", names)].concat());
-            // A key whose time to seal is over, opens only.
+            // A key dated in the past only decrypts.
             let since = if at == 0 { now } else { now - FOREVER - Duration::from_secs(1) };
             builder.add_session_ticket_key(&derived[SECRET..SECRET + NAME], &derived[..SECRET], since)?;
         }
@@ -124,7 +124,7 @@ fn secret(line: &str) -> Option<Secret> {
     Some(secret)
 }
 
-/// The source of ticket keys, and the present ones.
+/// The source of ticket keys, and the current keys.
 #[derive(Debug)]
 pub(super) struct TicketKeys {
     file: Option<PathBuf>,
@@ -134,7 +134,7 @@ pub(super) struct TicketKeys {
 }
 
 impl TicketKeys {
-    /// Of the file, or made now.
+    /// Loads the secrets from the file, or generates them if there is none.
     pub(super) fn new(file: Option<PathBuf>, life: Duration, now: Instant) -> Result<Self, BadTicketKeys> {
         let secrets = match &file {
             Some(path) => TicketSecrets::read(path)?,
@@ -143,10 +143,10 @@ impl TicketKeys {
         Ok(Self { file, life, made: now, secrets })
     }
 
-    /// Reads the file again, or makes a new one when it is time. Whether others are in force now.
+    /// Reads the file again, or generates a new secret when it is due. Returns whether the keys have changed.
     ///
     /// # Errors
-    /// [`BadTicketKeys`]; those in force stay.
+    /// [`BadTicketKeys`]; the current keys stay in use.
     pub(super) fn look(&mut self, now: Instant) -> Result<bool, BadTicketKeys> {
         let new = match &self.file {
             Some(path) => TicketSecrets::read(path)?,

@@ -1,4 +1,4 @@
-//! The way to a server of an upstream.
+//! Connections to the servers of an upstream.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,25 +27,25 @@ pub(super) enum NoUpstream {
     Tls(#[from] NoConnection),
 }
 
-/// Bytes sent before the client's.
+/// Bytes and options that introduce the client to the upstream, before the client's own bytes.
 pub(super) struct Introduction {
-    /// A header of the PROXY protocol; empty for none. In the clear, before TLS.
+    /// PROXY protocol header, sent unencrypted before TLS; empty if not configured.
     pub(super) header: Vec<u8>,
-    /// Protocols that are offered by TLS: the one that was agreed upon with the client.
+    /// ALPN protocols that are offered to the upstream: the one that was negotiated with the client.
     pub(super) alpn: Vec<Vec<u8>>,
 }
 
-/// What upstreams are reached with.
+/// Resources for connecting to upstreams.
 pub(super) struct Reach<'a> {
     pub(super) resolver: &'a Resolver,
     pub(super) metrics: &'a EdgeMetrics,
-    /// For a server: its name, connection and TLS together.
+    /// Timeout for one server: name resolution, TCP and TLS together.
     pub(super) limit: Duration,
 }
 
 impl Reach<'_> {
-    /// Connects to a server of `group` for `client`: to the next one where one cannot be reached. None where none of those that were
-    /// tried can be.
+    /// Connects to a server of `group` for `client`. If a server is unreachable, tries the next one. Returns `None` if all tries
+    /// fail.
     pub(super) async fn connect(
         &self,
         group: &Group,
@@ -76,7 +76,7 @@ impl Reach<'_> {
         None
     }
 
-    /// A connection to one server.
+    /// Opens a connection to one server.
     pub(super) async fn to(
         &self,
         server: &Server,
