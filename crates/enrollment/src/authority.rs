@@ -1,4 +1,4 @@
-//! Our own CA signs for those who join, by profiles of its own.
+//! Certificates of agents and nodes, issued by the internal CA under dedicated profiles.
 
 use ::authority::Authority;
 use ::authority::issue::{IssueError, IssueRequest, Source};
@@ -12,20 +12,21 @@ use x509::{DAY, GeneralName};
 
 use crate::certify::{Certified, Certify, CertifyError};
 
-/// The prefix of the URI in agents' certificates. Only their profile may issue such names, and an agent is admitted with its
-/// own key only.
+/// Prefix of the URI in agents' certificates. Only the agents' profile may issue such names, and an agent is accepted only with its
+/// own key.
 pub const AGENTS_URI: &str = "spiffe://bulla/agent";
 
-/// The profile agents are certified by; made when the first one comes. Who changes it decides how long they live.
+/// Name of the profile for agents' certificates. Created when the first agent enrolls. Changing the profile changes the
+/// certificates' lifetime.
 pub const AGENT_PROFILE: &str = "bulla-agents";
-/// The profile nodes are certified by; likewise.
+/// Name of the profile for nodes' certificates. Created when the first node joins.
 pub const NODE_PROFILE: &str = "bulla-nodes";
-/// Seconds an agent's certificate lives: renewed at two thirds, so an agent may be off for ten days.
+/// Lifetime of an agent's certificate in seconds. Renewed at two thirds, so an agent may be offline for ten days.
 const AGENT_LIFE_SECONDS: i64 = 30 * DAY;
-/// Seconds a node's certificate lives: renewed at two thirds, so the control plane may be away for two days.
+/// Lifetime of a node's certificate in seconds. Renewed at two thirds, so the control plane may be down for two days.
 const NODE_LIFE_SECONDS: i64 = 7 * DAY;
 
-/// Certifies by one profile, which it makes unless it is there.
+/// Issues certificates under one profile, which it creates if missing.
 #[derive(Clone, Debug)]
 pub struct CertifyByAuthority {
     authority: Authority,
@@ -35,22 +36,22 @@ pub struct CertifyByAuthority {
 }
 
 impl CertifyByAuthority {
-    /// Agents, by [`AGENT_PROFILE`].
+    /// Creates the issuer of agents' certificates, with [`AGENT_PROFILE`].
     #[must_use]
     pub fn agents(authority: Authority) -> Self {
         Self { authority, profile: AGENT_PROFILE, actor: "system:agents", make: agent_profile }
     }
 
-    /// Nodes, by [`NODE_PROFILE`].
+    /// Creates the issuer of nodes' certificates, with [`NODE_PROFILE`].
     #[must_use]
     pub fn nodes(authority: Authority) -> Self {
         Self { authority, profile: NODE_PROFILE, actor: "system:nodes", make: node_profile }
     }
 
-    /// Makes the profile, unless it is there.
+    /// Creates the profile if it is missing.
     ///
     /// # Errors
-    /// [`CertifyError`] when it cannot be made.
+    /// [`CertifyError`] when it cannot be created.
     #[crate::boxed]
     pub async fn ensure_profile(&self) -> Result<(), CertifyError> {
         match self.authority.profile(self.profile).await {
@@ -59,7 +60,7 @@ impl CertifyByAuthority {
             Err(error) => return Err(CertifyError::Unavailable(error.to_string())),
         }
         match self.authority.put_profile((self.make)()?, Some(0), self.actor).await {
-            // Stale: another server was faster.
+            // Stale: another server created it first.
             Ok(_) | Err(ProfileError::Stale(_)) => Ok(()),
             Err(error) => Err(CertifyError::Unavailable(error.to_string())),
         }
@@ -96,7 +97,7 @@ fn agent_profile() -> Result<Profile, CertifyError> {
     })
 }
 
-/// Nodes ask each other, so each is a server too.
+/// Nodes connect to each other, so each certificate is also for a server.
 fn node_profile() -> Result<Profile, CertifyError> {
     let own = SuffixRule {
         suffix: NODES_DNS.to_owned(),

@@ -5,29 +5,29 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use x509::GeneralName;
 
-/// Why there is no certificate.
+/// Why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
-    /// The authority says no; the same again will not help.
+    /// The CA rejected the request. A retry does not help.
     #[error("the authority does not certify it: {0}")]
     Refused(String),
-    /// Later, perhaps.
+    /// Temporary failure. A retry may succeed.
     #[error("the authority cannot certify it just now: {0}")]
     Unavailable(String),
 }
 
-/// A certificate.
+/// An issued certificate.
 #[derive(Clone, Debug)]
 pub struct Certified {
     /// The certificate and its chain, PEM.
     pub chain_pem: String,
-    /// End of its validity, µs.
+    /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
 }
 
-/// Signs the certificates of agents, or of nodes: what they are good for and how long is up to it.
+/// Issues the certificates of agents or of nodes. The implementation decides their purpose and lifetime.
 pub trait Certify: Send + Sync {
-    /// A certificate for the key of `spki` with these names. The same `idempotency_key` gets the same one.
+    /// Issues a certificate for the key of `spki` with these names. A repeated `idempotency_key` returns the same certificate.
     fn certify(
         &self,
         names: Vec<GeneralName>,
@@ -36,5 +36,5 @@ pub trait Certify: Send + Sync {
     ) -> BoxFuture<'_, Result<Certified, CertifyError>>;
 }
 
-/// The SHA-256 by which the server's door knows a certificate with a URI again.
+/// Computes the SHA-256 of a URI, by which the server recognizes a certificate.
 pub type IdentityKey = Arc<dyn Fn(&str) -> [u8; 32] + Send + Sync>;

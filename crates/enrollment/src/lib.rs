@@ -1,5 +1,5 @@
-//! Enrollment of agents and key service nodes: a join token used once, a key made on the host, a certificate from the own
-//! authority. [`client`] is the host's side.
+//! Enrollment of agents and key service nodes: a single-use join token, a key generated on the host, a certificate from the
+//! internal CA. [`client`] is the host's side.
 
 mod authority;
 mod certify;
@@ -11,7 +11,7 @@ mod proof;
 pub mod state_folder;
 mod token;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use authority::{AGENT_PROFILE, AGENTS_URI, CertifyByAuthority, NODE_PROFILE};

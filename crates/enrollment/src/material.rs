@@ -6,32 +6,32 @@ use keys::{PrivateKey, Signer as _};
 use x509::{Certificate, Fingerprint};
 use zeroize::Zeroizing;
 
-/// Certificates a chain may have: real ones have five at most.
+/// Maximum number of certificates in a chain. Real ones have at most five.
 const CHAIN_MAX: usize = 16;
 
-/// Why a chain and a key are nothing that can be deployed.
+/// Why a chain and a key cannot be deployed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
-    /// No certificate at all.
+    /// The chain contains no certificate.
     #[error("the chain holds no certificate")]
     Empty,
-    /// More than any honest issuer gives.
+    /// The chain is longer than the allowed maximum.
     #[error("the chain holds more than {CHAIN_MAX} certificates")]
     TooLong,
-    /// One of the chain cannot be read.
+    /// A certificate of the chain cannot be parsed.
     #[error("certificate {position} of the chain cannot be read: {reason}")]
     Certificate {
-        /// 0 is the leaf.
+        /// Position in the chain; 0 is the leaf.
         position: usize,
         /// The error.
         reason: String,
     },
-    /// The key belongs to another certificate.
+    /// The key does not match the leaf.
     #[error("the private key does not belong to the certificate")]
     Mismatch,
 }
 
-/// A leaf, the certificates above it without the root, and the leaf's key. `Debug` shows no key.
+/// A leaf, its intermediate certificates without the root, and the leaf's key. `Debug` omits the key.
 pub struct Material {
     leaf: Certificate,
     chain: Vec<Vec<u8>>,
@@ -39,10 +39,10 @@ pub struct Material {
 }
 
 impl Material {
-    /// `chain` in DER, leaf first. That it and the key belong together is checked.
+    /// Parses `chain`, DER with the leaf first, and checks that the key matches.
     ///
     /// # Errors
-    /// [`MaterialError`] says which part is wrong.
+    /// [`MaterialError`] says which part is invalid.
     pub fn new(chain: Vec<Vec<u8>>, key: PrivateKey) -> Result<Self, MaterialError> {
         if chain.len() > CHAIN_MAX {
             return Err(MaterialError::TooLong);
@@ -60,57 +60,57 @@ impl Material {
         Ok(Self { leaf, chain, key })
     }
 
-    /// [`Material::new`] from the chain in PEM.
+    /// Same as [`Material::new`], with the chain in PEM.
     ///
     /// # Errors
-    /// As [`Material::new`].
+    /// Same as [`Material::new`].
     pub fn from_pem(chain_pem: &str, key: PrivateKey) -> Result<Self, MaterialError> {
         Self::new(x509::pem::certificates(chain_pem.as_bytes()).map(|(_, der)| der).collect(), key)
     }
 
-    /// The certificate the key belongs to.
+    /// Returns the leaf.
     #[must_use]
     pub fn leaf(&self) -> &Certificate {
         &self.leaf
     }
 
-    /// SHA-256 of the leaf: what a probe has to see.
+    /// Returns the SHA-256 of the leaf, which a probe must find.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.leaf.fingerprint
     }
 
-    /// DER, leaf first.
+    /// Returns the chain in DER, leaf first.
     #[must_use]
     pub fn chain(&self) -> &[Vec<u8>] {
         &self.chain
     }
 
-    /// The leaf alone, PEM.
+    /// Returns only the leaf, in PEM.
     #[must_use]
     pub fn cert_pem(&self) -> String {
         certificates_pem(&self.chain[..1])
     }
 
-    /// What stands above the leaf, PEM; empty when nothing does.
+    /// Returns the certificates above the leaf in PEM. Empty when there are none.
     #[must_use]
     pub fn chain_pem(&self) -> String {
         certificates_pem(&self.chain[1..])
     }
 
-    /// The certificate and its chain, PEM.
+    /// Returns leaf and chain in PEM.
     #[must_use]
     pub fn fullchain_pem(&self) -> String {
         certificates_pem(&self.chain)
     }
 
-    /// The key, PKCS#8 PEM, ending in a line end.
+    /// Returns the key as PKCS#8 PEM with a final line break.
     #[must_use]
     pub fn key_pem(&self) -> Zeroizing<String> {
         self.key.to_pkcs8_pem()
     }
 
-    /// The key, PKCS#8 DER.
+    /// Returns the key as PKCS#8 DER.
     #[must_use]
     pub fn key_der(&self) -> Zeroizing<Vec<u8>> {
         self.key.to_pkcs8_der()

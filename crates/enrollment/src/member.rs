@@ -1,11 +1,11 @@
-//! The identity of a member (an agent or a node) at the API.
+//! API identities of members (agents and nodes).
 
 use store::{IdentityKind, IdentitySettings, NewIdentity, Store, StoreError};
 use uuid::Uuid;
 
 use crate::certify::IdentityKey;
 
-/// The identity of a new member, known by the URI in its certificate. `kind` is its role too.
+/// Builds the identity of a new member, recognized by the URI in its certificate. `kind` is also its role.
 #[must_use]
 pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityKey, at_us: i64) -> NewIdentity {
     NewIdentity {
@@ -25,10 +25,10 @@ pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityKey, at_us: i6
     }
 }
 
-/// The revision of a member's identity, which removing it needs.
+/// Returns the revision of a member's identity, which is needed to delete it.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn identity_revision(store: &Store, id: Uuid) -> Result<Option<i64>, StoreError> {
     Ok(store::Access::of(store).identity(IdentityKind::Certificate, id).await?.map(|known| known.revision))

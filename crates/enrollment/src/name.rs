@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-/// Bytes of the name of an agent, a group, a target, a site or a node.
+/// Maximum bytes of the name of an agent, a group, a target, a site or a node.
 pub const NAME_MAX: usize = 128;
 
-/// Another name, where the one asked for is taken. The last digits of a UUIDv7 are random.
+/// Derives another name when the requested one is taken. Appends digits of the UUIDv7, whose last digits are random.
 #[must_use]
 pub fn other_name(name: &str, id: Uuid) -> String {
     let digits = id.simple().to_string();
@@ -15,7 +15,7 @@ pub fn other_name(name: &str, id: Uuid) -> String {
 /// Checks a name.
 ///
 /// # Errors
-/// A text that says what a name has to be.
+/// A text that says what a valid name is.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = !name.is_empty() && name.len() <= NAME_MAX && name.trim() == name;
     if fits && !name.chars().any(|letter| letter.is_control() || letter == '/') {

@@ -1,4 +1,4 @@
-//! The private folder of an agent or a node: files that only their owner may read, written whole or not at all.
+//! The private directory of an agent or a node: files that only their owner may read, written atomically.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -8,36 +8,36 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// Why a private folder cannot be used.
+/// Why a private directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("{path}: cannot {what}: {reason}")]
     System {
-        /// Which file or folder.
+        /// Path of the file or directory.
         path: PathBuf,
         /// The attempted operation.
         what: &'static str,
         /// The error of the operating system.
         reason: String,
     },
-    /// Another user can read the keys in it.
+    /// Other users can read the keys in the directory.
     #[error("{0} must belong to the user who runs this and be closed to others (chmod 700)")]
     Open(PathBuf),
-    /// It was written by something else, or is damaged.
+    /// The file is corrupt, or another program wrote it.
     #[error("{path} cannot be understood: {reason}")]
     Corrupt {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// The error.
         reason: String,
     },
-    /// One agent at a time.
+    /// Another process uses the directory.
     #[error("another agent uses {0}; stop it first")]
     Locked(PathBuf),
 }
 
-/// Makes a folder that only its owner may enter, and its parents.
+/// Creates a directory that only its owner may enter, and its parents.
 ///
 /// # Errors
 /// [`StateError::System`]
@@ -49,10 +49,10 @@ pub fn make_folder(path: &Path) -> Result<(), StateError> {
         .map_err(|error| failed(path, "make the folder", &error))
 }
 
-/// The extension of a file until it is whole; such a file left by a crash is removed.
+/// Extension of a file until it is completely written. Such files left by a crash are removed.
 pub const STAGED: &str = "new";
 
-/// Writes a file that only its owner may read: whole or not at all, synced to disk.
+/// Writes a file that only its owner may read, atomically and synced to disk.
 ///
 /// # Errors
 /// [`StateError::System`]
@@ -67,14 +67,14 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), StateError> {
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| std::fs::rename(&staged, path));
     if let Err(error) = written {
-        // It may be part of a key. What cannot be removed now is removed at the next start.
+        // The file may contain a part of a key. If it cannot be removed now, the next start removes it.
         let _ = std::fs::remove_file(&staged);
         return Err(failed(path, "write", &error));
     }
     sync_folder_of(path)
 }
 
-/// Removes a file if there is one, synced to disk.
+/// Removes a file if it exists, and syncs the change to disk.
 ///
 /// # Errors
 /// [`StateError::System`]
@@ -93,7 +93,7 @@ fn sync_folder_of(path: &Path) -> Result<(), StateError> {
         .map_err(|error| failed(folder, "bring it to the disk", &error))
 }
 
-/// Writes a value as JSON, as [`write_private`] does.
+/// Writes a value as JSON, with [`write_private`].
 ///
 /// # Errors
 /// [`StateError`]
@@ -103,10 +103,10 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), StateError>
     write_private(path, &Zeroizing::new(text))
 }
 
-/// Reads a value from JSON; `None` when there is no such file.
+/// Reads a value from JSON. `None` when the file does not exist.
 ///
 /// # Errors
-/// [`StateError::Corrupt`] when it is not such a value; [`StateError::System`]
+/// [`StateError::Corrupt`] when the file does not contain such a value; [`StateError::System`]
 pub fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, StateError> {
     let text = match std::fs::read(path) {
         Ok(text) => Zeroizing::new(text),
@@ -117,7 +117,7 @@ pub fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>,
     read.map(Some).map_err(|error| StateError::Corrupt { path: path.to_owned(), reason: error.to_string() })
 }
 
-/// What the system refused, as an error.
+/// Converts an error of the operating system.
 #[must_use]
 pub fn failed(path: &Path, what: &'static str, error: &std::io::Error) -> StateError {
     StateError::System { path: path.to_owned(), what, reason: error.to_string() }

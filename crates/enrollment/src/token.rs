@@ -1,4 +1,4 @@
-//! Tokens: made here, shown once, used once, known by their hash.
+//! Enrollment tokens: generated here, shown once, used once, stored as a hash.
 
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
@@ -7,16 +7,16 @@ use zeroize::Zeroizing;
 
 /// Bytes of randomness in a token.
 const TOKEN_OCTETS: usize = 32;
-/// Seconds a token is good at most.
+/// Maximum lifetime of a token in seconds.
 const TOKEN_SECONDS_MAX: i64 = 30 * 86_400;
-/// How long tokens are kept after their end, so that the list shows what became of them. µs.
+/// Time in µs for which expired tokens are kept, so that the list shows their use.
 pub const TOKENS_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
 
 /// A new join token.
 pub struct Token {
-    /// To be shown once.
+    /// The secret token, to be shown once.
     pub text: Zeroizing<String>,
-    /// The stored part, without the secret.
+    /// SHA-256 of the token, which is stored.
     pub hash: [u8; 32],
 }
 
@@ -27,10 +27,10 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A random token that begins with `prefix`, so that secret scanners recognize it.
+    /// Generates a random token that begins with `prefix`, so that secret scanners recognize it.
     ///
     /// # Errors
-    /// A text when the system gives no random numbers.
+    /// A text when the operating system returns no random bytes.
     pub fn make(prefix: &str) -> Result<Self, String> {
         let mut octets = Zeroizing::new([0; TOKEN_OCTETS]);
         rand::fill(&mut *octets).map_err(|_| "the system gives no random numbers".to_owned())?;
@@ -40,10 +40,10 @@ impl Token {
     }
 }
 
-/// Checks for how long a token is to be valid: at most 30 days.
+/// Checks the lifetime of a token: at most 30 days.
 ///
 /// # Errors
-/// A text that names the bounds.
+/// A text with the allowed range.
 pub fn check_seconds(seconds: i64) -> Result<(), String> {
     if (1..=TOKEN_SECONDS_MAX).contains(&seconds) {
         return Ok(());
@@ -51,7 +51,7 @@ pub fn check_seconds(seconds: i64) -> Result<(), String> {
     Err(format!("a token is good for 1 to {TOKEN_SECONDS_MAX} seconds"))
 }
 
-/// SHA-256 of a token: what is stored of it.
+/// Returns the SHA-256 of a token, which is stored in its place.
 #[must_use]
 pub fn hash_of(token: &str) -> [u8; 32] {
     let mut hash = [0; 32];

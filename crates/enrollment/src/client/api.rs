@@ -1,4 +1,4 @@
-//! Requests to the control plane, by a host that has joined it or wants to.
+//! Requests to the control plane from a joined or joining host.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use super::error::{ApiError, JoinError};
 use super::identity::Identity;
 use super::trust::Trust;
 
-/// For a connection, TLS included.
+/// Timeout of a connection attempt, including TLS.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Timeout of a request that the server answers at once.
+/// Timeout of a request that the server answers immediately.
 pub const REQUEST: Duration = Duration::from_secs(60);
-/// Bytes of an answer: sixteen jobs with their chains are some hundred kilobytes, a page of sealed keys 3 MB.
+/// Maximum bytes of a response. Sixteen jobs with their chains are some hundred kilobytes, a page of sealed keys 3 MB.
 const ANSWER_MAX: usize = 8 * 1_024 * 1_024;
-/// Letters of the server's reason that are shown.
+/// Maximum characters of the server's reason that are shown.
 const REASON_MAX: usize = 500;
 
-/// The control plane's API, over one client that keeps its connections.
+/// Client for the control plane's API. Reuses its connections.
 pub struct Api {
     client: Client,
     server: String,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// `program` is the name in the server's log.
+    /// Creates a client. `program` is its name in the server's log.
     pub(super) fn new(
         program: &str,
         server: &str,
@@ -52,7 +52,7 @@ impl Api {
         Ok(Self { client, server: server.to_owned() })
     }
 
-    /// POST of JSON; returns the answer.
+    /// Sends a POST with JSON. Returns the parsed response.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -67,18 +67,18 @@ impl Api {
         self.read(response).await
     }
 
-    /// POST of JSON; of the answer only the status counts.
+    /// Sends a POST with JSON. Ignores the response body.
     ///
     /// # Errors
     /// [`ApiError`]
     pub async fn tell(&self, path: &str, body: &impl Serialize) -> Result<(), ApiError> {
         let request = self.client.post(format!("{}{path}", self.server)).json(body).timeout(REQUEST);
         let response = self.send(request).await?;
-        // Drained, so that the connection can be used again.
+        // Read the whole body, so that the connection can be reused.
         self.body(response).await.map(drop)
     }
 
-    /// GET with a query; returns the answer.
+    /// Sends a GET with a query. Returns the parsed response.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -136,7 +136,7 @@ impl Api {
     }
 }
 
-/// A problem document's detail (RFC 9457), or what the status means.
+/// Returns the detail of a problem document (RFC 9457), or the meaning of the status.
 fn reason(status: StatusCode, body: &[u8]) -> String {
     let document: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let text = |name: &str| Some(document.as_ref()?.get(name)?.as_str()?.to_owned());

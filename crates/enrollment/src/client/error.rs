@@ -1,36 +1,36 @@
-//! Why a host cannot join, or a request of its fails.
+//! Errors of joining and of requests.
 
 use std::time::Duration;
 
 use crate::state_folder::StateError;
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// No answer.
+    /// The server did not respond.
     #[error("{server} does not answer: {reason}")]
     Away {
-        /// The server.
+        /// URL of the server.
         server: String,
         /// The error.
         reason: String,
     },
-    /// A refusal.
+    /// The server rejected the request.
     #[error("{server} refuses ({status}): {reason}")]
     Refused {
-        /// The server.
+        /// URL of the server.
         server: String,
-        /// The HTTP status.
+        /// HTTP status of the response.
         status: u16,
         /// The server's error.
         reason: String,
-        /// When it wants to be retried.
+        /// Delay that the server requests before a retry.
         retry_after: Option<Duration>,
     },
-    /// An answer that makes no sense.
+    /// The response is invalid.
     #[error("{server} answers what cannot be understood: {reason}")]
     Answer {
-        /// The server.
+        /// URL of the server.
         server: String,
         /// The error.
         reason: String,
@@ -38,7 +38,7 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// When the server wants to be retried.
+    /// Returns the delay that the server requests before a retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -47,7 +47,7 @@ impl ApiError {
         }
     }
 
-    /// Whether the same again may go differently.
+    /// Returns whether a retry may succeed.
     #[must_use]
     pub fn can_heal(&self) -> bool {
         match self {
@@ -58,28 +58,28 @@ impl ApiError {
     }
 }
 
-/// Why a host cannot join, or go on.
+/// Why a host cannot join or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The server's address.
+    /// The server's URL is invalid.
     #[error("{0:?} is no server's address: give https://HOST or https://HOST:PORT")]
     Server(String),
-    /// What the server is to be trusted by.
+    /// The trust anchors or the pin are invalid.
     #[error("{0}")]
     Trust(String),
-    /// Keys or requests could not be made, or what the server sent fits neither.
+    /// A key or CSR could not be generated, or the server's response does not match it.
     #[error("{0}")]
     Identity(String),
-    /// The folder.
+    /// The state directory failed.
     #[error("the state folder: {0}")]
     State(#[from] StateError),
-    /// The server.
+    /// A request to the server failed.
     #[error(transparent)]
     Api(#[from] ApiError),
 }
 
 impl JoinError {
-    /// Whether there was no answer: that may pass.
+    /// Returns whether the server did not respond, which may be temporary.
     #[must_use]
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Api(ApiError::Away { .. }))

@@ -1,4 +1,4 @@
-//! What a host shows itself with, and the files of it.
+//! The client identity of a host, and its files.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::error::JoinError;
 use crate::material::Material;
 use crate::state_folder::{StateError, make_folder, remove, write_private};
 
-/// After this part of its life a certificate is renewed.
+/// Part of the lifetime after which a certificate is renewed.
 const RENEW_AT: (i64, i64) = (2, 3);
 
-/// A certificate for clients, and its key.
+/// A client certificate and its key.
 pub struct Identity {
     /// The private key.
     pub key: PrivateKey,
-    /// The chain, DER, leaf first.
+    /// The chain in DER, leaf first.
     pub chain: Vec<Vec<u8>>,
     /// The leaf, parsed.
     pub leaf: Certificate,
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// When it is to be renewed, seconds since 1970: at two thirds of its lifetime.
+    /// Returns the renewal time, seconds since 1970-01-01 UTC: after two thirds of the lifetime.
     #[must_use]
     pub fn renew_at(&self) -> i64 {
         let life = self.leaf.not_after.since(self.leaf.not_before);
@@ -39,14 +39,14 @@ impl Identity {
     }
 }
 
-/// The folder of a host's identity: its files are readable by their owner alone.
+/// The directory with a host's identity. Only its owner can read the files.
 #[derive(Clone, Debug)]
 pub struct IdentityFolder {
     root: PathBuf,
 }
 
 impl IdentityFolder {
-    /// Opens the folder, or makes it.
+    /// Opens or creates the directory.
     ///
     /// # Errors
     /// [`StateError::System`]
@@ -55,7 +55,7 @@ impl IdentityFolder {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the directory.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -65,7 +65,7 @@ impl IdentityFolder {
         read_key(&self.path("identity-key.pem"))
     }
 
-    /// The key (P-256), made where there is none: with it a lost answer is asked for again.
+    /// Returns the key (P-256). Generates it if missing. After a lost response the request is repeated with the same key.
     ///
     /// # Errors
     /// [`JoinError`]
@@ -80,10 +80,10 @@ impl IdentityFolder {
         Ok(made)
     }
 
-    /// Stores the certificate, if it is one for the key.
+    /// Stores the certificate if it matches the key.
     ///
     /// # Errors
-    /// [`JoinError::Identity`] when it is not; [`JoinError::State`]
+    /// [`JoinError::Identity`] when it does not match; [`JoinError::State`]
     pub fn write_certificate(&self, key: &PrivateKey, pem: &str) -> Result<(), JoinError> {
         Material::from_pem(pem, key.clone()).map_err(|error| {
             JoinError::Identity(format!("the server's certificate for this host: {error}"))
@@ -91,7 +91,7 @@ impl IdentityFolder {
         Ok(write_private(&self.path("identity.pem"), pem.as_bytes())?)
     }
 
-    /// The identity; `None` before the host has joined.
+    /// Reads the identity. `None` before the host has joined.
     ///
     /// # Errors
     /// [`JoinError`] when its files cannot be read.
@@ -117,7 +117,7 @@ impl IdentityFolder {
         }
     }
 
-    /// Adds certificates that the server is trusted by. What is trusted already stays, so that a server that changes its authority is known before and after.
+    /// Adds trust anchors for the server. Existing ones stay, so that the server is trusted during a change of its CA.
     ///
     /// # Errors
     /// [`JoinError`]
@@ -129,10 +129,10 @@ impl IdentityFolder {
     }
 }
 
-/// A CSR that proves the possession of the key and asks for nothing: the server knows what the host gets.
+/// Builds a CSR that only proves the possession of the key. It requests no names: the server decides them.
 ///
 /// # Errors
-/// [`JoinError::Identity`] when the key does not sign.
+/// [`JoinError::Identity`] when signing fails.
 pub fn bare_csr(key: &PrivateKey) -> Result<String, JoinError> {
     let tbs = x509::csr::tbs(&DistinguishedName::empty().der, key.spki(), &[], None);
     let signature = key.sign_now(&tbs);
@@ -148,7 +148,7 @@ fn read_text(path: &Path) -> Result<String, JoinError> {
     }
 }
 
-/// The key in a file; `None` when there is none.
+/// Reads the key in a file. `None` when the file does not exist.
 ///
 /// # Errors
 /// [`JoinError::Identity`] when it cannot be read.

@@ -1,4 +1,4 @@
-//! The host's side: its trust anchors, its client certificate, and requests to the control plane.
+//! The host's side of enrollment: its trust anchors, its client certificate, and requests to the control plane.
 
 mod api;
 mod error;
@@ -18,29 +18,30 @@ pub use api::{Api, REQUEST};
 pub use error::{ApiError, JoinError};
 pub use identity::{Identity, IdentityFolder, bare_csr, read_key};
 
-/// Waits after failures: full jitter from a tenth of the bound up, doubling.
+/// Initial bound of the pause after a failure. It doubles with each failure; the pause is random between a tenth of the bound and
+/// the bound.
 const BACKOFF: Duration = Duration::from_secs(2);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// How to become a member.
+/// Parameters of joining.
 #[derive(Debug)]
 pub struct JoinOptions {
-    /// `https://HOST[:PORT]`.
+    /// URL of the server, `https://HOST[:PORT]`.
     pub server: String,
-    /// Used once.
+    /// The single-use join token.
     pub token: Secret,
-    /// Certificates the server's own stands below, PEM; the host's roots when neither this nor `ca_sha256` is given.
+    /// PEM trust anchors for the server's certificate. Default: the host's trust store, unless `ca_sha256` is given.
     pub ca_pem: Option<String>,
-    /// SHA-256 of the server's certificate, or of one above it that it sends.
+    /// SHA-256 of the server's certificate, or of a CA certificate in the chain that it sends.
     pub ca_sha256: Option<Fingerprint>,
-    /// The member's name; when absent the control plane finds one.
+    /// Name of the member. Default: chosen by the control plane.
     pub name: Option<String>,
-    /// Its folder.
+    /// State directory of the member.
     pub state: PathBuf,
 }
 
 impl JoinOptions {
-    /// The server, without a slash at the end.
+    /// Returns the server's URL without a trailing slash.
     ///
     /// # Errors
     /// [`JoinError::Server`]
@@ -48,7 +49,7 @@ impl JoinOptions {
         trust::server_of(&self.server)
     }
 
-    /// A client for the first request, which is made without an identity. `program` is its user agent.
+    /// Creates a client for the first request, which has no client certificate. `program` is its user agent.
     ///
     /// # Errors
     /// [`JoinError::Server`], [`JoinError::Trust`]
@@ -61,8 +62,8 @@ impl JoinOptions {
         Api::new(program, &self.server()?, &trust, None)
     }
 
-    /// Stores what the server is trusted by from now on: the certificates it named, and those given. Returns the pin, if it is
-    /// trusted by one.
+    /// Stores the trust anchors for later requests: those from the server's response and those given by the user. Returns the pin,
+    /// if there is one.
     ///
     /// # Errors
     /// [`JoinError::State`]
@@ -73,10 +74,10 @@ impl JoinOptions {
     }
 }
 
-/// A client for all further requests; `pin` is what [`JoinOptions::keep_trust`] returned.
+/// Creates a client for all later requests. `pin` is the result of [`JoinOptions::keep_trust`].
 ///
 /// # Errors
-/// [`JoinError`] when the folder cannot be read, or TLS cannot be set up with it.
+/// [`JoinError`] when the directory cannot be read, or TLS cannot be set up with it.
 pub fn api_of(
     program: &str,
     folder: &IdentityFolder,
@@ -95,13 +96,14 @@ pub fn api_of(
     Api::new(program, server, &trust, Some(identity))
 }
 
-/// The pause after so many failures, exponential with jitter: between a tenth of the bound and all of it, so that those who lost a server together do not return together.
+/// Returns the pause after `failures` failures: exponential backoff with jitter, between a tenth of the bound and the bound, so
+/// that clients that lost a server together do not return together.
 #[must_use]
 pub fn backoff(failures: u32, asked: Option<Duration>) -> Duration {
     let doubled = BACKOFF.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let bound = doubled.min(BACKOFF_MAX);
     let mut octets = [0; 4];
-    // Without randomness: the whole bound.
+    // Without randomness, use the whole bound.
     let fraction = match rand::fill(&mut octets) {
         Ok(()) => f64::from(u32::from_be_bytes(octets)) / f64::from(u32::MAX),
         Err(_) => 1.0,

@@ -1,4 +1,4 @@
-//! What the server is trusted by.
+//! Trust in the server.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use x509::Fingerprint;
 use super::error::JoinError;
 use super::identity::Identity;
 
-/// What the server's certificate is judged by.
+/// How the server's certificate is verified.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// The host's roots.
+    /// Against the host's trust store.
     System,
-    /// These.
+    /// Against these roots.
     Roots(Vec<Vec<u8>>),
-    /// The server's own certificate, or one above it that it sends.
+    /// Against the fingerprint of the server's certificate, or of a CA certificate in the chain that it sends.
     Pinned(Fingerprint),
 }
 
@@ -32,7 +32,7 @@ impl Trust {
         Ok(Self::Roots(roots))
     }
 
-    /// TLS as it is spoken with the server, with the host's certificate if it has one.
+    /// Builds the TLS configuration, with the host's client certificate if it has one.
     pub(super) fn client_config(&self, identity: Option<&Identity>) -> Result<ClientConfig, JoinError> {
         let failed = |error: Error| JoinError::Trust(format!("TLS cannot be set up: {error}"));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -71,7 +71,7 @@ fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, JoinError> {
     Ok(store)
 }
 
-/// `https://HOST[:PORT]`, without a slash at the end.
+/// Parses `https://HOST[:PORT]` and removes a trailing slash.
 pub(super) fn server_of(text: &str) -> Result<String, JoinError> {
     let wrong = || JoinError::Server(text.to_owned());
     let url = text.trim_end_matches('/');
@@ -85,7 +85,7 @@ pub(super) fn server_of(text: &str) -> Result<String, JoinError> {
     Err(wrong())
 }
 
-/// Trusts one certificate: the server's own as it is, one above it as an authority is trusted.
+/// Trusts one certificate: either the server's own, or as a CA one above it.
 #[derive(Debug)]
 struct Pinned {
     pin: Fingerprint,
@@ -101,7 +101,7 @@ impl ServerCertVerifier for Pinned {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // Anyone who pinned it has looked at it; that the server holds its key is checked below all the same.
+        // A pinned leaf needs no chain check. That the server has its key is checked below.
         if Fingerprint::of(leaf) == self.pin {
             return Ok(ServerCertVerified::assertion());
         }
