@@ -1,4 +1,4 @@
-//! Bodies about ACME accounts and orders.
+//! Event bodies about ACME accounts and orders.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -6,20 +6,20 @@ use uuid::Uuid;
 /// An ACME account was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AcmeAccountCreated {
-    /// The address of the client.
+    /// IP address of the client.
     pub address: String,
     /// The profile of the directory.
     pub profile: String,
     /// `mailto:` addresses.
     pub contact: Vec<String>,
-    /// The external account key.
+    /// Id of the external account key.
     pub external_key: Option<Uuid>,
 }
 
-/// An ACME account changed itself.
+/// An ACME account's client changed or deactivated the account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AcmeAccountChanged {
-    /// The new `mailto:` addresses; `None` when they stay.
+    /// The new `mailto:` addresses. `None` when unchanged.
     pub contact: Option<Vec<String>>,
 }
 

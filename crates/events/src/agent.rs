@@ -1,4 +1,4 @@
-//! The body about agents.
+//! The event body about agents.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Bodies about certificates.
+//! Event bodies about certificates.
 
 use std::collections::BTreeMap;
 
@@ -12,49 +12,49 @@ use crate::ownership::Ownership;
 /// A managed certificate as it is after the event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ManagedCertificate {
-    /// Its unique name.
+    /// Unique name of the certificate.
     pub name: String,
-    /// The profile.
+    /// Name of the profile.
     pub profile: String,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The owner.
+    /// Owner of the certificate.
     pub owner: Option<String>,
-    /// The owner's team.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// Its tags.
+    /// Tags of the certificate.
     pub tags: BTreeMap<String, String>,
     /// Start of the current version's validity, µs; `None` before the first version.
     pub not_before_us: Option<i64>,
     /// End of the current version's validity, µs; `None` before the first version.
     pub not_after_us: Option<i64>,
-    /// Start of validity of what is served, µs; `None` when nothing is verified as served.
+    /// Start of validity of the served version, µs. `None` when no version is verified as served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_not_before_us: Option<i64>,
-    /// The earliest end of what is served, chains included, µs; `None` when nothing is verified as served.
+    /// Earliest end of validity of the served versions and their chains, µs. `None` when no version is verified as served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served_not_after_us: Option<i64>,
 }
 
-/// Another version of a managed certificate than before is, of all that are verified as served, the one that ends first.
+/// The served version of a managed certificate changed. Of several served versions the one that expires first counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateServed {
     /// The certificate.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// SHA-256 of the leaf; `None` when nothing is verified as served any more.
+    /// SHA-256 of the leaf. `None` when no version is verified as served any more.
     pub fingerprint: Option<Fingerprint>,
 }
 
-/// The newest version of a managed certificate is not in place at every target after a tenth of the time that was left.
+/// The newest version of a managed certificate is not deployed to every target after a tenth of the remaining lifetime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateDeploymentLate {
     /// The certificate.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// Since when a version waits to be in place, µs. A renewal in between does not change it.
+    /// Time since which a version is not fully deployed, µs. A renewal in between does not change it.
     pub since_us: i64,
     /// Error of the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,13 +68,13 @@ pub struct Run {
     pub job: Uuid,
     /// Why the run exists: `planned`.
     pub reason: String,
-    /// Who requested the run, as the audit log names actors.
+    /// Actor that requested the run, in the notation of the audit log.
     pub requested_by: String,
-    /// Attempts so far.
+    /// Number of attempts so far.
     pub attempts: i64,
 }
 
-/// A managed certificate was entered.
+/// A managed certificate was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateCreated {
     /// The certificate.
@@ -84,17 +84,17 @@ pub struct CertificateCreated {
     pub actor: String,
 }
 
-/// A certificate that was found is managed from now on.
+/// A discovered certificate became a managed one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateClaimed {
     /// The certificate.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// SHA-256 of its first version.
+    /// SHA-256 of the first version.
     pub fingerprint: Fingerprint,
 }
 
-/// A run of a managed certificate moved.
+/// The state of a managed certificate's run changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRun {
     /// The certificate.
@@ -105,7 +105,7 @@ pub struct CertificateRun {
     pub run: Run,
 }
 
-/// The approval of a run was refused, or lapsed.
+/// The approval of a run was rejected or expired.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRejected {
     /// The certificate.
@@ -115,13 +115,13 @@ pub struct CertificateRejected {
     pub approval: Uuid,
     /// The run's id.
     pub job: Uuid,
-    /// Who requested the run.
+    /// Actor that requested the run.
     pub requested_by: String,
-    /// The reason that the deciding person gave.
+    /// Reason that the approver gave.
     pub note: Option<String>,
 }
 
-/// A run ended without success.
+/// A run failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateFailed {
     /// The certificate.
@@ -130,15 +130,15 @@ pub struct CertificateFailed {
     /// The run.
     #[serde(flatten)]
     pub run: Run,
-    /// What went wrong; `None` when an agent did not answer in time.
+    /// The error. `None` when an agent did not respond in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The deployment, when that failed.
+    /// The failed deployment, if the deployment was the cause.
     #[serde(flatten)]
     pub deployment: Option<Deployment>,
 }
 
-/// Every target has the new version.
+/// The new version is deployed to every target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateDeployed {
     /// The certificate.
@@ -152,38 +152,38 @@ pub struct CertificateDeployed {
     pub deployment: Deployment,
 }
 
-/// One deployment to one target.
+/// A deployment to one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deployment {
-    /// The target's id; `None` when it is not known.
+    /// The target's id. `None` when unknown.
     pub target: Option<Uuid>,
     /// Outcome of the deployment.
     pub outcome: DeploymentOutcome,
 }
 
-/// How a deployment ended.
+/// Outcome of a deployment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeploymentOutcome {
     /// The files were written and the service reloaded.
     Deployed,
-    /// The target had the version already.
+    /// The target already had the version.
     Unchanged,
-    /// It failed before anything changed.
+    /// The deployment failed before it changed anything.
     Failed,
-    /// It failed, and the previous state was restored.
+    /// The deployment failed, and the previous state was restored.
     RolledBack,
-    /// It failed, and restoring the previous state failed too.
+    /// The deployment failed, and so did the restoration of the previous state.
     Broken,
 }
 
-/// A certificate was issued. A managed one has two such events, one of each form.
+/// A certificate was issued. A managed certificate gets two such events, one per variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CertificateIssued {
     /// A managed certificate has a new version. The subject is the managed certificate.
     Version(Box<IssuedVersion>),
-    /// The CA of this server signed a certificate. The subject is the issued certificate.
+    /// The internal CA signed a certificate. The subject is the issued certificate.
     ByAuthority(IssuedByAuthority),
 }
 
@@ -202,30 +202,30 @@ pub struct IssuedVersion {
     pub fingerprint: Fingerprint,
 }
 
-/// A certificate that the CA of this server signed.
+/// A certificate that the internal CA signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IssuedByAuthority {
     /// The CA's id.
     pub ca: Uuid,
-    /// The profile; empty without one.
+    /// Name of the profile. Empty without a profile.
     pub profile: String,
-    /// The protocol of the request: `acme`.
+    /// Protocol of the request, such as `acme`.
     pub source: String,
-    /// Actor that requested it.
+    /// Actor that requested the certificate.
     pub requester: String,
     /// SHA-256 of the certificate.
     pub sha256: Fingerprint,
-    /// End of validity, µs.
+    /// End of validity, µs since 1970-01-01 UTC.
     pub not_after: i64,
 }
 
-/// A certificate was revoked. A managed one has two such events, one of each form.
+/// A certificate was revoked. A managed certificate gets two such events, one per variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CertificateRevoked {
-    /// The current version of a managed certificate. The subject is the managed certificate.
+    /// The current version of a managed certificate was revoked. The subject is the managed certificate.
     Version(Box<RevokedVersion>),
-    /// A certificate of the CA of this server. The subject is the issued certificate.
+    /// A certificate of the internal CA was revoked. The subject is the issued certificate.
     ByAuthority(RevokedByAuthority),
 }
 
@@ -238,34 +238,34 @@ pub struct RevokedVersion {
     /// The origin of the revocation.
     #[serde(flatten)]
     pub origin: RevocationOrigin,
-    /// The reason of RFC 5280 section 5.3.1: `superseded`.
+    /// Revocation reason of RFC 5280 section 5.3.1, such as `superseded`.
     pub reason: String,
-    /// Who requested the revocation.
+    /// Actor that requested the revocation.
     pub requested_by: String,
 }
 
-/// What revoked the current version of a managed certificate.
+/// Cause of the revocation of a managed certificate's current version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RevocationOrigin {
-    /// A run at the certificate's issuer, by its id.
+    /// A revocation run at the certificate's issuer: id of the run.
     Job(Uuid),
-    /// A revocation at the CA of this server, by its id.
+    /// A revocation at the internal CA: id of the revocation.
     Action(Uuid),
 }
 
-/// One call revoked certificates at the CA of this server.
+/// A call revoked certificates at the internal CA.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RevokedByAuthority {
     /// The revocation's id.
     pub action: Uuid,
-    /// The reason of RFC 5280 section 5.3.1: `superseded`.
+    /// Revocation reason of RFC 5280 section 5.3.1, such as `superseded`.
     pub reason: String,
-    /// Certificates that the call revoked.
+    /// Number of certificates that the call revoked.
     pub count: u64,
 }
 
-/// The issuer of a managed certificate did not revoke it.
+/// The issuer of a managed certificate failed to revoke it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRevocationFailed {
     /// The certificate.
@@ -275,31 +275,31 @@ pub struct CertificateRevocationFailed {
     pub job: Uuid,
     /// The error.
     pub error: String,
-    /// Attempts so far.
+    /// Number of attempts so far.
     pub attempts: i64,
 }
 
-/// A watch found a certificate that is not managed; its expiry is watched.
+/// A watch found a certificate that is not managed. Its expiry is watched from now on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateFound {
-    /// The certificate, and the watch that found it. `name` is the name of the certificate.
+    /// The certificate and the watch that found it. `name` is the name of the certificate.
     #[serde(flatten)]
     pub found: EndpointCertificate,
-    /// The endpoint that serves it, or the resource that holds it.
+    /// The endpoint that serves the certificate, or the resource that contains it.
     pub detail: String,
     /// Start of validity, µs.
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The owner by the rules of ownership.
+    /// Owner by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }
 
-/// No endpoint of any watch shows a certificate any more.
+/// A certificate is no longer served by any watched endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateUnserved {}
 
-/// A certificate that was found is not to be managed.
+/// A discovered certificate was dismissed: it will not be managed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateDismissed {}

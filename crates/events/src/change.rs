@@ -1,17 +1,17 @@
-//! Bodies about approvals, and about changes that wait for them.
+//! Event bodies about approvals and about changes that wait for them.
 
 use serde::{Deserialize, Serialize};
 
 /// A change waits for approval, or for more approvals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChangeWaiting {
-    /// The action: `profile.put`.
+    /// Action, such as `profile.put`.
     pub action: String,
-    /// The object of the change: `profile/vip`.
+    /// Object of the change, such as `profile/vip`.
     pub object: String,
-    /// Actor that requested it.
+    /// Actor that requested the change.
     pub requester: String,
-    /// Number of approvals.
+    /// Number of approvals given so far.
     pub given: u32,
     /// Number of approvals that are needed.
     pub needed: u32,
@@ -20,16 +20,16 @@ pub struct ChangeWaiting {
 /// A change was applied or rejected, or is void.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChangeDecided {
-    /// Its state now: `applied`, `rejected` or `void`.
+    /// New state of the change: `applied`, `rejected` or `void`.
     pub state: String,
 }
 
-/// Somebody approved the plan of a certificate or enrolment, and more people must.
+/// An approver approved a certificate's or enrollment's plan that needs more approvals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalGiven {
     /// The approver.
     pub approver: String,
-    /// People who approved the plan.
+    /// Number of people who approved the plan.
     pub given: u32,
     /// Number of approvals that are needed.
     pub needed: u32,

@@ -1,4 +1,4 @@
-//! Bodies about credentials.
+//! Event bodies about credentials.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 pub struct CredentialChange {
     /// The credential's path.
     pub name: String,
-    /// Who changed it, as the audit log names actors.
+    /// Actor that changed the credential, in the notation of the audit log.
     pub by: String,
     /// The type of the new version; `None` when there is no new version.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
@@ -18,14 +18,14 @@ pub struct CredentialChange {
     pub version: Option<Uuid>,
 }
 
-/// A credential that was due was not rotated.
+/// The rotation of a due credential failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CredentialRotationFailed {
     /// The credential's path in lower case.
     pub name: String,
     /// The error.
     pub error: String,
-    /// When rotation is tried again, µs.
+    /// Time of the next attempt, µs.
     pub again_at_us: i64,
 }
 

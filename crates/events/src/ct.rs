@@ -1,4 +1,4 @@
-//! Bodies about Certificate Transparency.
+//! Event bodies about Certificate Transparency.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,44 +9,44 @@ pub struct CtIssuance {
     pub name: Option<String>,
     /// The issuer's name.
     pub issuer: String,
-    /// The serial number, hexadecimal; empty when it cannot be read.
+    /// Serial number in hexadecimal. Empty when it cannot be parsed.
     pub serial: String,
     /// The first names of the certificate, at most 10.
     pub names: Vec<String>,
-    /// The log or search service that had it first.
+    /// Log or search service that had the certificate first.
     pub source: String,
-    /// Names and verdict, for people.
+    /// Names and verdict as text for people.
     pub detail: String,
 }
 
 /// A person decided about an issuance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CtIssuanceDecision {
-    /// The reason that the person gave.
+    /// Reason that the person gave.
     pub detail: String,
 }
 
-/// An issuance is expected.
+/// An issuance is expected: it matches a known request, or a person marked it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CtIssuanceExpected {
-    /// The issuance is known by now.
+    /// A matching request became known.
     Known(CtIssuance),
-    /// A person decided.
+    /// A person marked the issuance as expected.
     Decided(CtIssuanceDecision),
 }
 
-/// How a CT log is inconsistent.
+/// Kind of an inconsistency of a CT log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CtLogAlarm {
-    /// The log signed two trees that exclude each other.
+    /// The log signed two contradicting trees.
     Forked,
-    /// A later checkpoint has fewer entries.
+    /// A later checkpoint has fewer entries than an earlier one.
     RolledBack,
-    /// A tile does not belong to the checkpoint.
+    /// A tile does not match the checkpoint.
     WrongTile,
-    /// The checkpoint is not one of this log.
+    /// The checkpoint is not from this log.
     BadCheckpoint,
 }
 
@@ -59,7 +59,7 @@ pub struct CtLogInconsistent {
     pub operator: String,
     /// The inconsistency.
     pub alarm: CtLogAlarm,
-    /// The same for people.
+    /// The inconsistency as text for people.
     pub detail: String,
 }
 
@@ -67,9 +67,9 @@ pub struct CtLogInconsistent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CtLogConsistent {
-    /// A later step was consistent.
+    /// A later check of the log was consistent.
     Recovered(CtLogRecovered),
-    /// An operator had the log's position forgotten.
+    /// An operator reset the stored position of the log.
     Forgotten(CtForgotten),
 }
 
@@ -86,26 +86,26 @@ pub struct CtLogRecovered {
     pub detail: Option<String>,
 }
 
-/// An operator had a log's position forgotten.
+/// An operator reset the stored position of a log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CtForgotten {}
 
-/// A CT search service or log that has failed or lagged, or has caught up.
+/// A CT search service or log failed, fell behind, or caught up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CtLag {
     /// The service, or the log's description.
     pub name: String,
-    /// The failure, for people.
+    /// Description of the failure, for people.
     pub detail: String,
 }
 
-/// A CT search service or log no longer lags.
+/// A CT search service or log is no longer behind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CtLagEnded {
     /// The log caught up.
     CaughtUp(CtLag),
-    /// An operator had the log's position forgotten.
+    /// An operator reset the stored position of the log.
     Forgotten(CtForgotten),
 }

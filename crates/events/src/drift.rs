@@ -1,20 +1,20 @@
-//! The body about drifts.
+//! The event body about drifts.
 
 use serde::{Deserialize, Serialize};
 
-/// A measured series that left its usual range, or came back into it.
+/// A measured series left its usual range or returned to it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
-    /// The series.
+    /// Name of the series.
     pub name: String,
     /// The unit of the values: `seconds`.
     pub unit: String,
-    /// The value now; `None` when too little was measured.
+    /// Current value. `None` when there are too few measurements.
     pub value: Option<f64>,
-    /// The value over the seven days before; `None` when too little was measured.
+    /// Value over the previous seven days. `None` when there are too few measurements.
     pub baseline: Option<f64>,
-    /// The value divided by that of the days before.
+    /// `value` divided by `baseline`.
     pub ratio: Option<f64>,
-    /// The values, for people.
+    /// The values as text for people.
     pub detail: String,
 }

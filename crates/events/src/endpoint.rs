@@ -1,4 +1,4 @@
-//! Bodies about endpoints.
+//! Event bodies about endpoints.
 
 use serde::{Deserialize, Serialize};
 use x509::Fingerprint;
@@ -8,11 +8,11 @@ use crate::ownership::Ownership;
 /// A certificate at an endpoint, as a watch saw it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointCertificate {
-    /// The endpoint as people write it: `www.example.org:443`.
+    /// The endpoint as text, such as `www.example.org:443`.
     pub name: String,
     /// The watch's name.
     pub watch: String,
-    /// The watch's group; may be empty.
+    /// The watch's group. May be empty.
     pub group: String,
     /// The issuer's name.
     pub issuer: String,
@@ -22,7 +22,7 @@ pub struct EndpointCertificate {
     pub certificate_name: String,
 }
 
-/// A condition of an endpoint that people must know of.
+/// A condition of an endpoint that requires attention.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
@@ -36,31 +36,31 @@ pub enum Condition {
     Revoked,
     /// The endpoint did not prove that it has the private key.
     KeyNotProven,
-    /// The certificate was replaced, and longer ago than a twentieth of its life (at most a day).
+    /// The certificate was replaced longer ago than a twentieth of its lifetime (at most a day), but is still served.
     Outdated,
-    /// The endpoint answered before and does not answer any more.
+    /// The endpoint responded before and no longer responds.
     Silent,
-    /// The certificate is not valid yet.
+    /// The certificate is not yet valid.
     NotYetValid,
-    /// A certificate above the leaf ends before the leaf does, or soon.
+    /// A CA certificate in the chain expires before the leaf, or soon.
     ChainEnds,
-    /// A critical finding that is no other condition.
+    /// A critical finding that is none of the other conditions.
     Critical,
 }
 
-/// How the certificate of an endpoint differs from the one before.
+/// Difference between the new and the previous certificate of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateChange {
-    /// The endpoint was never seen before.
+    /// The endpoint was not seen before.
     New,
     /// Another certificate of the same issuer.
     Renewed,
-    /// Another issuer, or another chain above the same certificate.
+    /// Another issuer, or another chain for the same certificate.
     Chain,
 }
 
-/// An endpoint is in a condition that people must know of.
+/// An endpoint has a condition that requires attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointTrouble {
     /// The endpoint and its certificate.
@@ -68,28 +68,28 @@ pub struct EndpointTrouble {
     pub endpoint: EndpointCertificate,
     /// The condition.
     pub condition: Condition,
-    /// The code of the rule: `chain.untrusted-root`.
+    /// Code of the rule, such as `chain.untrusted-root`.
     pub code: String,
-    /// The finding, for people.
+    /// Description of the finding, for people.
     pub detail: String,
-    /// The owner by the rules of ownership.
+    /// Owner by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }
 
-/// An endpoint is no longer in a condition.
+/// A condition of an endpoint ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointTroubleOver {
-    /// The endpoint as people write it: `www.example.org:443`.
+    /// The endpoint as text, such as `www.example.org:443`.
     pub name: String,
     /// The condition.
     pub condition: Condition,
-    /// The owner by the rules of ownership.
+    /// Owner by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }
 
-/// An endpoint shows another certificate or chain.
+/// An endpoint serves another certificate or chain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndpointCertificateChanged {
     /// The endpoint and its new certificate.
@@ -97,11 +97,11 @@ pub struct EndpointCertificateChanged {
     pub endpoint: EndpointCertificate,
     /// The difference.
     pub change: CertificateChange,
-    /// Whether the change is expected, or one too many for an alert each.
+    /// Whether to raise no alert: the change is expected, or one of too many.
     pub quiet: bool,
-    /// The certificate, for people.
+    /// Description of the certificate, for people.
     pub detail: String,
-    /// The owner by the rules of ownership.
+    /// Owner by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }

@@ -1,4 +1,4 @@
-//! Bodies about enrolments over EST and SCEP.
+//! Event bodies about enrollments over EST and SCEP.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct EnrolmentWaiting {
     /// The profile.
     pub profile: String,
-    /// Actor that requested it.
+    /// Actor that requested the enrollment.
     pub requester: String,
 }
 
 /// An EST or SCEP request was approved or rejected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnrolmentDecided {
-    /// Whether it was approved.
+    /// Whether the request was approved.
     pub approved: bool,
 }

@@ -1,4 +1,4 @@
-//! The enum of all kinds.
+//! The enum of all kinds of events.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ use crate::issuer::IssuerCondition;
 use crate::profile::ProfileChanged;
 use crate::watch::{WatchRemoved, WatchRun};
 
-/// The body of an event is not the one of its kind.
+/// The body of an event does not match its kind.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the body of the event {kind}: {source}")]
 pub struct UnreadableEvent {
@@ -36,17 +36,17 @@ pub struct UnreadableEvent {
 
 macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident($body:ty) = $kind:literal,)+) => {
-        /// An event.
+        /// An event with its typed body.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Event {
             $($(#[$doc])* $variant($body),)+
         }
 
         impl Event {
-            /// Every kind, in the order of the enum.
+            /// All kinds, in the order of the enum.
             pub const KINDS: &[&str] = &[$($kind),+];
 
-            /// The kind as stored and streamed: `certificate.issued`.
+            /// Returns the kind as stored and streamed: `certificate.issued`.
             #[must_use]
             pub fn kind(&self) -> &'static str {
                 match self {
@@ -54,20 +54,20 @@ macro_rules! events {
                 }
             }
 
-            /// The body as stored and streamed: a JSON object with its members in alphabetical order.
+            /// Returns the body as stored and streamed: a JSON object with its members in alphabetical order.
             #[must_use]
             pub fn body(&self) -> String {
                 let body = match self {
                     $(Self::$variant(body) => serde_json::to_value(body),)+
                 };
-                // Always serialises: the keys of all maps are texts.
+                // Serialization cannot fail: the keys of all maps are strings.
                 body.as_ref().map(Value::to_string).unwrap_or_default()
             }
 
-            /// Reads an event of the outbox. `None` for a kind that only a newer version knows.
+            /// Parses an event of the outbox. `None` for a kind that only a newer version knows.
             ///
             /// # Errors
-            /// [`UnreadableEvent`] when the body is not the one of a known kind.
+            /// [`UnreadableEvent`] when the body does not match a known kind.
             pub fn read(kind: &str, body: &str) -> Result<Option<Self>, UnreadableEvent> {
                 match kind {
                     $($kind => match serde_json::from_str(body) {
@@ -82,57 +82,57 @@ macro_rules! events {
 }
 
 events! {
-    /// A managed certificate was entered.
+    /// A managed certificate was created.
     CertificateCreated(CertificateCreated) = "certificate.created",
     /// The settings of a managed certificate changed.
     CertificateChanged(ManagedCertificate) = "certificate.changed",
-    /// A certificate that was found is managed from now on.
+    /// A discovered certificate became a managed one.
     CertificateClaimed(CertificateClaimed) = "certificate.claimed",
     /// A managed certificate was archived.
     CertificateArchived(ManagedCertificate) = "certificate.archived",
-    /// An archived certificate is managed again.
+    /// An archived certificate was restored: it is managed again.
     CertificateRestored(ManagedCertificate) = "certificate.restored",
     /// A run waits for approval by a second person.
     CertificateApprovalNeeded(CertificateRun) = "certificate.approval_needed",
-    /// The approval of a run was refused, or lapsed.
+    /// The approval of a run was rejected or expired.
     CertificateRejected(CertificateRejected) = "certificate.rejected",
     /// A run waits for the CSR of the agent that holds the key.
     CertificateCsrNeeded(CertificateRun) = "certificate.csr_needed",
     /// A run was cancelled.
     CertificateCancelled(CertificateRun) = "certificate.cancelled",
-    /// A run ended without success.
+    /// A run failed.
     CertificateFailed(CertificateFailed) = "certificate.failed",
-    /// Every target has the new version.
+    /// The new version is deployed to every target.
     CertificateDeployed(CertificateDeployed) = "certificate.deployed",
-    /// The newest version is not in place at every target for too long.
+    /// The newest version is overdue: it is still not deployed to every target.
     CertificateDeploymentLate(CertificateDeploymentLate) = "certificate.deployment_late",
-    /// Another version than before is verified as served.
+    /// The version that is verified as served changed.
     CertificateServed(CertificateServed) = "certificate.served",
     /// A certificate was issued.
     CertificateIssued(CertificateIssued) = "certificate.issued",
     /// A certificate was revoked.
     CertificateRevoked(CertificateRevoked) = "certificate.revoked",
-    /// The issuer of a managed certificate did not revoke it.
+    /// The issuer of a managed certificate failed to revoke it.
     CertificateRevocationFailed(CertificateRevocationFailed) = "certificate.revoke_failed",
-    /// More certificates were revoked by one call than there are events of one call.
+    /// One call revoked more certificates than it may emit events for.
     CertificatesRevoked(RevokedByAuthority) = "certificates.revoked",
-    /// A watch found a certificate that is not managed; its expiry is watched.
+    /// A watch found a certificate that is not managed. Its expiry is watched from now on.
     CertificateFound(CertificateFound) = "certificate.found",
-    /// No endpoint of any watch shows a certificate any more.
+    /// A certificate is no longer served by any watched endpoint.
     CertificateUnserved(CertificateUnserved) = "certificate.unserved",
-    /// A certificate that was found is not to be managed.
+    /// A discovered certificate was dismissed: it will not be managed.
     CertificateDismissed(CertificateDismissed) = "certificate.dismissed",
-    /// A profile was put or removed.
+    /// A profile was created, changed or deleted.
     ProfileChanged(ProfileChanged) = "profile.changed",
     /// An EST or SCEP request waits for approval.
     EnrolmentWaiting(EnrolmentWaiting) = "enrolment.waiting",
     /// An EST or SCEP request was approved or rejected.
     EnrolmentDecided(EnrolmentDecided) = "enrolment.decided",
-    /// Somebody approved a plan that more people must approve.
+    /// An approver approved a plan that needs more approvals.
     ApprovalGiven(ApprovalGiven) = "approval.given",
     /// A change waits for approval, or for more approvals.
     ChangeWaiting(ChangeWaiting) = "change.waiting",
-    /// A change was applied or rejected, or is void.
+    /// A change was applied or rejected, or became void.
     ChangeDecided(ChangeDecided) = "change.decided",
     /// An ACME account was created.
     AcmeAccountCreated(AcmeAccountCreated) = "acme_account.created",
@@ -158,15 +158,15 @@ events! {
     IssuerHealthy(IssuerCondition) = "issuer.healthy",
     /// Verification found a broken chain of the audit log.
     AuditBroken(AuditBroken) = "audit.broken",
-    /// A witness of the audit log does not take signed heads.
+    /// A witness of the audit log rejects signed heads.
     AuditWitnessFailing(AuditWitness) = "audit.witness_failing",
-    /// A witness of the audit log takes signed heads again.
+    /// A witness of the audit log accepts signed heads again.
     AuditWitnessRecovered(AuditWitness) = "audit.witness_recovered",
-    /// An endpoint is in a condition that people must know of.
+    /// An endpoint has a condition that requires attention.
     EndpointTrouble(EndpointTrouble) = "endpoint.trouble",
-    /// An endpoint is no longer in a condition.
+    /// A condition of an endpoint ended.
     EndpointTroubleOver(EndpointTroubleOver) = "endpoint.trouble_over",
-    /// An endpoint shows another certificate or chain.
+    /// An endpoint serves another certificate or chain.
     EndpointCertificateChanged(EndpointCertificateChanged) = "endpoint.certificate_changed",
     /// A run of a watch finished.
     WatchFinished(WatchRun) = "watch.finished",
@@ -176,21 +176,21 @@ events! {
     WatchRemoved(WatchRemoved) = "watch.removed",
     /// A certificate for a watched domain is in a CT log, and no request for it is known.
     CtUnexpectedIssuance(CtIssuance) = "ct.unexpected_issuance",
-    /// An issuance is expected: a person said so, or it is known by now.
+    /// An issuance is expected: a person marked it, or it matches a known request.
     CtIssuanceExpected(CtIssuanceExpected) = "ct.issuance_expected",
     /// A person acknowledged an unexpected issuance.
     CtIssuanceAcknowledged(CtIssuanceDecision) = "ct.issuance_acknowledged",
     /// A CT log forked, rolled back, or serves entries that it did not sign.
     CtLogInconsistent(CtLogInconsistent) = "ct.log_inconsistent",
-    /// A CT log is consistent again, or its position was forgotten.
+    /// A CT log is consistent again, or its stored position was reset.
     CtLogConsistent(CtLogConsistent) = "ct.log_consistent",
-    /// A CT search service or log has failed or lagged for too long.
+    /// A CT search service or log fails or is behind for too long.
     CtBehind(CtLag) = "ct.behind",
-    /// A CT search service or log has caught up, or its position was forgotten.
+    /// A CT search service or log caught up, or its stored position was reset.
     CtCaughtUp(CtLagEnded) = "ct.caught_up",
-    /// Scans take longer than over the last week.
+    /// Scans take longer than in the last week.
     DriftScanSlow(Drift) = "drift.scan_slow",
-    /// Scans take as long as before.
+    /// Scans again take as long as usual.
     DriftScanSlowOver(Drift) = "drift.scan_slow_over",
     /// Too many calls to a provider fail.
     DriftProviderErrors(Drift) = "drift.provider_errors",
@@ -200,16 +200,16 @@ events! {
     DriftDatabasePool(Drift) = "drift.database_pool",
     /// Database connections of a node are free again.
     DriftDatabasePoolOver(Drift) = "drift.database_pool_over",
-    /// A node has far more tasks than over the last week.
+    /// A node has far more tasks than in the last week.
     DriftTasks(Drift) = "drift.tasks",
-    /// A node has as many tasks as before.
+    /// A node has the usual number of tasks again.
     DriftTasksOver(Drift) = "drift.tasks_over",
     /// A credential, or one of its versions, changed.
     CredentialChanged(CredentialChange) = "credential.changed",
-    /// A credential, or some of its versions, were deleted.
+    /// A credential or some of its versions were deleted.
     CredentialDeleted(CredentialChange) = "credential.deleted",
-    /// A credential that was due was not rotated.
+    /// The rotation of a due credential failed.
     CredentialRotationFailed(CredentialRotationFailed) = "credential.rotation_failed",
-    /// A failed rotation no longer needs attention.
+    /// A failed rotation no longer requires attention.
     CredentialRotationRecovered(CredentialName) = "credential.rotation_recovered",
 }

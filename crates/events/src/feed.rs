@@ -1,48 +1,48 @@
-//! What the stream of changes of credentials says, from the store and from an agent over it.
+//! Messages in the stream of credential changes, which the store and agents serve.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The name of the event that a stream begins with.
+/// Name of the first event of a stream.
 pub const READY: &str = "ready";
 
-/// The name of the event that says that events were lost.
+/// Name of the event that reports lost events.
 pub const LAGGED: &str = "lagged";
 
-/// The name of the event that has an id to resume from, and nothing else.
+/// Name of the event that only has an id to resume from.
 pub const PLACE: &str = "place";
 
-/// The name of the event about what the reader may read: see [`Access`].
+/// Name of the event about the reader's access: see [`Access`].
 pub const ACCESS: &str = "access";
 
-/// The kind of event with which an agent names a changed credential, also a deleted one.
+/// Kind of the event by which an agent reports a changed or deleted credential.
 pub const CREDENTIAL_CHANGED: &str = "credential.changed";
 
-/// A stream begins.
+/// The start of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ready {
-    /// Whether everything since the event that the client had last follows.
+    /// Whether the stream continues without a gap after the client's last event.
     pub resumed: bool,
 }
 
-/// What a reader may read. The first one of a stream says that changes of access follow.
+/// The reader's access. The first one in a stream says that changes of access will be reported.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Access {
-    /// Whether it may have changed: nothing that was read before holds.
+    /// Whether the access may have changed. Cached values are then invalid.
     pub changed: bool,
 }
 
-/// Events were lost.
+/// A report of lost events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lagged {
-    /// How many.
+    /// Number of lost events.
     pub missed: u64,
 }
 
-/// A change of a credential, as its readers see it: without the value, and without who changed it.
+/// A change of a credential as reported to its readers: without the value and without the actor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CredentialNews {
-    /// When, RFC 3339.
+    /// Time of the change, RFC 3339.
     pub at: String,
     /// The credential's path.
     pub name: String,

@@ -1,4 +1,4 @@
-//! The body about issuers.
+//! The event body about issuers.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct IssuerCondition {
     /// The issuer's name.
     pub name: String,
-    /// Its last error.
+    /// Last error of the issuer.
     pub detail: Option<String>,
 }

@@ -1,12 +1,11 @@
-//! Events of the outbox: one enum, with a typed body for each kind.
+//! Outbox events: one enum, with a typed body for each kind.
 //!
-//! Producers build an [`Event`]; its kind and its body as JSON go into the outbox in the transaction that makes the change.
-//! Consumers read the row back with [`Event::read`] and match on the enum. A kind of a newer version reads as `None`, and
-//! its row is passed on unchanged.
+//! Producers build an [`Event`]. Its kind and its JSON body are stored in the outbox, in the transaction of the change. Consumers
+//! parse the row with [`Event::read`] and match on the enum. A kind of a newer version parses as `None`, and its row is forwarded
+//! unchanged.
 //!
-//! Kinds and bodies are an interface: they are stored, and the API streams them. A kind keeps its name, a member keeps its
-//! name and type, and a member that is added later has `#[serde(default)]`, because rows without it stay in the outbox for
-//! seven days.
+//! Kinds and bodies are a stable interface: they are stored, and the API streams them. Kinds keep their names; members keep their
+//! names and types. A new member has `#[serde(default)]`, because rows without it stay in the outbox for seven days.
 
 mod acme;
 mod agent;

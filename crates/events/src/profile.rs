@@ -1,7 +1,7 @@
-//! The body about profiles.
+//! The event body about profiles.
 
 use serde::{Deserialize, Serialize};
 
-/// A profile was put or removed.
+/// A profile was created, changed or deleted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileChanged {}

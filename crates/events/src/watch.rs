@@ -1,4 +1,4 @@
-//! Bodies about watches.
+//! Event bodies about watches.
 
 use std::collections::BTreeMap;
 
@@ -10,38 +10,38 @@ use uuid::Uuid;
 pub struct WatchRun {
     /// The watch's name.
     pub name: String,
-    /// The watch's group; may be empty.
+    /// The watch's group. May be empty.
     pub group: String,
-    /// The scan that the run filled; `None` when the run never began.
+    /// Scan with the results of the run. `None` when the run did not start.
     pub scan: Option<Uuid>,
-    /// Why the run failed; `None` when it finished.
+    /// Why the run failed. `None` when it succeeded.
     pub error: Option<String>,
     /// Counters of the run; `None` if it failed.
     pub counts: Option<WatchCounts>,
 }
 
-/// What a run of a watch counted.
+/// Counters of a watch run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WatchCounts {
-    /// Endpoints seen.
+    /// Number of endpoints.
     pub endpoints: u64,
-    /// Endpoints that answered.
+    /// Number of endpoints that responded.
     pub answered: u64,
-    /// Endpoints that changed.
+    /// Number of changed endpoints.
     pub changed: u64,
-    /// Certificates seen for the first time.
+    /// Number of certificates seen for the first time.
     pub new_certificates: u64,
-    /// Endpoints by the severity of their worst finding.
+    /// Number of endpoints by severity of their worst finding.
     pub worst_findings: BTreeMap<String, u64>,
-    /// Events that later runs are to emit, because this run reached its limit.
+    /// Number of events left for later runs, because this run reached its limit.
     pub untold: u64,
-    /// Parts that the run was cut into.
+    /// Number of parts of the run.
     pub parts: u64,
-    /// Clouds and clusters that were not listed, or not completely.
+    /// Number of clouds and clusters that could not be listed completely.
     pub not_listed: u64,
-    /// The first of their errors.
+    /// First errors of listing clouds and clusters.
     pub not_listed_first: Vec<String>,
-    /// The first errors beside the certificates: no certificate is missing because of them.
+    /// First errors that did not affect the certificates: no certificate is missing because of them.
     pub not_read_first: Vec<String>,
 }
 
