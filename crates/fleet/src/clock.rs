@@ -1,4 +1,4 @@
-//! The time now.
+//! Reads the system clock.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The fleet's name server: answers over UDP and TCP, late, wrong or not at all, as each name wants.
+//! DNS server of the fleet, over UDP and TCP. Each name defines the response: correct, late, wrong or none.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,43 +15,43 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-/// Bytes of the largest question read; real ones have under 300.
+/// Longest accepted query in bytes; real ones have less than 300.
 const QUESTION_MAX: usize = 1_232;
-/// Bytes of an answer over UDP to those who do not say what they can take (RFC 1035 section 4.2.1).
+/// Longest UDP response in bytes to clients that do not announce a size (RFC 1035 section 4.2.1).
 const ANSWER_MAX: usize = 512;
-/// Answers held back for their latency at once; further questions wait in the socket's buffer.
+/// Maximum delayed responses at a time; further queries wait in the socket's buffer.
 const LATE_MAX: usize = 8_192;
-/// Connections over TCP at once.
+/// Maximum concurrent TCP connections.
 const STREAMS_MAX: usize = 256;
-/// How long a connection over TCP may say nothing.
+/// Idle timeout of a TCP connection.
 const STREAM_IDLE: Duration = Duration::from_secs(10);
-/// TTL and minimum of the SOA that says how long "there is nothing" holds, in seconds.
+/// TTL and minimum in the SOA record: the lifetime of negative responses, in seconds.
 pub(crate) const NEGATIVE_TTL: u32 = 60;
 
-/// What the name server says to a question.
+/// The DNS server's response to a query.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Reply {
-    /// Aliases to follow in order, then the addresses of the last (or of the name itself).
+    /// CNAME records to follow in order, then the addresses of the last name (or of the queried name).
     Found { aliases: Vec<(String, u32)>, addresses: Vec<Ipv4Addr>, ttl: u32 },
-    /// An alias chain that leads back to the name.
+    /// A CNAME chain that leads back to the name.
     Loop(Vec<String>),
-    /// The name does not exist.
+    /// NXDOMAIN: the name does not exist.
     NxDomain,
-    /// The name server fails.
+    /// SERVFAIL: the server fails.
     ServFail,
-    /// The name server will not answer.
+    /// REFUSED: the server does not respond to this query.
     Refused,
-    /// Nothing at all.
+    /// No response.
     Silence,
 }
 
-/// What the name server knows.
+/// Source of DNS data.
 pub(crate) trait Zone: Send + Sync + 'static {
-    /// The reply for `name` (lower case, no trailing dot), and how late it is.
+    /// Returns the response for `name` (lower case, no trailing dot), and its delay.
     fn reply(&self, name: &str) -> (Reply, Duration);
 }
 
-/// Number of queries by answer.
+/// Number of queries by response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
@@ -60,17 +60,17 @@ impl Questions {
         *self.0.lock().entry(answered).or_default() += 1;
     }
 
-    /// So far.
+    /// Returns the counters so far.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.0.lock().clone()
     }
 }
 
-/// Starts a name server on a free port of `127.0.0.1`, as some of the `tasks`.
+/// Starts a DNS server on a free port of `127.0.0.1`; its tasks belong to `tasks`.
 pub(crate) async fn start(zone: Arc<dyn Zone>, tasks: &ServiceTasks) -> io::Result<(SocketAddr, Questions)> {
     let (datagrams, streams) = bind().await?;
     let address = datagrams.local_addr()?;
-    // Thousands of questions may come at once; the default holds a few hundred.
+    // Thousands of queries may arrive at the same time; the default buffer holds a few hundred.
     let _ = socket2::SockRef::from(&datagrams).set_recv_buffer_size(4 << 20);
     let questions = Questions::default();
     let server = Arc::new(Server { zone, questions: questions.clone() });
@@ -79,7 +79,7 @@ pub(crate) async fn start(zone: Arc<dyn Zone>, tasks: &ServiceTasks) -> io::Resu
     Ok((address, questions))
 }
 
-/// The same port for both; another one when somebody has it on the other side.
+/// Binds the same port for UDP and TCP; tries another port if it is in use for one of them.
 async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
     const TRIES: usize = 16;
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
@@ -104,7 +104,7 @@ impl Server {
         let late = Arc::new(Semaphore::new(LATE_MAX));
         let mut question = vec![0; QUESTION_MAX];
         loop {
-            // An error belongs to one datagram: somebody's port is closed already.
+            // An error concerns one datagram, such as a closed port of a client.
             let Ok((length, from)) = socket.recv_from(&mut question).await else { continue };
             if !from.ip().is_loopback() {
                 continue;
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// The answer's bytes and how late they are; `None` where nothing is to be said.
+    /// Returns the response and its delay; `None` for no response.
     fn answer(&self, question: &[u8], datagram: bool) -> Option<(Vec<u8>, Duration)> {
         let question = Message::from_vec(question).ok()?;
         let query = question.queries.first()?.clone();
@@ -159,13 +159,13 @@ impl Server {
 impl ConnectionHandler for Server {
     async fn serve(self: Arc<Self>, stream: TcpStream, from: SocketAddr, _: &mut Slot) {
         if from.ip().is_loopback() {
-            // A client that breaks off ends its own connection only.
+            // A client that disconnects affects only its own connection.
             drop(self.answer_stream(stream).await);
         }
     }
 }
 
-/// Puts the reply into the message and names it for the counters; `None` for silence.
+/// Fills the message with the response; returns its name for the counters, `None` for no response.
 fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> Option<&'static str> {
     match reply {
         Reply::Silence => return None,
@@ -204,7 +204,7 @@ fn fill(message: &mut Message, reply: Reply, asked: &Name, kind: RecordType) -> 
                 }
                 return Some("address");
             }
-            // Without an SOA nobody knows how long "nothing" holds (RFC 2308 section 2.2).
+            // Without an SOA record the lifetime of a negative response is undefined (RFC 2308 section 2.2).
             message.add_authority(soa());
         }
     }

@@ -1,37 +1,37 @@
-//! Why there is no fleet.
+//! Errors of starting a fleet.
 
 use std::io;
 use std::net::SocketAddr;
 
 use crate::key_kind::KeyKind;
 
-/// Why there is no fleet.
+/// The fleet cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The system would not give a socket.
+    /// The system returned an error for a socket.
     #[error("the fleet cannot listen")]
     Io(#[from] io::Error),
-    /// rustls would not take a configuration.
+    /// rustls rejected a configuration.
     #[error("the fleet cannot serve TLS")]
     Tls(#[from] rustls::Error),
-    /// A key could not be made.
+    /// A key could not be created.
     #[error("no key could be made")]
     Key(#[allow(private_interfaces, reason = "told to people only, by Debug")] KeyKind),
-    /// A signature could not be made.
+    /// A signature could not be created.
     #[error("a certificate could not be signed")]
     Sign,
-    /// A full queue takes connections all the same, so that nothing can be a black hole.
+    /// A listener with a full queue accepts connections anyway, so black holes cannot be simulated.
     #[error(
         "{address} took {connections} connections into a queue for one and still takes more: no black hole \
          can be made of it; run the fleet on Linux, or with a dead fraction of 0"
     )]
     NoBlackHole {
-        /// Where the queue is.
+        /// Address of the listener.
         address: SocketAddr,
-        /// How many it took.
+        /// Number of connections it accepted.
         connections: usize,
     },
-    /// More endpoints than 127.0.0.0/8 has addresses.
+    /// The plan has more endpoints than 127.0.0.0/8 has addresses.
     #[error("127.0.0.0/8 has no room for so many endpoints")]
     TooLarge,
 }

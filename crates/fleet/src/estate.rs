@@ -1,4 +1,4 @@
-//! The hosts of a fleet: from a plan to names, addresses, certificates and the truth about them.
+//! The hosts of a fleet: creates names, addresses, certificates and the expected scan results from a plan.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -17,30 +17,30 @@ use crate::plan::{Mix, Plan};
 use crate::random::Random;
 use crate::truth::Truth;
 
-/// Where addresses begin: well away from 127.0.0.1, where other things live.
+/// First address, far from 127.0.0.1, which other programs use.
 const FIRST_ADDRESS: u32 = 0x7f01_0001;
-/// Addresses to be had up to 127.254.255.255.
+/// Number of addresses up to 127.254.255.255.
 const ADDRESSES_MAX: u32 = 0x7fff_0000 - FIRST_ADDRESS;
 /// TTL of ordinary addresses, in seconds.
 const TTL: u32 = 300;
-/// Departments that names are spread over.
+/// Second label of the host names.
 const ZONES: [&str; 5] = ["shop", "api", "mail", "corp", "lab"];
-/// Days that a healthy leaf of the demo lives, if it is not one of the short-lived.
+/// Lifetime in days of a healthy leaf of the demo, unless it is short-lived.
 const DEMO_LIFE_DAYS: i64 = 90;
-/// Ages of the demo's healthy leaves, from one day in whole days: 31 to 88 days are left, so that the
-/// demo may run on for hours before one is found to expire (within 30 days).
+/// Number of different ages of the demo's healthy leaves, in whole days from one day. 31 to 88 days remain, so that the demo can
+/// run for hours before a leaf is reported as expiring (within 30 days).
 const DEMO_AGES: u64 = 58;
-/// See [`Plan::revocation`].
+/// One in this number of healthy leaves is revoked. See [`Plan::revocation`].
 const REVOKED_ONE_IN: usize = 10;
-/// Threads that make certificates at the start.
+/// Number of threads that create certificates at startup.
 const MINTERS: usize = 2;
 
-/// One name and what stands behind it.
+/// A host name and its servers.
 pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) kind: &'static Kind,
     pub(crate) delays: Delays,
-    /// Every address that serves the name, also those the name server no longer tells of.
+    /// All addresses that serve the name, including those that the DNS server no longer returns.
     pub(crate) places: RwLock<Vec<HostAddress>>,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct Host {
 #[derive(Clone)]
 pub(crate) struct HostAddress {
     pub(crate) address: Ipv4Addr,
-    /// Told by the name server.
+    /// Whether the DNS server returns the address.
     pub(crate) told: bool,
     pub(crate) served: Option<Arc<Served>>,
 }
 
-/// How long a host's phases take.
+/// Delays of a host by phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delays {
     pub(crate) dns: Duration,
@@ -61,7 +61,7 @@ pub(crate) struct Delays {
     pub(crate) handshake: Duration,
 }
 
-/// All hosts, found by name and by address.
+/// All hosts, indexed by name and by address.
 pub(crate) struct Estate {
     pub(crate) hosts: Vec<Arc<Host>>,
     by_name: HashMap<String, usize>,
@@ -73,17 +73,17 @@ pub(crate) struct Estate {
 pub(crate) struct Ports {
     pub(crate) tls: u16,
     pub(crate) upgrades: HashMap<Upgrade, u16>,
-    /// Port without a listener.
+    /// A port without a listener.
     pub(crate) refused: u16,
-    /// Black holes, to be shared.
+    /// Addresses of black holes, shared by hosts.
     pub(crate) holes: Vec<(Ipv4Addr, u16)>,
 }
 
-/// Hosts that belong together.
+/// Hosts that share certificates, keys or addresses.
 struct Group {
     kind: &'static Kind,
     names: Vec<String>,
-    /// As [`crate::kind::Leaf::from_days`].
+    /// See [`crate::kind::Leaf::from_days`].
     from_days: i64,
 }
 
@@ -146,12 +146,12 @@ impl Estate {
         self.by_name.get(name).map(|i| &self.hosts[*i])
     }
 
-    /// The host an address belongs to; the first of those that share it.
+    /// Returns the host of an address; the first if several share it.
     pub(crate) fn at(&self, address: Ipv4Addr) -> Option<&Arc<Host>> {
         self.by_address.read().get(&address).map(|i| &self.hosts[*i])
     }
 
-    /// What a server at `address` presents to a client that asks for `name`.
+    /// Returns what a server at `address` presents to a client with the SNI `name`.
     pub(crate) fn served(&self, name: Option<&str>, address: Ipv4Addr) -> Option<Arc<Served>> {
         let asked = name.and_then(|name| self.named(&name.to_ascii_lowercase()));
         let here = |host: &Arc<Host>| {
@@ -160,7 +160,7 @@ impl Estate {
         asked.and_then(here).or_else(|| self.at(address).and_then(here))
     }
 
-    /// Another address for `host`, told from now on instead of the others, which go on serving.
+    /// Adds an address for `host`. The DNS server returns only this address from now on; the servers at the others continue.
     pub(crate) fn move_host(&self, host: &Arc<Host>, served: Arc<Served>) -> Ipv4Addr {
         let mut next = self.next_address.write();
         let address = Ipv4Addr::from(*next);
@@ -174,15 +174,15 @@ impl Estate {
         address
     }
 
-    /// What there is to find, in the order of the targets.
+    /// Returns the expected scan results, in the order of the targets.
     pub(crate) fn truth(&self, ports: &Ports, revoked: &HashSet<Fingerprint>) -> Vec<Truth> {
         let together = Together::of(&self.hosts);
         self.hosts.iter().map(|host| truth_of(host, ports, &together, revoked)).collect()
     }
 
-    /// Leaves to be revoked, with their issuers: one in [`REVOKED_ONE_IN`] of the healthy hosts'.
+    /// Returns the leaves to revoke with their issuers: one in [`REVOKED_ONE_IN`] of the leaves of healthy hosts.
     pub(crate) fn to_revoke(&self) -> Vec<(Issuer, Certificate)> {
-        // A staple that says good comes first.
+        // A scanner prefers a stapled response, which says that the certificate is not revoked.
         let healthy = self
             .hosts
             .iter()
@@ -219,7 +219,7 @@ impl Zone for Estate {
     }
 }
 
-/// How many endpoints of each kind, then in groups with names.
+/// Returns groups of hosts with names, after choosing the number of endpoints of each kind.
 fn groups(plan: &Plan) -> Vec<Group> {
     let counts = match plan.mix {
         Mix::Balancer { names } => {
@@ -238,7 +238,7 @@ fn groups(plan: &Plan) -> Vec<Group> {
         };
         let mut left = count;
         while left > 0 {
-            // A group of one would have no company.
+            // Avoids a last group with a single host.
             let take = if left == size + 1 { left } else { left.min(size) };
             let names = (first..first + take).map(|i| name_of(kind, i, first)).collect();
             let from_days = match plan.mix {
@@ -254,8 +254,8 @@ fn groups(plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// Divides the plan's endpoints: `dead_fraction` of them over the dead, the rest over the `alive`, by
-/// weight; with `every`, at least one of each.
+/// Divides the plan's endpoints among the kinds by weight: `dead_fraction` of them among the dead kinds, the rest among the `alive`
+/// ones. With `every`, each kind has at least one.
 fn counts(plan: &Plan, alive: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'static Kind, usize)> {
     let share = plan.dead_fraction.clamp(0.0, 1.0);
     let is_dead = |kind: &Kind| kind.family == Family::Dead;
@@ -280,7 +280,7 @@ fn divide(total: usize, wanted: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'s
             (*kind, least + rest * kind.weight as usize / all.max(1))
         })
         .collect();
-    // What rounding left over goes to the most common.
+    // The remainder of rounding goes to the most common kind.
     let given: usize = counts.iter().map(|(_, count)| count).sum();
     if let Some((_, count)) = counts.iter_mut().max_by_key(|(kind, _)| kind.weight) {
         *count += total.saturating_sub(given);
@@ -289,7 +289,7 @@ fn divide(total: usize, wanted: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'s
     counts
 }
 
-/// Distinct for each host; hosts behind one wildcard share a parent.
+/// Returns the name of a host. Names are distinct; hosts with the same wildcard certificate share a parent domain.
 fn name_of(kind: &Kind, index: usize, group: usize) -> String {
     let kind_name = kind.name.replace('.', "-");
     match kind.company {
@@ -298,7 +298,7 @@ fn name_of(kind: &Kind, index: usize, group: usize) -> String {
     }
 }
 
-/// The addresses of each host of a group.
+/// Assigns addresses to each host of a group.
 fn lay_out<'h>(
     group: &Group,
     free: &mut Range<u32>,
@@ -324,7 +324,7 @@ fn lay_out<'h>(
     }
 }
 
-/// Gives each address of each host what it presents.
+/// Creates certificates and keys for all addresses of a group.
 fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<HostAddress>>, FleetError> {
     let kind = group.kind;
     let presents = !matches!(kind.serve, Serve::Fault(_));
@@ -364,7 +364,7 @@ fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<H
     Ok(furnished)
 }
 
-/// What endpoints have in common.
+/// Keys and certificates that endpoints share.
 struct Together {
     certificates_by_key: HashMap<SpkiHash, HashSet<Fingerprint>>,
     hosts_by_certificate: HashMap<Fingerprint, usize>,
@@ -460,7 +460,7 @@ mod tests {
             .map(|group| group.from_days + DEMO_LIFE_DAYS)
             .collect();
         assert!(left.len() > 40, "{left:?}");
-        // The last day ends a second early, and a leaf with 30 days left is found to expire.
+        // The validity ends one second before a full day, so a leaf with 30 days left is reported as expiring.
         assert!(left.iter().all(|days| (32..=89).contains(days)), "{left:?}");
         let short = healthy.iter().filter(|group| group.kind.name == "six-days");
         assert!(short.clone().count() > 0);

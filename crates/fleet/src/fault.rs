@@ -1,4 +1,4 @@
-//! Servers that fail, each in its own way, and those too old to go further than their certificate.
+//! Servers with faults, and servers so old that they are simulated only up to the certificate.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,22 +12,22 @@ use tokio::net::TcpStream;
 use crate::FleetError;
 use crate::kind::{Fault, Relic};
 
-/// How long a server that says nothing holds the connection: longer than any scanner waits here.
+/// How long a silent server keeps the connection open: longer than the timeouts of any scanner here.
 const HELD: Duration = Duration::from_secs(60);
-/// Bytes of a client's hello that are read before answering.
+/// Bytes of the ClientHello that are read before a response.
 const HELLO_READ: usize = 4_096;
-/// Handshake bytes an endless server sends at most, lest a broken scanner fill the disk with them.
+/// Maximum handshake bytes that an endless server sends, to limit the damage by a broken scanner.
 const ENDLESS_MAX: usize = 64 << 20;
-/// A record carries so many bytes at most (RFC 8446 section 5.1).
+/// Maximum bytes of a record (RFC 8446 section 5.1).
 const RECORD_MAX: usize = 1 << 14;
 
 const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 
-/// Does to the client what `fault` says. Ends when the client goes away, or after a minute.
+/// Simulates `fault` on a connection. Ends when the client disconnects, or after a minute.
 pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result<()> {
     match fault {
-        // Nobody listens there, or nobody accepts: no connection comes this far.
+        // These faults need no server: the connection is never accepted.
         Fault::Refused | Fault::BlackHole => Ok(()),
         Fault::ResetAtOnce => reset(stream),
         Fault::ResetAfterHello => {
@@ -74,7 +74,7 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
         Fault::Endless => {
             hear_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
-            // HelloRequest messages, four bytes each: legal one by one, without end together.
+            // HelloRequest messages of four bytes: each is valid, but the sequence never ends.
             let flood = record(HANDSHAKE, 0x0303, &[0; RECORD_MAX]);
             for _ in 0..ENDLESS_MAX / RECORD_MAX {
                 stream.write_all(&flood).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
         Fault::Oversized => {
             hear_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
-            // A Certificate message of 2^24 - 1 bytes, and as many of them as the client takes.
+            // A Certificate message of 2^24 - 1 bytes, sent for as long as the client reads.
             let mut first = vec![11, 0xff, 0xff, 0xff];
             first.resize(RECORD_MAX, 0);
             stream.write_all(&record(HANDSHAKE, 0x0303, &first)).await?;
@@ -97,8 +97,8 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
     }
 }
 
-/// A relic's whole part in clear: ServerHello, Certificate, for a Diffie-Hellman suite a
-/// ServerKeyExchange that nobody signed properly, ServerHelloDone.
+/// Sends the plaintext part of an old server's handshake: ServerHello, Certificate, ServerKeyExchange with an invalid signature for
+/// Diffie-Hellman suites, ServerHelloDone.
 pub(crate) async fn answer_as_relic(
     mut stream: TcpStream,
     relic: Relic,
@@ -127,8 +127,8 @@ fn is_ephemeral(suite: u16) -> bool {
     matches!(suite, 0x0013 | 0x0016 | 0x0032 | 0x0033 | 0x0038 | 0x0039)
 }
 
-/// ServerDHParams of 1,024 bits and a signature that is noise: clients that stop at the
-/// certificate never get to it, and DSA is checked by no library here.
+/// ServerDHParams of 1,024 bits with an invalid signature. Scanners that stop at the certificate do not verify it, and no library
+/// here supports DSA.
 fn key_exchange() -> Vec<u8> {
     let parameter = [&[0, 128][..], &[0xb7; 128]].concat();
     let generator = [0, 1, 2];
@@ -141,7 +141,7 @@ fn server_hello(version: u16, suite: u16) -> io::Result<Vec<u8>> {
     rand::fill(&mut random).map_err(|_| io::Error::other("no randomness"))?;
     let mut body = version.to_be_bytes().to_vec();
     body.extend_from_slice(&random);
-    // No session identifier: nothing to resume.
+    // No session identifier, so no resumption.
     body.push(0);
     body.extend_from_slice(&suite.to_be_bytes());
     body.push(0);
@@ -170,7 +170,7 @@ async fn hear_hello(stream: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads and says nothing, until the client leaves or a minute has passed.
+/// Reads without responding, until the client disconnects or a minute has passed.
 async fn hold(stream: &mut TcpStream) -> io::Result<()> {
     let mut ignored = vec![0; HELLO_READ];
     let leaving = async {
@@ -180,35 +180,35 @@ async fn hold(stream: &mut TcpStream) -> io::Result<()> {
     tokio::time::timeout(HELD, leaving).await.unwrap_or(Ok(()))
 }
 
-/// Ends our side only and reads on: a socket closed with bytes unread, be it the second segment of a
-/// hello, would reset the connection.
+/// Closes the sending side only and continues to read. Closing a socket with unread bytes, such as the second segment of a
+/// ClientHello, would reset the connection.
 async fn close(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     hold(stream).await
 }
 
-/// A RST instead of a FIN.
+/// Closes the connection with RST instead of FIN.
 fn reset(stream: TcpStream) -> io::Result<()> {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
 }
 
-/// A port that swallows every SYN: its queue of waiting connections is full, and nobody empties it.
+/// A port that drops every SYN: its accept queue is full and never emptied.
 pub(crate) struct BlackHole {
     pub(crate) address: SocketAddr,
     _listener: socket2::Socket,
-    /// Those that fill the queue, and the first that found no place.
+    /// The connections that fill the queue, and the first one that did not fit.
     _waiting: Vec<socket2::Socket>,
 }
 
 impl BlackHole {
-    /// Connections tried to fill a queue of backlog 0. Linux takes one more than the backlog, so that
-    /// the second finds no place; the rest is for kernels that round up.
+    /// Maximum connections opened to fill a queue of backlog 0. Linux accepts one more than the backlog, so the second does not
+    /// fit; further ones are for kernels that round up.
     const FILLERS_MAX: usize = 16;
-    /// How long a connection stays in progress before its SYN counts as swallowed. Loopback answers
-    /// within the call to connect; where a busy machine is slower, that SYN takes the last place itself.
+    /// Time after which a connection in progress counts as dropped. On loopback, connect normally finishes immediately. On a busy
+    /// machine where it takes longer, this SYN takes the last slot itself.
     const SWALLOWED_AFTER: Duration = Duration::from_millis(5);
 
-    /// Opens one at `address`, and sees that it swallows.
+    /// Opens a black hole at `address`, and verifies that it drops connections.
     pub(crate) fn open(address: Ipv4Addr) -> Result<Self, FleetError> {
         let tcp = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let listener = tcp()?;

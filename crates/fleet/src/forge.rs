@@ -1,4 +1,4 @@
-//! Certificates made to order, rules broken or not.
+//! Creates certificates with arbitrary content, including invalid ones.
 
 use std::sync::Arc;
 
@@ -17,29 +17,29 @@ pub(crate) enum AlternativeName {
     Address([u8; 4]),
 }
 
-/// What a certificate is for.
+/// Use of a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Server,
     Authority,
 }
 
-/// A certificate to be made.
+/// Content of a certificate to create.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) role: Role,
     pub(crate) common_name: Option<String>,
     pub(crate) names: Vec<AlternativeName>,
-    /// The INTEGER's content bytes.
+    /// Content bytes of the serial number's INTEGER.
     pub(crate) serial: Vec<u8>,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
     pub(crate) signed_with: SignedWith,
-    /// Its CRL distribution point.
+    /// URL of the CRL distribution point.
     pub(crate) crl_url: Option<String>,
 }
 
-/// A CA that forges certificates.
+/// A CA that issues certificates with arbitrary content.
 #[derive(Debug)]
 pub(crate) struct Authority {
     pub(crate) certificate: CertificateDer<'static>,
@@ -48,14 +48,14 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// An authority that signs itself: a root.
+    /// Creates a self-signed root.
     pub(crate) fn root(name: &str, key: Arc<Key>, from: UnixTime, to: UnixTime) -> Result<Self, FleetError> {
         let order = Order::authority(name, from, to);
         let certificate = forge_self_signed(&order, &key)?;
         Ok(Self { certificate, name: common_name(Some(name)), key })
     }
 
-    /// An authority below this one.
+    /// Creates an intermediate CA signed by this one.
     pub(crate) fn below(
         &self,
         name: &str,
@@ -83,16 +83,16 @@ impl Order {
     }
 }
 
-/// Sixteen random bytes, positive, of the shortest form.
+/// Returns sixteen random bytes as a positive number in its shortest form.
 pub(crate) fn random_serial() -> Vec<u8> {
     let mut serial = vec![0; 16];
-    // Without randomness there would have been no keys either.
+    // If randomness failed, creating keys would have failed before.
     let _ = aws_lc_rs::rand::fill(&mut serial);
     serial[0] = serial[0] & 0x3f | 0x40;
     serial
 }
 
-/// Makes the certificate of `key` that `issuer` signs.
+/// Creates a certificate for `key`, signed by `issuer`.
 pub(crate) fn forge(
     order: &Order,
     key: &Key,
@@ -102,7 +102,7 @@ pub(crate) fn forge(
     signed(order, key, &issuer.name, Some(&issuer_key_id), &issuer.key)
 }
 
-/// Makes the certificate of `key` that `key` signs.
+/// Creates a self-signed certificate for `key`.
 pub(crate) fn forge_self_signed(order: &Order, key: &Key) -> Result<CertificateDer<'static>, FleetError> {
     let name = common_name(order.common_name.as_deref());
     signed(order, key, &name, None, key)
@@ -141,7 +141,7 @@ fn signed(
     Ok(CertificateDer::from(whole))
 }
 
-/// A Name of one common name; empty without.
+/// Encodes a Name with one common name, or an empty Name.
 pub(crate) fn common_name(name: Option<&str>) -> Vec<u8> {
     der::write(|w| {
         w.sequence(|w| {
@@ -155,7 +155,7 @@ pub(crate) fn common_name(name: Option<&str>) -> Vec<u8> {
     })
 }
 
-/// The key identifier of RFC 5280 section 4.2.1.2, method 1, near enough: over all of the key info.
+/// Returns a key identifier similar to RFC 5280 section 4.2.1.2, method 1, but computed over the whole SubjectPublicKeyInfo.
 pub(crate) fn key_id(spki: &[u8]) -> Vec<u8> {
     sha1(spki)
 }
@@ -224,7 +224,7 @@ fn extensions(w: &mut Writer, order: &Order, key: &Key, spki: &[u8], issuer_key_
     }
 }
 
-/// An extension of the arc 2.5.29.
+/// Writes an extension with an object identifier below 2.5.29.
 fn extension(w: &mut Writer, number: u64, critical: bool, value: impl FnOnce(&mut Writer)) {
     w.sequence(|w| {
         w.oid(&[2, 5, 29, number]);
@@ -235,7 +235,7 @@ fn extension(w: &mut Writer, number: u64, critical: bool, value: impl FnOnce(&mu
     });
 }
 
-/// A stapled answer (RFC 6960 section 4.2) that `issuer` signs: this serial is good, for a week.
+/// Creates an OCSP response for stapling (RFC 6960 section 4.2), signed by `issuer`: the certificate is good, valid for a week.
 pub(crate) fn ocsp_good(serial: &[u8], issuer: &Authority, now: UnixTime) -> Result<Vec<u8>, FleetError> {
     let spki = issuer.key.spki();
     let produced = now.plus(-3_600);
@@ -279,7 +279,7 @@ pub(crate) fn ocsp_good(serial: &[u8], issuer: &Authority, now: UnixTime) -> Res
     }))
 }
 
-/// The bytes of the BIT STRING in a SubjectPublicKeyInfo.
+/// Returns the bytes of the BIT STRING in a SubjectPublicKeyInfo.
 fn public_key_bits(spki: &[u8]) -> Vec<u8> {
     let read = || {
         let mut inside = der::Reader::new(spki).sequence().ok()?;

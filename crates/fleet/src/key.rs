@@ -1,4 +1,4 @@
-//! Private keys of simulated servers and authorities.
+//! Private keys of simulated servers and CAs.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ pub(crate) enum Key {
     Dsa(Dsa),
 }
 
-/// How an authority signs a certificate.
+/// Signature algorithm of a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SignedWith {
-    /// What suits the key.
+    /// The default algorithm of the key.
     Usual,
     /// PKCS #1 v1.5 with SHA-1; RSA only.
     Sha1,
@@ -47,7 +47,7 @@ const ECDSA_WITH_SHA256: &[u64] = &[1, 2, 840, 10_045, 4, 3, 2];
 const ECDSA_WITH_SHA384: &[u64] = &[1, 2, 840, 10_045, 4, 3, 3];
 
 impl Key {
-    /// A new key; the small old kinds are always the same committed ones.
+    /// Creates a new key. Small RSA and DSA keys are not created but built in.
     pub(crate) fn generate(kind: KeyKind) -> Result<Self, FleetError> {
         let failed = |_| FleetError::Key(kind);
         Ok(match kind {
@@ -65,12 +65,12 @@ impl Key {
         })
     }
 
-    /// An RSA-2048 key whose numbers are at hand, for signatures nobody makes any more.
+    /// Returns a built-in RSA-2048 key that can create signatures with obsolete hashes.
     pub(crate) fn old_authority() -> Self {
         Self::OldRsa(OldRsa::fixed_2048())
     }
 
-    /// SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
+    /// Returns the SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
     pub(crate) fn spki(&self) -> Vec<u8> {
         der::write(|w| {
             w.sequence(|w| match self {
@@ -89,7 +89,7 @@ impl Key {
         })
     }
 
-    /// The AlgorithmIdentifier of this key's certificate signatures.
+    /// Returns the AlgorithmIdentifier of certificate signatures by this key.
     pub(crate) fn algorithm(&self, with: SignedWith) -> Vec<u8> {
         let (oid, null) = match (self, with) {
             (Self::P256(_), _) => (ECDSA_WITH_SHA256, false),
@@ -109,7 +109,7 @@ impl Key {
         })
     }
 
-    /// The signature over a certificate's bytes.
+    /// Signs the bytes of a certificate.
     pub(crate) fn sign_certificate(&self, with: SignedWith, message: &[u8]) -> Result<Vec<u8>, FleetError> {
         match self {
             Self::OldRsa(key) => Ok(key.sign_pkcs1(
@@ -125,7 +125,7 @@ impl Key {
         }
     }
 
-    /// Signs; `encoding` is read for RSA alone, the other kinds have one way to sign.
+    /// Signs a message; `encoding` applies to RSA only, other key types have a single one.
     fn sign(&self, encoding: &'static dyn RsaEncoding, message: &[u8]) -> Result<Vec<u8>, FleetError> {
         let failed = |_| FleetError::Sign;
         match self {
@@ -144,7 +144,7 @@ impl Key {
         }
     }
 
-    /// The schemes this key can sign a handshake with, best first.
+    /// Returns the signature schemes for handshakes, in order of preference.
     fn schemes(&self) -> &'static [SignatureScheme] {
         match self {
             Self::P256(_) => &[SignatureScheme::ECDSA_NISTP256_SHA256],
@@ -171,8 +171,8 @@ fn rsa_spki(w: &mut der::Writer, public: &[u8]) {
     w.bits(public);
 }
 
-/// A key as rustls wants it. Ours instead of rustls' own so that a server's key is parsed never:
-/// 180,000 of them are made, and made in memory.
+/// Implements the signing key of rustls. Unlike rustls' own type, it needs no parsing: up to 180,000 server keys are created in
+/// memory.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerKey(pub(crate) Arc<Key>);
 

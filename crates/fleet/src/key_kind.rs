@@ -1,6 +1,6 @@
-//! Kinds of keys in certificates of the fleet.
+//! Key types in certificates of the fleet.
 
-/// What kind of key a certificate has.
+/// Type of a certificate's key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum KeyKind {
     P256,

@@ -1,5 +1,4 @@
-//! Every kind of endpoint, a line each: how common it is, what its certificate says, how it is
-//! served, and what a scanner should say of it.
+//! Every kind of endpoint, one per line: its frequency, its certificate, its server, and the expected scan result.
 
 use crate::key::SignedWith;
 use crate::key_kind::KeyKind;
@@ -7,9 +6,9 @@ use crate::key_kind::KeyKind;
 /// One kind of endpoint.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// Stable, for the ground truth.
+    /// Stable name in the expected scan results.
     pub(crate) name: &'static str,
-    /// How common it is among its family.
+    /// Relative frequency in its family.
     pub(crate) weight: u32,
     pub(crate) family: Family,
     pub(crate) company: Company,
@@ -18,44 +17,44 @@ pub(crate) struct Kind {
     pub(crate) chain: Chain,
     pub(crate) serve: Serve,
     pub(crate) outcome: &'static str,
-    /// What the endpoint breaks by itself; what it breaks together with others is counted.
+    /// Expected findings for a single endpoint. Findings that depend on other endpoints are computed.
     pub(crate) findings: &'static [&'static str],
 }
 
-/// Where a kind belongs in a [`crate::Mix`].
+/// Group of kinds in a [`crate::Mix`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Family {
-    /// TLS from the first byte, no finding.
+    /// TLS from the first byte, no findings.
     Healthy,
-    /// Fine too, but needs more than a plain look: STARTTLS, several addresses, findings for information.
+    /// Valid endpoints that need more than a simple probe: STARTTLS, several addresses, informational findings.
     Special,
-    /// Answers, and something is wrong.
+    /// Endpoints that respond but have a fault.
     Flawed,
-    /// Shows no certificate.
+    /// Endpoints that show no certificate.
     Dead,
 }
 
-/// How endpoints of a kind stand to each other.
+/// How endpoints of a kind share addresses, certificates or keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Company {
-    /// On its own.
+    /// Nothing is shared.
     Alone,
-    /// Several addresses, one certificate.
+    /// One host with this number of addresses and one certificate.
     Addresses(usize),
-    /// Several addresses, a certificate each.
+    /// One host with this number of addresses, each with its own certificate.
     Differing(usize),
-    /// So many hosts share a certificate, each with an address.
+    /// This number of hosts share a certificate; each has its own address.
     SharedCertificate(usize),
-    /// So many hosts share a key.
+    /// This number of hosts share a key.
     SharedKey(usize),
-    /// So many names on one address, one wildcard certificate.
+    /// This number of names share one address and one wildcard certificate.
     Balancer(usize),
-    /// So many names on one address, a certificate each, chosen by SNI.
+    /// This number of names share one address; SNI selects the certificate.
     VirtualHosts(usize),
 }
 
 impl Company {
-    /// Endpoints that come together.
+    /// Returns the number of endpoints in a group.
     pub(crate) fn size(self) -> usize {
         match self {
             Self::Alone | Self::Addresses(_) | Self::Differing(_) => 1,
@@ -64,22 +63,22 @@ impl Company {
         }
     }
 
-    /// Endpoints that there must be for the kind to show.
+    /// Returns the minimum number of endpoints that show the property of the kind.
     pub(crate) fn least(self) -> usize {
         if self.size() > 1 { 3 } else { 1 }
     }
 }
 
-/// What the name server says.
+/// DNS configuration of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Dns {
     Address,
-    /// So many aliases in a row before the address.
+    /// This number of CNAME records before the address.
     Aliases(usize),
-    /// Addresses with this time to live, in seconds.
+    /// Addresses with this TTL in seconds.
     ShortLived(u32),
     NxDomain,
-    /// The name exists and has no address.
+    /// The name exists but has no address.
     NoData,
     ServFail,
     Refused,
@@ -87,13 +86,13 @@ pub(crate) enum Dns {
     Loop,
 }
 
-/// What the leaf says.
+/// Content of the leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaf {
     pub(crate) key: KeyKind,
-    /// Days from the start of the fleet to the start of the validity; negative is past.
+    /// Days from the start of the fleet to the start of the validity; negative in the past.
     pub(crate) from_days: i64,
-    /// Days from the start to the end of the validity.
+    /// Lifetime of the certificate in days.
     pub(crate) life_days: i64,
     pub(crate) naming: Naming,
     pub(crate) serial: Serial,
@@ -101,26 +100,26 @@ pub(crate) struct Leaf {
     pub(crate) signed_with: SignedWith,
 }
 
-/// Which names the leaf has.
+/// Names in the leaf.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Naming {
-    /// The host's own, as common name and alternative name.
+    /// The host's name, as common name and alternative name.
     Own,
-    /// Another endpoint's.
+    /// The name of another endpoint.
     Other,
-    /// A wildcard over the host's parent.
+    /// A wildcard for the host's parent domain.
     Wildcard,
-    /// A common name and no alternative name.
+    /// A common name without alternative names.
     CommonNameOnly,
     /// A common name of more than 64 characters.
     LongCommonName,
-    /// The host's own and 99 more.
+    /// The host's name and 99 more.
     Hundred,
-    /// The address; the target is the address as well.
+    /// The IP address; the target is the address, too.
     Address,
 }
 
-/// What the serial number looks like.
+/// Form of the serial number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Serial {
     Random,
@@ -130,27 +129,27 @@ pub(crate) enum Serial {
     Short,
 }
 
-/// Who signs the leaf.
+/// Issuer of the leaf.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Issuer {
-    /// The fleet's intermediate, below the root that is told.
+    /// The fleet's intermediate; its root is in the trust store.
     Issuing,
-    /// An RSA intermediate below an RSA root that is told too.
+    /// An RSA intermediate; its RSA root is in the trust store.
     Rsa,
-    /// An intermediate below a root that is not in any trust store.
+    /// An intermediate whose root is not in the trust store.
     Private,
     /// An intermediate that has expired.
     Expired,
-    /// An intermediate three levels down.
+    /// An intermediate three levels below the root.
     Deep,
-    /// An intermediate that two roots have signed, only one of which is told.
+    /// An intermediate signed by two roots, one of which is in the trust store.
     Crossed,
-    /// Itself.
+    /// The leaf is self-signed.
     Oneself,
 }
 
 impl Issuer {
-    /// All but oneself.
+    /// All issuers except [`Self::Oneself`].
     pub(crate) const AUTHORITIES: [Self; 6] =
         [Self::Issuing, Self::Rsa, Self::Private, Self::Expired, Self::Deep, Self::Crossed];
 }
@@ -158,21 +157,21 @@ impl Issuer {
 /// The certificates sent with the leaf.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Chain {
-    /// All between leaf and root.
+    /// All certificates between leaf and root.
     Full,
-    /// The root as well.
+    /// All certificates including the root.
     WithRoot,
-    /// The leaf alone.
+    /// The leaf only.
     LeafAlone,
-    /// A longer chain, upside down but for the leaf.
+    /// A longer chain with the issuers in reverse order.
     Misordered,
-    /// An intermediate of somebody else at the end.
+    /// An unrelated intermediate at the end.
     Stray,
-    /// The same intermediates again and again, to so many certificates.
+    /// The same intermediates repeated, up to this number of certificates.
     Huge(usize),
 }
 
-/// Versions of TLS.
+/// Supported TLS versions.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Versions {
     Both,
@@ -180,7 +179,7 @@ pub(crate) enum Versions {
     Only13,
 }
 
-/// The protocol before TLS.
+/// The protocol before the TLS handshake (STARTTLS).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Upgrade {
     Smtp,
@@ -211,7 +210,7 @@ impl Upgrade {
         Self::Nntp,
     ];
 
-    /// The scheme that asks for it.
+    /// Returns the URL scheme of the protocol.
     pub(crate) fn scheme(self) -> &'static str {
         match self {
             Self::Smtp => "smtp",
@@ -229,53 +228,53 @@ impl Upgrade {
     }
 }
 
-/// A server older than any library here: it sends its part in clear and goes no further.
+/// A server with an obsolete configuration that no library here supports: it sends its plaintext handshake messages only.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Relic {
-    /// As on the wire: 0x0301 is TLS 1.0.
+    /// TLS version on the wire: 0x0301 is TLS 1.0.
     pub(crate) version: u16,
     pub(crate) suite: u16,
 }
 
-/// How an endpoint behaves once connected.
+/// Behavior of an endpoint after the connection is established.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Serve {
     Tls(Versions),
-    /// TLS with HTTP/2 offered.
+    /// TLS with ALPN for HTTP/2.
     H2,
     /// TLS with a stapled OCSP response.
     Stapled,
-    /// TLS that demands a certificate of the client.
+    /// TLS that requires a client certificate.
     ClientCertificate(Versions),
-    /// TLS after a dialogue.
+    /// TLS after a STARTTLS dialogue.
     StartTls(Upgrade),
     Relic(Relic),
     Fault(Fault),
 }
 
-/// How an endpoint fails.
+/// Fault of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Fault {
     Refused,
     ResetAtOnce,
     ResetAfterHello,
     BlackHole,
-    /// Connected, and then nothing.
+    /// No data after the connection is accepted.
     Stall,
-    /// A ServerHello, and then nothing.
+    /// No data after the ServerHello.
     StallAfterHello,
     HttpAnswer,
     SshBanner,
-    /// A fatal alert.
+    /// A fatal alert with this code.
     Alert(u8),
     CloseAtOnce,
-    /// A ServerHello, then the end.
+    /// The connection is closed after the ServerHello.
     CloseAfterHello,
-    /// A good handshake, a byte a second.
+    /// A valid handshake, sent at one byte per second.
     Drip,
-    /// Handshake bytes without end.
+    /// An endless sequence of handshake bytes.
     Endless,
-    /// A certificate message that says it is 16 MB long.
+    /// A Certificate message with a length of 16 MB.
     Oversized,
 }
 
@@ -360,10 +359,10 @@ const fn faulty(name: &'static str, weight: u32, fault: Fault, outcome: &'static
 
 use Serve::{ClientCertificate, Tls};
 
-/// All of them.
+/// All kinds of endpoints.
 #[rustfmt::skip]
 pub(crate) static KINDS: &[Kind] = &[
-    // As it should be
+    // Healthy
     healthy("p256", 600),
     Kind { leaf: leaf(KeyKind::P384), ..healthy("p384", 10) },
     Kind { leaf: leaf(KeyKind::Ed25519), ..healthy("ed25519", 5) },
@@ -385,7 +384,7 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { serve: ClientCertificate(Versions::Only12), ..healthy("client-certificate-1.2", 5) },
     Kind { serve: ClientCertificate(Versions::Only13), ..healthy("client-certificate-1.3", 5) },
     Kind { company: Company::VirtualHosts(2), ..healthy("virtual-hosts", 10) },
-    // Fine, but not plain
+    // Valid, but special
     Kind { leaf: named(Naming::Address), ..special("address", 5) },
     Kind { company: Company::Balancer(200), leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("balancer", 100) },
     Kind { leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("wildcard", 20) },
@@ -430,23 +429,22 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { leaf: numbered(Serial::Negative), ..flawed("serial-negative", 1, &["certificate.serial-negative"]) },
     Kind { leaf: numbered(Serial::TooLong), ..flawed("serial-too-long", 1, &["certificate.serial-too-long"]) },
     Kind { leaf: numbered(Serial::Short), ..flawed("serial-short", 1, &["certificate.serial-short"]) },
-    // Relics
+    // Obsolete servers
     relic("tls-1.0-relic", 0x0301, 0x002f, leaf(KeyKind::Rsa2048), &["protocol.no-forward-secrecy", "protocol.obsolete"]),
     relic("tls-1.1-relic", 0x0302, 0x002f, leaf(KeyKind::Rsa2048), &["protocol.no-forward-secrecy", "protocol.obsolete"]),
     relic("static-rsa", 0x0303, 0x009c, leaf(KeyKind::Rsa2048), &["protocol.no-forward-secrecy"]),
     relic("rsa-512-md5", 0x0301, 0x0004, Leaf { issuer: Issuer::Rsa, signed_with: SignedWith::Md5, ..leaf(KeyKind::Rsa512) }, &["certificate.weak-key", "certificate.weak-signature", "chain.invalid", "protocol.no-forward-secrecy", "protocol.obsolete", "protocol.weak-cipher"]),
     relic("dsa", 0x0301, 0x0032, leaf(KeyKind::Dsa1024), &["certificate.weak-key", "protocol.obsolete"]),
-    // Absurd
-    // More than a scanner reads; the leaf comes first and is read all the same.
+    // Extreme. More than a scanner reads; it still reads the leaf, which is first.
     Kind { chain: Chain::Huge(100), ..flawed("hundred-certificates", 1, &[]) },
-    // Unresolved
+    // DNS failures
     unresolved("nxdomain", 12, Dns::NxDomain, "nxdomain"),
     unresolved("no-address", 2, Dns::NoData, "no-address"),
     unresolved("servfail", 4, Dns::ServFail, "servfail"),
     unresolved("dns-refused", 1, Dns::Refused, "dns-refused"),
     unresolved("dns-timeout", 4, Dns::Silent, "dns-timeout"),
     unresolved("cname-loop", 2, Dns::Loop, "cname-loop"),
-    // Dead and odd
+    // Dead or broken
     faulty("refused", 14, Fault::Refused, "refused"),
     faulty("reset", 3, Fault::ResetAtOnce, "reset"),
     faulty("reset-after-hello", 3, Fault::ResetAfterHello, "reset"),
@@ -465,7 +463,7 @@ pub(crate) static KINDS: &[Kind] = &[
     faulty("oversized-message", 1, Fault::Oversized, "limit-exceeded"),
 ];
 
-/// Endpoints it takes to have each kind that `wanted` lets through.
+/// Returns the number of endpoints needed for one of each kind that `wanted` accepts.
 pub(crate) fn least(wanted: impl Fn(&Kind) -> bool) -> usize {
     KINDS.iter().filter(|kind| wanted(kind)).map(|kind| kind.company.least()).sum()
 }

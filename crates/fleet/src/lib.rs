@@ -1,7 +1,6 @@
-//! A simulated world of TLS endpoints, DNS, Certificate Transparency, CRLs and OCSP, with latency, faults and ground truth.
+//! Simulated TLS endpoints, DNS, Certificate Transparency, CRLs and OCSP, with latency, faults and expected scan results.
 //!
-//! Everything lives on 127.0.0.0/8 in this process: for the demo, for tests, and for measuring scanners
-//! against what is really there.
+//! All servers run on 127.0.0.0/8 in this process: for the demo, for tests, and to compare scan results with the actual state.
 
 mod clock;
 pub mod cloud;
@@ -51,14 +50,14 @@ pub use plan::{Latency, Mix, Plan};
 pub use ports::free_port;
 pub use truth::{Counters, Truth};
 
-/// Black holes; more endpoints than that share them. Each costs three descriptors on Linux.
+/// Maximum black holes; further endpoints share them. Each needs three file descriptors on Linux.
 const BLACK_HOLES_MAX: usize = 256;
-/// Endpoints to one black hole, while there are fewer than the most.
+/// Endpoints per black hole, up to the maximum number of black holes.
 const ENDPOINTS_TO_A_HOLE: usize = 32;
-/// Where black holes are, apart from all servers.
+/// First address of black holes, separate from all servers.
 const BLACK_HOLE_ADDRESS: u32 = 0x7f00_0100;
 
-/// A running fleet. Dropping it stops it.
+/// A running fleet. Stops when dropped.
 pub struct Fleet {
     dns: SocketAddr,
     questions: dns::Questions,
@@ -73,10 +72,10 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Makes every certificate and starts every server.
+    /// Creates all certificates and starts all servers.
     ///
     /// # Errors
-    /// [`FleetError`]: a port in use, out of descriptors.
+    /// [`FleetError`]: a port is in use, or there are not enough file descriptors.
     pub async fn start(plan: &Plan) -> Result<Self, FleetError> {
         let mut listeners = vec![serve::listen(plan.port.unwrap_or(0))?];
         let tls = listeners[0].local_addr()?.port();
@@ -129,33 +128,32 @@ impl Fleet {
         })
     }
 
-    /// Where the name server listens, for UDP and TCP.
+    /// Returns the address of the DNS server, for UDP and TCP.
     #[must_use]
     pub fn dns(&self) -> SocketAddr {
         self.dns
     }
 
-    /// The roots to trust, PEM.
+    /// Returns the roots to trust, PEM.
     #[must_use]
     pub fn roots_pem(&self) -> String {
         self.mint.roots().into_iter().map(|root| pem(root)).collect()
     }
 
-    /// What there was to find at the start, an entry an endpoint, in no particular order (but always
-    /// the same).
+    /// Returns the expected scan results at startup, one entry per endpoint, in an unspecified but stable order.
     #[must_use]
     pub fn truth(&self) -> Vec<Truth> {
         self.truth.clone()
     }
 
-    /// What the servers have seen so far.
+    /// Returns the counters of all servers.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.tally.counters(self.questions.counts())
     }
 
-    /// Gives `host` a new key and certificate, at every address; the new leaf's SHA-256 in hexadecimal.
-    /// Tickets issued before are still taken, as by most servers. `None`: no such host.
+    /// Replaces the key and certificate of `host` at every address; returns the new leaf's SHA-256 in hexadecimal. Existing session
+    /// tickets stay valid, as in most servers. `None`: no such host.
     pub fn replace_certificate(&self, host: &str) -> Option<String> {
         let host = self.estate.named(host)?;
         let served = self.another(host)?;
@@ -164,8 +162,8 @@ impl Fleet {
         Some(leaf)
     }
 
-    /// Moves `host` to another address, with a new certificate; the old address goes on serving the old
-    /// one. The new leaf's SHA-256 and the new address. `None`: no such host.
+    /// Moves `host` to another address with a new certificate; the old address continues to serve the old certificate. Returns the
+    /// new leaf's SHA-256 and the new address. `None`: no such host.
     pub fn move_address(&self, host: &str) -> Option<(String, Ipv4Addr)> {
         let host = self.estate.named(host)?;
         let served = self.another(host)?;
@@ -180,13 +178,13 @@ impl Fleet {
         self.mint.serve(host.kind, &identity, None).ok().map(Arc::new)
     }
 
-    /// The server of CRLs, where the plan has one.
+    /// Returns the CRL server, if the plan has one.
     #[must_use]
     pub fn revocation(&self) -> Option<&RevocationServer> {
         self.revocation.as_ref()
     }
 
-    /// Stops every server and waits until all are gone.
+    /// Stops all servers and waits until their tasks have ended.
     pub async fn stop(mut self) {
         self.tasks.clone().close(Duration::ZERO).await;
         if let Some(server) = self.revocation.take() {
@@ -201,7 +199,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Hands out the CRL of every issuer; the leaves that are on one.
+/// Publishes the CRL of every issuer; returns the revoked leaves.
 fn revoke(
     estate: &Estate,
     mint: &Mint,
@@ -238,7 +236,7 @@ fn open_black_holes(plan: &Plan) -> Result<Vec<BlackHole>, FleetError> {
     (0..count as u32).map(|i| BlackHole::open(Ipv4Addr::from(BLACK_HOLE_ADDRESS + i))).collect()
 }
 
-/// RFC 7468.
+/// Encodes PEM (RFC 7468).
 fn pem(der: &[u8]) -> String {
     let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
     let lines: String =

@@ -1,4 +1,4 @@
-//! What servers present: keys, leaves and the chains above them.
+//! Creates what servers present: keys, leaves and chains.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::key::{Key, ServerKey};
 use crate::key_kind::KeyKind;
 use crate::kind::{Chain, Issuer, Kind, Leaf, Naming, Serial, Serve};
 
-/// RSA keys made; more RSA servers than that share them, and the truth says so. One takes a tenth
-/// of a second to make.
+/// Maximum RSA keys created; further RSA servers share them, and the expected results reflect that. Creating a key takes a tenth of
+/// a second.
 const RSA_KEYS_MAX: usize = 8;
 
-/// What one server presents.
+/// Certificate, chain, key and staple of one server.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) leaf: CertificateDer<'static>,
-    /// Shared with every server below the same authority.
+    /// The chain above the leaf; shared by all servers of the same issuer.
     pub(crate) above: Arc<[CertificateDer<'static>]>,
     pub(crate) key: Arc<Key>,
     pub(crate) staple: Option<Box<[u8]>>,
@@ -39,7 +39,7 @@ impl Served {
         std::iter::once(&self.leaf).chain(self.above.iter())
     }
 
-    /// For one handshake: rustls wants the chain in one piece, which is not worth keeping.
+    /// Returns the value that rustls needs for one handshake. It contains a copy of the chain, so it is not cached.
     pub(crate) fn certified(&self) -> CertifiedKey {
         let mut certified =
             CertifiedKey::new(self.chain().cloned().collect(), Arc::new(ServerKey(self.key.clone())));
@@ -52,17 +52,17 @@ impl Served {
 #[derive(Clone, Debug)]
 pub(crate) struct Identity<'a> {
     pub(crate) host: &'a str,
-    /// Other names of the same certificate.
+    /// Additional names in the certificate.
     pub(crate) more: &'a [String],
     pub(crate) address: [u8; 4],
-    /// Days from the start of the fleet to the start of the validity; negative is past.
+    /// Days from the start of the fleet to the start of the validity; negative in the past.
     pub(crate) from_days: i64,
 }
 
-/// What is sent above a leaf, for an issuer and a form of chain.
+/// Cached chain above a leaf, by issuer and chain form.
 type LaidOut = (Issuer, Chain, Arc<[CertificateDer<'static>]>);
 
-/// The authorities, and the one who makes certificates below them.
+/// All CAs, which issue certificates to servers.
 #[derive(Debug)]
 pub(crate) struct Mint {
     now: UnixTime,
@@ -74,10 +74,10 @@ pub(crate) struct Mint {
     deep: Vec<Authority>,
     private_root: Authority,
     private: Authority,
-    /// The new root's intermediate, and what the told root says of that new root.
+    /// An intermediate of the new root; `cross` is the cross certificate of the new root, issued by the trusted root.
     crossed: Authority,
     cross: CertificateDer<'static>,
-    /// Below which leaves name the CRLs of their issuers.
+    /// Base URL of the CRLs in the leaves' distribution points.
     crls: Option<String>,
     chains: Mutex<Vec<LaidOut>>,
     rsa: Mutex<Vec<Arc<Key>>>,
@@ -128,12 +128,12 @@ impl Mint {
         })
     }
 
-    /// The roots that a scanner is told of.
+    /// Returns the roots that a scanner is configured to trust.
     pub(crate) fn roots(&self) -> [&CertificateDer<'static>; 2] {
         [&self.root.certificate, &self.rsa_root.certificate]
     }
 
-    /// A key of that kind, new where new ones are cheap.
+    /// Returns a key of this type; RSA keys are reused.
     pub(crate) fn key(&self, kind: KeyKind) -> Result<Arc<Key>, FleetError> {
         if kind != KeyKind::Rsa2048 {
             return Key::generate(kind).map(Arc::new);
@@ -143,7 +143,7 @@ impl Mint {
             *next += 1;
             (*next - 1) % RSA_KEYS_MAX
         };
-        // Held while a key is made: two makers would make the same one twice.
+        // Locked while a key is created, so that two threads do not create a key for the same slot.
         let mut keys = self.rsa.lock();
         while keys.len() <= index {
             keys.push(Arc::new(Key::generate(kind)?));
@@ -151,7 +151,7 @@ impl Mint {
         Ok(keys[index].clone())
     }
 
-    /// What a server of this kind presents, with a new key or the one given.
+    /// Creates what a server of this kind presents, with a new key or the given one.
     pub(crate) fn serve(
         &self,
         kind: &Kind,
@@ -182,7 +182,7 @@ impl Mint {
             names,
             serial: serial(leaf.serial),
             not_before,
-            // Both ends belong to the validity (RFC 5280 section 4.1.2.5).
+            // Both ends are part of the validity (RFC 5280 section 4.1.2.5).
             not_after: not_before.plus(leaf.life_days * DAY - 1),
             signed_with: leaf.signed_with,
             crl_url: match (&self.crls, leaf.issuer) {
@@ -192,7 +192,7 @@ impl Mint {
         }
     }
 
-    /// The CRL of an issuer, by the path that leaves name it by.
+    /// Creates the CRL of an issuer; also returns its path in the distribution point.
     pub(crate) fn crl(&self, issuer: Issuer, revoked: &[Revoked]) -> Result<(String, Vec<u8>), FleetError> {
         let authority = self.issuer(issuer).ok_or(FleetError::Sign)?;
         let crl = crate::revocation::crl_of(&authority.key, &authority.name, self.now, revoked)?;
@@ -211,7 +211,7 @@ impl Mint {
         }
     }
 
-    /// The chain above the leaf, made once for all who send the same.
+    /// Returns the chain above the leaf, created once per issuer and form.
     fn above(&self, issuer: Issuer, chain: Chain) -> Arc<[CertificateDer<'static>]> {
         let mut chains = self.chains.lock();
         if let Some((.., known)) = chains.iter().find(|(i, c, _)| (*i, *c) == (issuer, chain)) {
@@ -275,7 +275,7 @@ fn names(naming: Naming, identity: &Identity<'_>) -> (Option<String>, Vec<Altern
     }
 }
 
-/// Not a host, so that its length is all that is wrong with it.
+/// Not a host name, so that its length is its only fault.
 const LONG_NAME: &str =
     "The Department of Names That Go On for Longer Than Sixty-Four Characters, Main Building";
 
@@ -284,10 +284,10 @@ fn serial(serial: Serial) -> Vec<u8> {
     match serial {
         Serial::Random => {}
         Serial::Zero => random = vec![0],
-        // Never 0xff, which before a set bit would be an byte too many (X.690 section 8.3.2).
+        // Never 0xff, which would be a redundant byte before a byte with its highest bit set (X.690 section 8.3.2).
         Serial::Negative => random[0] = random[0] & 0x3f | 0x80,
         Serial::TooLong => random.extend([7; 8]),
-        // Distinct, or two of them would be one certificate by issuer and serial.
+        // Distinct serials: two certificates with the same issuer and serial would be the same certificate.
         Serial::Short => random.truncate(3),
     }
     random

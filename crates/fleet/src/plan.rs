@@ -1,31 +1,30 @@
-//! What a fleet is to look like.
+//! Description of a fleet to start.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::kind;
 
-/// What a fleet is to look like. The same plan makes the same fleet, but for keys, and dates that
-/// stand in relation to the moment of the start.
+/// Description of a fleet. The same plan gives the same fleet, except for keys, and for dates, which are relative to the start
+/// time.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many endpoints. With [`Mix::Balancer`] its `names` count instead. Kinds that need
-    /// company (a key shared by three) may add a few.
+    /// Number of endpoints. [`Mix::Balancer`] uses its `names` instead. Kinds that need a group (three hosts with one key) may add
+    /// a few.
     pub endpoints: usize,
-    /// Decides names, latencies and who is what.
+    /// Seed of names, latencies and the assignment of kinds.
     pub seed: u64,
-    /// How long everything takes.
+    /// Latency of all phases.
     pub latency: Latency,
-    /// The part of the endpoints that answers nothing useful, from 0 to 1, except with
-    /// [`Mix::Balancer`].
+    /// Fraction of endpoints without a useful response, from 0 to 1; ignored with [`Mix::Balancer`].
     pub dead_fraction: f64,
-    /// What kinds there are.
+    /// Kinds of endpoints.
     pub mix: Mix,
-    /// The port of endpoints that speak TLS at once; `None`: any free one. Other protocols and
-    /// faults have ports of their own, always free ones.
+    /// Port of endpoints with TLS from the first byte; `None`: any free port. Other protocols and faults always use other free
+    /// ports.
     pub port: Option<u16>,
-    /// Whether leaves name the CRL of their issuer, which a server of the fleet hands out; one in ten of the healthy
-    /// leaves is then on it ([`crate::Truth::revoked`]).
+    /// Whether leaves contain the URL of their issuer's CRL, which the fleet serves. One in ten healthy leaves is then revoked
+    /// ([`crate::Truth::revoked`]).
     pub revocation: bool,
 }
 
@@ -44,36 +43,35 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// One endpoint of each kind (kinds that need company come with it).
+    /// Returns a plan with one endpoint of each kind (more for kinds that need a group).
     #[must_use]
     pub fn one_of_each() -> Self {
         Self { endpoints: kind::least(|_| true), ..Self::default() }
     }
 }
 
-/// How long each phase takes, fixed for each endpoint by the seed.
+/// Latency of each phase, constant for each endpoint and determined by the seed.
 ///
-/// Loopback connects at once, so the time to connect is spent before the server's first byte
-/// instead; the time of the handshake before the server's first flight of TLS.
+/// Connections on loopback are established immediately. The connect time is therefore spent before the server's first byte, and the
+/// handshake time before the server's first TLS flight.
 #[derive(Clone, Debug)]
 pub enum Latency {
-    /// As fast as this machine is.
+    /// No added latency.
     None,
-    /// The ranges CertPulse reports: DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to
-    /// 300 ms.
+    /// The ranges that CertPulse reports: DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to 300 ms.
     CertPulse,
-    /// Ranges of your own.
+    /// Custom ranges.
     Custom {
-        /// From question to answer.
+        /// From DNS query to response.
         dns: RangeInclusive<Duration>,
-        /// From SYN to connection.
+        /// From SYN to the established connection.
         dial: RangeInclusive<Duration>,
-        /// From ClientHello to the server's flight.
+        /// From ClientHello to the server's first flight.
         handshake: RangeInclusive<Duration>,
     },
 }
 
-/// The ranges a plan's latency comes down to.
+/// Latency ranges of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges {
     pub(crate) dns: RangeInclusive<Duration>,
@@ -94,18 +92,18 @@ impl Latency {
     }
 }
 
-/// What kinds of endpoint a fleet has.
+/// The kinds of endpoints in a fleet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mix {
-    /// Every kind and fault there is.
+    /// All kinds and faults.
     AllKinds,
-    /// Only TLS from the first byte, only without a finding; the dead fraction is still dead.
+    /// Only endpoints with TLS from the first byte and without findings, plus the dead fraction.
     Healthy,
-    /// What an ordinary organisation has: mostly healthy, some of everything else.
+    /// A typical organization: mostly healthy endpoints, and some of all other kinds.
     Demo,
-    /// Many names behind one address that serves one wildcard certificate.
+    /// Many names on one address with one wildcard certificate.
     Balancer {
-        /// How many names.
+        /// Number of names.
         names: usize,
     },
 }

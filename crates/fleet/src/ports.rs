@@ -1,24 +1,24 @@
-//! Ports for programs that have to be told theirs.
+//! Free ports for programs that take their port as an option.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Below are those of services that a machine may have.
+/// First port. Lower ports may belong to services of the machine.
 const FIRST: u16 = 10_000;
-/// From here on Linux gives ports out by itself, where it is not told otherwise (`ip_local_port_range`).
+/// First port that Linux assigns by default (`ip_local_port_range`).
 const GIVEN_OUT: u16 = 32_768;
-/// Processes begin so far apart, so that two at once do not ask for the same.
+/// Distance of the first ports of two processes, so that concurrent processes try different ports.
 const PROCESSES_APART: u32 = 7_919;
-/// Two that are given one after the other: some programs listen on the port next to theirs, too.
+/// Distance of two consecutive ports: some programs also listen on the next port.
 const APART: u32 = 11;
 
-/// A port that nobody on this machine listens or receives on, by TCP or UDP. The system gives it to no connection and no listener
-/// that asks for any, and this process to nobody else, until all have had their turn.
+/// Returns a port without a TCP or UDP socket on this machine. The system does not assign it to connections or to listeners that
+/// request any port. This process does not return it again until all other ports have been returned.
 ///
 /// # Panics
 ///
-/// Where none of them is free.
+/// When no port is free.
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let given_out = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
@@ -36,7 +36,8 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(anywhere).is_ok() && UdpSocket::bind(anywhere).is_ok()
 }
 
-/// Ports outside the range that the system assigns, given by its first and last port. Empty if the system assigns all ports.
+/// Ports below the range that the system assigns (`given_out`: its first and last port). If fewer than about a thousand ports would
+/// remain, the range below Linux's default is used.
 fn apart(given_out: &str) -> Range<u16> {
     let first = given_out.split_whitespace().next().and_then(|first| first.parse().ok());
     FIRST..first.filter(|first| *first > FIRST + 1_000).unwrap_or(GIVEN_OUT)

@@ -1,9 +1,9 @@
-//! Randomness that a seed repeats. Nothing secret comes from here.
+//! Deterministic random numbers from a seed. Not for secrets.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough for choosing.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, fast, and good enough for simulations.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -20,18 +20,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which must not be 0; the bias of a 64-bit remainder is of no matter here.
+    /// Returns a number below `bound`, which must not be 0; the bias of a 64-bit remainder is negligible here.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// Uniform to the microsecond.
+    /// Returns a uniformly distributed duration in whole microseconds.
     pub(crate) fn duration(&mut self, range: &RangeInclusive<Duration>) -> Duration {
         let span = range.end().saturating_sub(*range.start()).as_micros() as u64;
         *range.start() + Duration::from_micros(self.below(span + 1))
     }
 
-    /// Fisher and Yates.
+    /// Fisher–Yates shuffle.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

@@ -1,5 +1,5 @@
-//! Revocation, simulated: authorities that make certificates, CRLs and OCSP responses to order, rules broken or not,
-//! and a server that hands them out, late, wrong, changed or never.
+//! Simulated revocation: CAs that create certificates, CRLs and OCSP responses with arbitrary content, and a server that delivers
+//! them, with configurable delays and faults.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::key_kind::KeyKind;
 
 pub use crate::ct::{CtCounts as HttpCounts, Quota, Trouble};
 
-/// An authority that revokes.
+/// A CA that can revoke certificates.
 #[derive(Debug)]
 pub struct RevokingAuthority {
     key: Arc<Key>,
     certificate: Certificate,
 }
 
-/// A certificate to be made.
+/// Content of a certificate to create.
 #[derive(Clone, Debug)]
 pub struct LeafOrder {
     /// Content bytes of the serial number; `None`: random.
@@ -46,18 +46,18 @@ pub struct LeafOrder {
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// CRL distribution points.
+    /// URLs of CRL distribution points.
     pub crl_urls: Vec<String>,
-    /// OCSP responders.
+    /// URLs of OCSP responders.
     pub ocsp_urls: Vec<String>,
-    /// Extended key usages, dotted; none: the extension is absent.
+    /// Extended key usages as dotted object identifiers; empty: the extension is absent.
     pub usages: Vec<String>,
-    /// Whatever else.
+    /// Further extensions.
     pub extensions: Vec<Extension>,
 }
 
 impl Default for LeafOrder {
-    /// Ninety days, a month of them over, for servers, without any source.
+    /// A server certificate valid for ninety days, thirty of them past, without CRL or OCSP URLs.
     fn default() -> Self {
         let now = crate::clock::now();
         Self {
@@ -73,26 +73,26 @@ impl Default for LeafOrder {
     }
 }
 
-/// A CRL to be made.
+/// Content of a CRL to create.
 #[derive(Clone, Debug)]
 pub struct CrlOrder {
     /// Creation time.
     pub this_update: UnixTime,
-    /// When the next one is due.
+    /// Time of the next CRL.
     pub next_update: UnixTime,
-    /// Its number.
+    /// CRL number.
     pub number: u64,
-    /// Of a delta CRL: the complete list's number.
+    /// For a delta CRL: the number of its base CRL.
     pub base: Option<u64>,
-    /// In the issuing distribution point.
+    /// URL in the issuing distribution point.
     pub distribution_point: Option<String>,
-    /// In the issuing distribution point.
+    /// Scope in the issuing distribution point.
     pub scope: Scope,
-    /// Where its delta CRLs are.
+    /// URL of the delta CRLs.
     pub freshest: Option<String>,
-    /// In the order written.
+    /// Entries, in the order written.
     pub revoked: Vec<Revoked>,
-    /// Put in the place of all extensions, to break rules.
+    /// Replaces all extensions, to create invalid CRLs.
     pub extensions: Option<Vec<Extension>>,
 }
 
@@ -115,7 +115,7 @@ impl Default for CrlOrder {
 }
 
 impl RevokingAuthority {
-    /// A root named `CN=Fleet Revoking NUMBER`, P-256.
+    /// Creates a root named `CN=Fleet Revoking NUMBER` with a P-256 key.
     ///
     /// # Errors
     /// [`FleetError::Key`], [`FleetError::Sign`].
@@ -123,10 +123,10 @@ impl RevokingAuthority {
         Self::with_usage(number, KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN)
     }
 
-    /// The same with other key usages (RFC 5280 section 4.2.1.3).
+    /// Like [`Self::new`], with other key usages (RFC 5280 section 4.2.1.3).
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// See [`Self::new`].
     pub fn with_usage(number: u32, usage: u16) -> Result<Self, FleetError> {
         let key = Arc::new(Key::generate(KeyKind::P256)?);
         let name = DistinguishedName::from_text(&format!("CN=Fleet Revoking {number}"))
@@ -151,16 +151,16 @@ impl RevokingAuthority {
         Ok(Self { key, certificate })
     }
 
-    /// Its certificate.
+    /// Returns the certificate of the CA.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
 
-    /// A certificate to order, DER, with a key that nobody keeps.
+    /// Creates a certificate, DER, with a new key that is discarded.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// See [`Self::new`].
     pub fn issue(&self, order: &LeafOrder) -> Result<Vec<u8>, FleetError> {
         self.issue_for(order, &Key::generate(KeyKind::P256)?)
     }
@@ -195,7 +195,7 @@ impl RevokingAuthority {
         sign(&self.key, &tbs)
     }
 
-    /// A CRL to order, DER.
+    /// Creates a CRL, DER.
     ///
     /// # Errors
     /// [`FleetError::Sign`].
@@ -219,7 +219,7 @@ impl RevokingAuthority {
         sign(&self.key, &tbs)
     }
 
-    /// An OCSP response with these answers, signed by the authority itself.
+    /// Creates an OCSP response with these entries, signed by the CA.
     ///
     /// # Errors
     /// [`FleetError::Sign`].
@@ -227,10 +227,10 @@ impl RevokingAuthority {
         ocsp(&self.key, answers, &[])
     }
 
-    /// The same signed by a delegate, whose certificate (to this order) is sent along.
+    /// Creates an OCSP response signed by a delegated responder, whose certificate (created by this order) is included.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// See [`Self::new`].
     pub fn ocsp_delegated(
         &self,
         answers: &[ResponseEntry],
@@ -247,7 +247,7 @@ fn ocsp(key: &Key, answers: &[ResponseEntry], certificates: &[&[u8]]) -> Result<
     Ok(basic_response(&tbs, &SignatureAlgorithm::EcdsaSha256, &signature, certificates))
 }
 
-/// A complete CRL of some authority of a fleet, good for a week.
+/// Creates a complete CRL of a fleet's CA, valid for a week.
 pub(crate) fn crl_of(
     key: &Key,
     issuer: &[u8],
@@ -281,7 +281,7 @@ fn sign(key: &Key, tbs: &[u8]) -> Result<Vec<u8>, FleetError> {
     Ok(signed(tbs, &SignatureAlgorithm::EcdsaSha256, &signature))
 }
 
-/// A tbsCertList with these extensions instead of its own.
+/// Returns a tbsCertList with these extensions instead of its own.
 fn with_extensions(tbs: &[u8], extensions: &[Extension]) -> Option<Vec<u8>> {
     let fields = Reader::new(tbs).sequence().ok()?;
     let mut out = Writer::new();
@@ -307,7 +307,8 @@ fn with_extensions(tbs: &[u8], extensions: &[Extension]) -> Option<Vec<u8>> {
     Some(out.finish())
 }
 
-/// A critical issuing distribution point (RFC 5280 section 5.2.5) with `url` and these flags, by their tags from 1 to 5.
+/// Returns a critical issuing distribution point (RFC 5280 section 5.2.5) with `url` and these flags, given by their tags from 1 to
+/// 5.
 #[must_use]
 pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension {
     let value = der::write(|w| {
@@ -329,33 +330,33 @@ pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension 
     Extension::custom("2.5.29.28", value).critical(true)
 }
 
-/// What is handed out at one path.
+/// A document at one path.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
-    /// The bytes.
+    /// The response body.
     pub body: Vec<u8>,
-    /// With an ETag of its bytes, by which it is not sent again.
+    /// Whether the response has an ETag, and a matching If-None-Match gets 304.
     pub etag: bool,
-    /// The fault that every response shows.
+    /// Fault of every response.
     pub trouble: Option<Trouble>,
-    /// Before it is sent.
+    /// Delay before the response.
     pub delay: Duration,
-    /// Instead of the bytes, where they are now said to be: 302, as written.
+    /// Value of `Location` in a 302 response that replaces the body.
     pub moved_to: Option<String>,
 }
 
-/// A responder's answers, by serial number (content bytes, as in the certificates); of others it knows nothing.
+/// An OCSP responder: statuses by serial number (content bytes, as in the certificates); others are unknown.
 #[derive(Clone, Debug)]
 pub struct Responder {
-    /// Who signs.
+    /// The CA that signs the responses.
     pub authority: Arc<RevokingAuthority>,
-    /// The statuses by serial number.
+    /// Statuses by serial number.
     pub statuses: HashMap<Vec<u8>, Status>,
-    /// Seconds from now to thisUpdate, negative is past.
+    /// thisUpdate in seconds from now; negative in the past.
     pub this_update: i64,
-    /// Seconds from now to nextUpdate; `None`: it has none.
+    /// nextUpdate in seconds from now; `None`: absent.
     pub next_update: Option<i64>,
-    /// Nothing but this error.
+    /// If set, every response is this error.
     pub error: Option<ErrorStatus>,
 }
 
@@ -366,17 +367,17 @@ struct Shelves {
     not_modified: AtomicU64,
 }
 
-/// An HTTP server on loopback with CRLs and OCSP responders, plain as they are.
+/// A plain HTTP server on loopback with CRLs and OCSP responders.
 pub struct RevocationServer {
     server: Server,
     shelves: Arc<Shelves>,
 }
 
 impl RevocationServer {
-    /// A server whose answers all take `latency`.
+    /// Starts a server whose responses are delayed by `latency`.
     ///
     /// # Errors
-    /// When the system gives no socket.
+    /// When the system returns an error for the socket.
     pub async fn start(latency: Duration) -> Result<Self, FleetError> {
         let shelves = Arc::new(Shelves::default());
         let serving = shelves.clone();
@@ -384,48 +385,48 @@ impl RevocationServer {
         Ok(Self { server, shelves })
     }
 
-    /// The URL of `path`, which starts with a slash.
+    /// Returns the URL of `path`, which starts with a slash.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.server.address)
     }
 
-    /// Hands out `document` at `path` from now on.
+    /// Publishes `document` at `path`.
     pub fn put(&self, path: &str, document: Document) {
         let mut documents = self.shelves.documents.lock();
         let asked = documents.get(path).map_or(0, |(_, asked)| *asked);
         documents.insert(path.to_owned(), (document, asked));
     }
 
-    /// Hands out these bytes at `path`, with an ETag.
+    /// Publishes these bytes at `path`, with an ETag.
     pub fn put_octets(&self, path: &str, body: Vec<u8>) {
         self.put(path, Document { body, etag: true, ..Document::default() });
     }
 
-    /// Answers OCSP requests below `path`, which must not end in a slash.
+    /// Responds to OCSP requests below `path`, which must not end in a slash.
     pub fn put_responder(&self, path: &str, responder: Responder) {
         self.shelves.responders.lock().insert(path.to_owned(), responder);
     }
 
-    /// How often the document at `path` was asked for.
+    /// Returns the number of requests for `path`.
     #[must_use]
     pub fn asked(&self, path: &str) -> u64 {
         self.shelves.documents.lock().get(path).map_or(0, |(_, asked)| *asked)
     }
 
-    /// Counters of all requests.
+    /// Returns the counters of all requests.
     #[must_use]
     pub fn counts(&self) -> HttpCounts {
         self.server.counts()
     }
 
-    /// Requests answered "not modified".
+    /// Returns the number of 304 (Not Modified) responses.
     #[must_use]
     pub fn not_modified(&self) -> u64 {
         self.shelves.not_modified.load(Relaxed)
     }
 
-    /// Stops and waits until all is gone.
+    /// Stops the server and waits until its tasks have ended.
     pub async fn stop(self) {
         self.server.stop().await;
     }
@@ -477,7 +478,7 @@ impl Shelves {
 }
 
 impl Responder {
-    /// One that has just looked, and will again in a day.
+    /// Creates a responder whose responses have thisUpdate an hour ago and nextUpdate in a day.
     #[must_use]
     pub fn new(authority: Arc<RevokingAuthority>, statuses: HashMap<Vec<u8>, Status>) -> Self {
         Self { authority, statuses, this_update: -3_600, next_update: Some(DAY), error: None }

@@ -1,4 +1,4 @@
-//! The servers: one socket a port for all of 127.0.0.0/8; who is meant, the address and the SNI say.
+//! The TLS servers: one socket per port for all of 127.0.0.0/8; address and SNI select the host.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,11 +24,11 @@ use crate::kind::{Serve, Versions};
 use crate::starttls;
 use crate::truth::Tally;
 
-/// Connections served at once per port; further ones wait in the socket's queue.
+/// Maximum concurrent connections per port; further ones wait in the socket's queue.
 const CONNECTIONS_MAX: usize = 8_192;
-/// Connections waiting to be accepted; Linux caps it at net.core.somaxconn.
+/// Maximum connections waiting to be accepted; Linux limits it to net.core.somaxconn.
 const BACKLOG: u32 = 4_096;
-/// How long a client may take for a handshake, and how long it may then stay.
+/// Timeout of a handshake, and of the connection after it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
@@ -36,15 +36,15 @@ tokio::task_local! {
     static CONNECTION: Connection;
 }
 
-/// What choosing a certificate needs to know of a connection.
+/// Data of a connection that the choice of the certificate depends on.
 struct Connection {
-    /// The address it came in on.
+    /// Local address of the connection.
     address: Ipv4Addr,
-    /// A certificate has been chosen: rustls asks again after a second ClientHello.
+    /// Whether a certificate has been chosen: rustls calls the resolver again after a second ClientHello.
     chosen: Cell<bool>,
 }
 
-/// Everything the servers share.
+/// State shared by all servers.
 pub(crate) struct Servers {
     estate: Arc<Estate>,
     tally: Tally,
@@ -57,7 +57,7 @@ impl Servers {
         Self { estate, tally, configs: Mutex::default(), client_roots: Arc::new(client_roots) }
     }
 
-    /// Accepts on `listener`, as one of the `tasks`.
+    /// Accepts connections on `listener`; its tasks belong to `tasks`.
     pub(crate) fn accept(self: Arc<Self>, listener: TcpListener, tasks: &ServiceTasks) {
         Acceptor::new(tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait).start(listener, self);
     }
@@ -96,7 +96,7 @@ impl Servers {
         let counts = &self.tally.0;
         match tls.get_ref().1.handshake_kind() {
             Some(HandshakeKind::Resumed) => {
-                // rustls chooses a certificate before it looks at the ticket.
+                // rustls chooses a certificate before it checks the session ticket.
                 counts.certificates_sent.fetch_sub(1, Relaxed);
                 &counts.handshakes_resumed
             }
@@ -115,7 +115,7 @@ impl Servers {
         tokio::time::timeout(PATIENCE, leaving).await.unwrap_or(Ok(()))
     }
 
-    /// One configuration for all that are served alike.
+    /// Returns the TLS configuration, shared by all hosts with this behavior.
     fn config(&self, serve: Serve) -> Result<Arc<ServerConfig>, FleetError> {
         let mut configs = self.configs.lock();
         if let Some(known) = configs.get(&serve) {
@@ -151,7 +151,7 @@ impl Servers {
         };
         let chooser = Chooser { estate: self.estate.clone(), tally: self.tally.clone() };
         let mut config = builder.with_cert_resolver(Arc::new(chooser));
-        // Servers that resume whenever they are asked: that is what makes stale evidence possible.
+        // The servers always accept session tickets: a scanner that resumes sessions would get stale certificates.
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
         if serve == Serve::H2 {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -163,13 +163,13 @@ impl Servers {
 impl ConnectionHandler for Servers {
     async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, _: &mut Slot) {
         if peer.ip().is_loopback() {
-            // What clients do wrong is theirs to know.
+            // A failed connection is the client's error.
             drop(self.answer(stream).await);
         }
     }
 }
 
-/// Chooses the certificate by SNI and by the address that was connected to.
+/// Chooses the certificate by SNI and by the local address.
 #[derive(Clone)]
 struct Chooser {
     estate: Arc<Estate>,
@@ -202,11 +202,11 @@ async fn pause(time: Duration) {
     }
 }
 
-/// Listens on every address of 127.0.0.0/8; on `port`, or on any free one.
+/// Listens on every address of 127.0.0.0/8, on `port` or on a free one.
 pub(crate) fn listen(port: u16) -> io::Result<TcpListener> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
-    // There is no one address for a whole network; those who come from elsewhere are turned away.
+    // A socket cannot bind to a network. It binds to all addresses, and connections from other networks are rejected.
     socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into())?;
     socket.listen(BACKLOG as i32)?;
     socket.set_nonblocking(true)?;

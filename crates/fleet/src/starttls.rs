@@ -1,21 +1,21 @@
-//! The server's side of the dialogues before TLS, just enough of each protocol to get there.
+//! Server side of the dialogues before TLS (STARTTLS), with only the parts of each protocol that lead to TLS.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Bytes of the longest line or request read before TLS.
+/// Longest line or request in bytes before TLS.
 const LINE_MAX: usize = 4_096;
-/// Commands answered before the one that begins TLS.
+/// Maximum commands before the one that starts TLS.
 const COMMANDS_MAX: usize = 16;
 
-/// A protocol whose commands are lines.
+/// A line-based protocol.
 struct Lines {
     greeting: &'static str,
-    /// What a command contains, and its answer; `{tag}` stands for the command's first word.
+    /// Texts in commands, and the responses; `{tag}` stands for the command's first word.
     answers: &'static [(&'static str, &'static str)],
-    /// The command that begins TLS, and its answer.
+    /// The command that starts TLS, and its response.
     begin: (&'static str, &'static str),
 }
 
@@ -55,7 +55,7 @@ const NNTP: Lines = Lines {
     begin: ("STARTTLS", "382 begin TLS\r\n"),
 };
 
-/// Talks to the client until TLS may begin. `protocol` is the scheme of the target.
+/// Runs the dialogue until TLS may start. `protocol` is the scheme of the target.
 pub(crate) async fn lead_to_tls(stream: &mut TcpStream, protocol: &str) -> io::Result<()> {
     match protocol {
         "smtp" => lines(stream, &SMTP).await,
@@ -86,21 +86,20 @@ async fn lines(stream: &mut TcpStream, protocol: &Lines) -> io::Result<()> {
             return stream.write_all(answered(protocol.begin.1).as_bytes()).await;
         }
         let known = protocol.answers.iter().find(|(contained, _)| command.contains(contained));
-        // The same words serve as "no" in none of these protocols; a client that says something else
-        // is not one we know, and closing tells it so.
+        // The protocols have no common error response, so an unknown command closes the connection.
         let (_, answer) = known.ok_or_else(|| io::Error::other("unknown command"))?;
         stream.write_all(answered(answer).as_bytes()).await?;
     }
     Err(io::Error::other("too many commands"))
 }
 
-/// RFC 4511 section 4.14: whatever is asked first is taken for StartTLS.
+/// RFC 4511 section 4.14: any first request is treated as StartTLS.
 async fn ldap(stream: &mut TcpStream) -> io::Result<()> {
     let mut header = [0; 2];
     stream.read_exact(&mut header).await?;
     let mut request = vec![0; usize::from(header[1] & 0x7f)];
     stream.read_exact(&mut request).await?;
-    // messageID INTEGER, one byte for so young a connection.
+    // messageID INTEGER: a single byte in the first request.
     let id = request.get(2).copied().unwrap_or(1);
     let success = [0x30, 0x0c, 0x02, 0x01, id, 0x78, 0x07, 0x0a, 0x01, 0x00, 0x04, 0x00, 0x04, 0x00];
     stream.write_all(&success).await
@@ -112,7 +111,7 @@ async fn postgres(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(b"S").await
 }
 
-/// Protocol 10's greeting, then the client's SSLRequest of 32 bytes in its packet.
+/// Sends the greeting of protocol 10, then reads the client's SSLRequest, a packet of 32 bytes.
 async fn mysql(stream: &mut TcpStream) -> io::Result<()> {
     /// CLIENT_LONG_PASSWORD, PROTOCOL_41, SSL, TRANSACTIONS, SECURE_CONNECTION.
     const CAPABILITIES: u16 = 0x0001 | 0x0200 | 0x0800 | 0x2000 | 0x8000;
@@ -130,7 +129,7 @@ async fn mysql(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 4 + 32]).await.map(drop)
 }
 
-/// RFC 6120 section 5.4.
+/// Runs the XMPP dialogue (RFC 6120 section 5.4).
 async fn xmpp(stream: &mut TcpStream) -> io::Result<()> {
     loop {
         let element = read_until(stream, b'>').await?;
@@ -148,7 +147,7 @@ async fn xmpp(stream: &mut TcpStream) -> io::Result<()> {
     }
 }
 
-/// MS-RDPBCGR section 2.2.1.2: a connection confirm that picks TLS.
+/// Runs the RDP dialogue: a connection confirm that selects TLS (MS-RDPBCGR section 2.2.1.2).
 async fn rdp(stream: &mut TcpStream) -> io::Result<()> {
     let mut header = [0; 4];
     stream.read_exact(&mut header).await?;
@@ -158,7 +157,7 @@ async fn rdp(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&confirm).await
 }
 
-/// Byte by byte: what follows the mark belongs to TLS.
+/// Reads byte by byte up to `mark`: the following bytes belong to TLS.
 async fn read_until(stream: &mut TcpStream, mark: u8) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     while line.len() < LINE_MAX {

@@ -7,52 +7,51 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
-/// One endpoint and all there is to find about it.
+/// An endpoint and its expected scan result.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Truth {
-    /// What to give a scanner: `host:port`, with a scheme where something comes before TLS.
+    /// The scan target: `host:port`, with a scheme for STARTTLS.
     pub target: String,
-    /// Which kind of endpoint it is.
+    /// Name of the kind of endpoint.
     pub kind: &'static str,
     /// The name (or address) in `target`.
     pub host: String,
     /// The port in `target`.
     pub port: u16,
-    /// Where the name leads.
+    /// The addresses of the name.
     pub addresses: Vec<Ipv4Addr>,
-    /// The outcome's code.
+    /// Code of the expected outcome.
     pub outcome: &'static str,
-    /// The code of every finding, sorted; with default settings and the fleet's roots trusted.
+    /// Codes of the expected findings, sorted; for a scan with default settings that trusts the fleet's roots.
     pub findings: Vec<&'static str>,
-    /// The leaf's SHA-256 in hexadecimal, where all addresses serve the same one.
+    /// SHA-256 of the leaf in hexadecimal, if all addresses serve the same one.
     pub leaf_sha256: Option<String>,
-    /// Its issuer's CRL lists it: a scanner that asks finds `endpoint.revoked`, too.
+    /// Whether the issuer's CRL lists the certificate: a scanner that checks CRLs also reports `endpoint.revoked`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub revoked: bool,
 }
 
-/// What the servers have counted so far.
+/// Counters of the servers.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Counters {
     /// Connections accepted.
     pub connections: u64,
-    /// Server flights with a certificate: full handshakes, whether the client completed them or left
-    /// after the certificate was chosen. One that resumes counts until the handshake is complete: only
-    /// then is it known for one.
+    /// Full handshakes in which the server sent its certificate, completed or not. A resumed handshake is included until it
+    /// completes, because it cannot be recognized earlier.
     pub certificates_sent: u64,
-    /// Handshakes the client completed, in full.
+    /// Full handshakes that the client completed.
     pub handshakes_full: u64,
-    /// Handshakes the client completed by resuming.
+    /// Resumed handshakes that the client completed.
     pub handshakes_resumed: u64,
-    /// Completed handshakes that took a second ClientHello.
+    /// Completed handshakes with a second ClientHello (HelloRetryRequest).
     pub hello_retries: u64,
-    /// Connections the client left before the handshake was complete.
+    /// Connections that the client closed before the handshake was complete.
     pub handshakes_left: u64,
-    /// Questions to the name server, by what was answered.
+    /// DNS queries by response.
     pub dns_questions: BTreeMap<&'static str, u64>,
 }
 
-/// The servers' side of [`Counters`].
+/// Updates [`Counters`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(pub(crate) Arc<Counts>);
 

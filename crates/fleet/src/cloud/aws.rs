@@ -1,6 +1,6 @@
-//! AWS: STS, Account, ACM, IAM, Elastic Load Balancing, CloudFront and API Gateway, of several accounts and regions.
+//! Simulated AWS: STS, Account, ACM, IAM, Elastic Load Balancing, CloudFront and API Gateway, for several accounts and regions.
 //!
-//! Region and service come from the scope of the request's signature, the account from its access key, as at AWS.
+//! As in AWS, region and service come from the scope of the request signature, and the account comes from the access key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -15,16 +15,16 @@ use super::{
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// ACM's quotas of 2026, an account and region; the harsher of the editions seen for listing.
+/// ACM's quotas of 2026 per account and region. For listing, the lower of two observed quotas.
 const QUOTAS: &[(&str, Quota)] = &[
     ("ListCertificates", Quota::per_second(1)),
     ("GetCertificate", Quota::per_second(10)),
     ("DescribeCertificate", Quota::per_second(10)),
     ("ListTagsForCertificate", Quota::per_second(10)),
 ];
-/// Of everything else; chosen.
+/// Quota of all other operations; not documented by AWS.
 const OTHER: Quota = Quota::per_second(10);
-/// The access key of anyone who may assume the accounts' roles.
+/// Access key of the principal that may assume the roles of all accounts.
 pub const ACCESS_KEY: &str = "AKIAFLEET0000000ROOT";
 const REGIONS: [&str; 10] = [
     "us-east-1",
@@ -39,20 +39,20 @@ const REGIONS: [&str; 10] = [
     "sa-east-1",
 ];
 
-/// What there is.
+/// Contents of the simulated cloud.
 #[derive(Clone, Debug)]
 pub struct AwsPlan {
-    /// Accounts, each with all of it.
+    /// Number of accounts, all with the same number of resources.
     pub accounts: usize,
-    /// Enabled regions, ten at most.
+    /// Number of enabled regions, ten at most.
     pub regions: usize,
-    /// ACM certificates of a region: a third each with RSA, P-256 and P-384 keys, every fifth obtained by ACME.
+    /// ACM certificates per region: a third each with RSA, P-256 and P-384 keys, every fifth obtained by ACME.
     pub acm: usize,
-    /// IAM server certificates of an account.
+    /// IAM server certificates per account.
     pub iam: usize,
-    /// Load balancers of a region, each with two of its ACM certificates.
+    /// Load balancers per region, each with two of its ACM certificates.
     pub balancers: usize,
-    /// How it behaves.
+    /// Behavior of the cloud.
     pub manners: Manners,
 }
 
@@ -69,7 +69,7 @@ struct StoredCertificate {
     acme: bool,
     issued: i64,
     used_by: Vec<String>,
-    /// Used by a service that has no listing of its own here.
+    /// Whether a service uses the certificate that this simulation does not list.
     elsewhere: bool,
     tags: BTreeMap<String, String>,
 }
@@ -84,7 +84,7 @@ struct Contents {
     regions: Vec<&'static str>,
     balancers: usize,
     accounts: BTreeMap<String, Account>,
-    /// Tokens given out, by access key.
+    /// Issued session tokens, by access key.
     tokens: HashMap<String, String>,
     /// Operations that are denied to all callers.
     denied: Vec<&'static str>,
@@ -100,7 +100,7 @@ pub struct AwsCloud {
 }
 
 impl AwsCloud {
-    /// Makes every certificate and serves.
+    /// Creates all certificates and starts serving.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -124,35 +124,35 @@ impl AwsCloud {
         Ok(Self { server, contents, press })
     }
 
-    /// Where all of its services are.
+    /// Returns the endpoint of all services.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.server.port())
     }
 
-    /// The numbers of its accounts.
+    /// Returns the account numbers.
     #[must_use]
     pub fn accounts(&self) -> Vec<String> {
         self.contents.lock().accounts.keys().cloned().collect()
     }
 
-    /// The role to assume in an account.
+    /// Returns the ARN of the role to assume in an account.
     #[must_use]
     pub fn role(account: &str) -> String {
         format!("arn:aws:iam::{account}:role/scan")
     }
 
-    /// Misbehaves from now on.
+    /// Sets the fault of all further requests.
     pub fn set_fault(&self, fault: Fault) {
         self.server.set_fault(fault);
     }
 
-    /// Lets nobody call these operations from now on; each answers as its service denies.
+    /// Denies these operations to all callers from now on, with the error format of their service.
     pub fn deny(&self, operations: &[&'static str]) {
         self.contents.lock().denied = operations.to_vec();
     }
 
-    /// Gives the first ACM certificate of the first account and region these tags, and nothing else: its ARN.
+    /// Replaces the tags of the first ACM certificate of the first account and region; returns its ARN.
     pub fn tag_one(&self, tags: &[(&str, &str)]) -> Option<String> {
         let mut contents = self.contents.lock();
         let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.first_mut()?;
@@ -160,19 +160,19 @@ impl AwsCloud {
         Some(kept.arn.clone())
     }
 
-    /// By operation and `ACCOUNT/REGION`.
+    /// Returns the counters by operation and `ACCOUNT/REGION`.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
         self.server.counts()
     }
 
-    /// Connections and requests so far.
+    /// Returns the number of connections and of requests so far.
     #[must_use]
     pub fn traffic(&self) -> (u64, u64) {
         self.server.traffic()
     }
 
-    /// What there is to find.
+    /// Returns the certificates that a scanner should find.
     #[must_use]
     pub fn truth(&self) -> Vec<CloudTruth> {
         let contents = self.contents.lock();
@@ -185,7 +185,7 @@ impl AwsCloud {
         truth
     }
 
-    /// Renews the first ACM certificate of the first account and region; its ARN and the new leaf's SHA-256.
+    /// Renews the first ACM certificate of the first account and region; returns its ARN and the new leaf's SHA-256.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -203,7 +203,7 @@ impl AwsCloud {
         Ok(Some((kept.arn.clone(), sha256)))
     }
 
-    /// Deletes the last ACM certificate of the first account and region; its ARN.
+    /// Deletes the last ACM certificate of the first account and region; returns its ARN.
     pub fn delete_one(&self) -> Option<String> {
         let mut contents = self.contents.lock();
         let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.pop()?;
@@ -261,7 +261,7 @@ fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Re
         let mut kept = Vec::new();
         for number in 0..plan.acm {
             let names = vec![format!("w{number}.{region}.a{account}.example"), format!("x{number}.example")];
-            // The last one still waits for its validation.
+            // The last certificate is still pending validation.
             let waits = plan.acm > 2 && number == plan.acm - 1;
             let minted =
                 if waits { None } else { Some(press.mint(names, kinds[number % 3], 20 + number as i64)?) };
@@ -321,7 +321,7 @@ fn domain_arn(region: &str) -> String {
     format!("arn:aws:apigateway:{region}::/domainnames/api.{region}.example")
 }
 
-/// Who asks for what, by the scope of the signature.
+/// Scope of the request signature.
 struct Scope {
     key: String,
     region: String,
@@ -349,7 +349,7 @@ impl Cloud for Aws {
             Err(code) => return error(&scope, ask, 403, code, "no"),
         };
         if ask.expired {
-            // Gone for good: only a new one helps.
+            // The token is permanently invalid: the client must get a new one.
             contents.tokens.remove(&scope.key);
             return error(
                 &scope,
@@ -400,7 +400,7 @@ fn throttling(scope: &Scope) -> (u16, &'static str) {
     }
 }
 
-/// ACM denies with 400, as its JSON services do.
+/// ACM denies with status 400, like all AWS services with the JSON protocol.
 fn denial(scope: &Scope) -> (u16, &'static str) {
     match scope.service.as_str() {
         "acm" => (400, "AccessDeniedException"),
@@ -442,7 +442,7 @@ fn json_error(status: u16, code: &str, message: &str) -> Reply {
     Reply::json(status, &json!({"__type": code, "message": message})).with("x-amzn-errortype", code)
 }
 
-/// In the form of the service.
+/// Formats an error in the format of the service.
 fn error(scope: &Scope, _: &CloudRequest, status: u16, code: &str, message: &str) -> Reply {
     match scope.service.as_str() {
         "iam" | "elasticloadbalancing" | "cloudfront" | "sts" => xml_error(status, code, message),
@@ -557,7 +557,8 @@ fn elb(operation: &str, list: &str, members: &str, next: Option<String>) -> Repl
     )
 }
 
-/// Without key types ACM lists RSA with 1,024 and 2,048 bits only, without origins none obtained by ACME.
+/// Like ACM: without key types the list contains RSA with 1,024 and 2,048 bits only, and without origins no certificate obtained by
+/// ACME.
 fn list_certificates(acm: &[StoredCertificate], body: &Value, gate: &Gate) -> Reply {
     let strings = |value: &Value, default: &[&str]| -> Vec<String> {
         let given = value
@@ -625,7 +626,7 @@ fn list_tags(acm: &[StoredCertificate], body: &Value) -> Reply {
     let Some(kept) = asked_for(acm, body) else {
         return json_error(400, "ResourceNotFoundException", "Could not find certificate.");
     };
-    // ACM leaves out the value of a tag without one.
+    // ACM omits the value of a tag that has none.
     let tags: Vec<Value> = kept
         .tags
         .iter()

@@ -1,7 +1,7 @@
-//! Azure: Resource Manager with Key Vaults and Application Gateways, and the vaults' certificates, over HTTPS.
+//! Simulated Azure, over HTTPS: Resource Manager with Key Vaults and Application Gateways, and the certificates of the vaults.
 //!
-//! A vault answers the first request without a token with the challenge that names whom to get one for. Every vault has
-//! an address, and so a quota, of its own.
+//! A vault responds to a request without a token with a challenge that names the token audience. Every vault has its own address
+//! and its own quota.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -26,25 +26,25 @@ use crate::forge::{AlternativeName, Order, Role, forge, random_serial};
 use crate::key::{Key, ServerKey, SignedWith};
 use crate::key_kind::KeyKind;
 
-/// A vault's: 4,000 transactions in ten seconds, as 400 in one; a 429 asks for a second's patience.
+/// Quota of a vault: 4,000 transactions in ten seconds, simulated as 400 per second; a 429 response has `Retry-After: 1`.
 const VAULT: Quota = Quota { per_second: Some(400), per_minute: None, retry_after: Some(1) };
-/// Resource Manager's reads of a subscription: 25 a second once its bucket is empty.
+/// Read quota of Resource Manager per subscription. The real one refills 25 per second after a burst.
 const MANAGEMENT: Quota = Quota { per_second: Some(250), per_minute: None, retry_after: Some(1) };
-/// Most certificates of a page.
+/// Maximum certificates on one page.
 const PAGE_MAX: usize = 25;
-/// Vaults have the addresses from here on.
+/// First IP address of the vaults.
 const FIRST_VAULT: u32 = 0x7f01_0001;
-/// Vaults there may be: each is a name of the server's certificate.
+/// Maximum vaults: each is a name in the server's certificate.
 const VAULTS_MAX: usize = 64;
 
-/// What there is.
+/// Contents of the simulated cloud.
 #[derive(Clone, Debug)]
 pub struct AzurePlan {
-    /// Vaults of the one subscription, 64 at most.
+    /// Number of vaults in the subscription, 64 at most.
     pub vaults: usize,
-    /// Certificates of a vault. The first is used by an Application Gateway, the last is still being issued.
+    /// Certificates per vault. The first is used by an Application Gateway, the last is still being issued.
     pub certificates: usize,
-    /// How it behaves.
+    /// Behavior of the cloud.
     pub manners: Manners,
 }
 
@@ -63,7 +63,7 @@ struct StoredCertificate {
 
 struct Contents {
     vaults: BTreeMap<Ipv4Addr, Vec<StoredCertificate>>,
-    /// Tokens that are good.
+    /// Valid tokens.
     tokens: HashMap<String, ()>,
 }
 
@@ -81,11 +81,11 @@ pub struct AzureCloud {
     given: AtomicU64,
 }
 
-/// The one subscription.
+/// The only subscription.
 pub const SUBSCRIPTION: &str = "00000000-1111-2222-3333-444444444444";
 
 impl AzureCloud {
-    /// Makes every certificate and serves.
+    /// Creates all certificates and starts serving.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -121,19 +121,19 @@ impl AzureCloud {
         Ok(Self { server, contents, press, root, given: AtomicU64::new(0) })
     }
 
-    /// Where Resource Manager is.
+    /// Returns the URL of Resource Manager.
     #[must_use]
     pub fn management(&self) -> String {
         format!("https://127.0.0.1:{}", self.server.port())
     }
 
-    /// What to trust, DER.
+    /// Returns the root certificate to trust, DER.
     #[must_use]
     pub fn root(&self) -> Vec<u8> {
         self.root.to_vec()
     }
 
-    /// A token that is good until it is told to be expired.
+    /// Creates a token that is valid until a fault expires it.
     #[must_use]
     pub fn token(&self) -> String {
         let token = format!("token-{}", self.given.fetch_add(1, Relaxed));
@@ -141,24 +141,24 @@ impl AzureCloud {
         token
     }
 
-    /// Misbehaves from now on.
+    /// Sets the fault of all further requests.
     pub fn set_fault(&self, fault: Fault) {
         self.server.set_fault(fault);
     }
 
-    /// By operation and vault or subscription.
+    /// Returns the counters by operation and vault or subscription.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
         self.server.counts()
     }
 
-    /// Connections and requests so far.
+    /// Returns the number of connections and of requests so far.
     #[must_use]
     pub fn traffic(&self) -> (u64, u64) {
         self.server.traffic()
     }
 
-    /// What there is to find.
+    /// Returns the certificates that a scanner should find.
     #[must_use]
     pub fn truth(&self) -> Vec<CloudTruth> {
         let contents = self.contents.lock();
@@ -176,7 +176,7 @@ impl AzureCloud {
         truth
     }
 
-    /// A new version of the first vault's first certificate; the new leaf's SHA-256.
+    /// Creates a new version of the first vault's first certificate; returns the new leaf's SHA-256.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -192,7 +192,7 @@ impl AzureCloud {
     }
 }
 
-/// One certificate for every vault's address and for Resource Manager's.
+/// Creates the TLS configuration: one certificate for the addresses of all vaults and Resource Manager.
 fn server_tls(
     press: &Press,
     vaults: &[Ipv4Addr],
@@ -240,7 +240,7 @@ impl Azure {
         u16::try_from(self.port.load(Relaxed)).unwrap_or_default()
     }
 
-    /// Whether the request has a good token; a vault's challenge if not.
+    /// Checks the request's token; returns the vault's challenge if it is missing or invalid.
     fn admit(&self, ask: &CloudRequest) -> Result<(), Reply> {
         let token =
             ask.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();

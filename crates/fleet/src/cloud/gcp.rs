@@ -1,4 +1,4 @@
-//! Google Cloud: Certificate Manager and Compute Engine of one project.
+//! Simulated Google Cloud: Certificate Manager and Compute Engine of one project.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,20 +14,21 @@ use super::{
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// 300 requests a minute, an interface; the answer asks for as long as it takes.
+/// 300 requests per minute and service; a throttling response has `Retry-After: 60`.
 const QUOTA: Quota = Quota { per_second: None, per_minute: Some(300), retry_after: Some(60) };
 const LOCATIONS: [&str; 3] = ["global", "europe-west1", "us-central1"];
 
-/// What there is.
+/// Contents of the simulated cloud.
 #[derive(Clone, Debug)]
 pub struct GcpPlan {
-    /// The project's id.
+    /// Project id.
     pub project: String,
-    /// Certificates of Certificate Manager, over three locations. The first is used by a map, the last is being issued.
+    /// Certificates in Certificate Manager, in three locations. The first is used by a certificate map, the last is still being
+    /// issued.
     pub managed: usize,
-    /// SSL certificates of Compute Engine, global and in a region.
+    /// SSL certificates in Compute Engine, global and in one region.
     pub classic: usize,
-    /// How it behaves.
+    /// Behavior of the cloud.
     pub manners: Manners,
 }
 
@@ -41,7 +42,7 @@ struct StoredCertificate {
     name: String,
     minted: Option<Minted>,
     updated: i64,
-    /// Certificate Manager's labels; Compute Engine's certificates have none.
+    /// Labels in Certificate Manager; certificates in Compute Engine have none.
     labels: BTreeMap<String, String>,
 }
 
@@ -49,7 +50,7 @@ struct Contents {
     project: String,
     managed: Vec<StoredCertificate>,
     classic: Vec<StoredCertificate>,
-    /// Locations that cannot be reached now.
+    /// Locations that are currently unreachable.
     unreachable: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ pub struct GcpCloud {
 }
 
 impl GcpCloud {
-    /// Makes every certificate and serves.
+    /// Creates all certificates and starts serving.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -97,35 +98,35 @@ impl GcpCloud {
         Ok(Self { server, contents })
     }
 
-    /// Where both of its services are.
+    /// Returns the endpoint of both services.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.server.port())
     }
 
-    /// Misbehaves from now on.
+    /// Sets the fault of all further requests.
     pub fn set_fault(&self, fault: Fault) {
         self.server.set_fault(fault);
     }
 
-    /// Cannot reach these locations from now on: their certificates are left out, and the answer says so.
+    /// Makes these locations unreachable from now on: responses omit their certificates and list the locations as unreachable.
     pub fn set_unreachable(&self, locations: &[&str]) {
         self.contents.lock().unreachable = locations.iter().map(|location| (*location).to_owned()).collect();
     }
 
-    /// By operation and project.
+    /// Returns the counters by operation and project.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
         self.server.counts()
     }
 
-    /// Connections and requests so far.
+    /// Returns the number of connections and of requests so far.
     #[must_use]
     pub fn traffic(&self) -> (u64, u64) {
         self.server.traffic()
     }
 
-    /// What there is to find, whether it can be reached or not.
+    /// Returns all certificates, including those in unreachable locations.
     #[must_use]
     pub fn truth(&self) -> Vec<CloudTruth> {
         let contents = self.contents.lock();

@@ -1,7 +1,7 @@
-//! The key services of three clouds, with one set of keys: what is asked of them is checked as theirs check it, and signed
-//! with real keys.
+//! Simulated key services of three clouds with the same keys. Requests are validated like in the real services and signed with real
+//! keys.
 //!
-//! AWS KMS is asked at `/`, Key Vault at `/keys/NAME/VERSION`, Google Cloud KMS at `/v1/projects/…`.
+//! Paths: AWS KMS `/`, Key Vault `/keys/NAME/VERSION`, Google Cloud KMS `/v1/projects/…`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use super::{CloudRequest, Fault, Manners, OperationCounts, Quota, Reply, Server}
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// Far more than a test asks for; a 429 names no time to come back, as none of the three does.
+/// Far more than tests need. A 429 response has no `Retry-After`, like in all three services.
 const QUOTA: Quota = Quota { per_second: Some(10_000), per_minute: None, retry_after: None };
-/// Where Google's keys are.
+/// Parent resource of the keys in Google Cloud.
 const RING: &str = "projects/fleet/locations/global/keyRings/r/cryptoKeys";
-/// The one version of every key of Azure's.
+/// The only version of each key in Azure.
 const VERSION: &str = "0123456789abcdef0123456789abcdef";
 
-/// A key that all three services have, by the name of its kind: `rsa-2048`, `p-256`, `p-384`, `p-521`, `ed25519`.
+/// A key in all three services, named after its type: `rsa-2048`, `p-256`, `p-384`, `p-521`, `ed25519`.
 pub struct ServedKey {
-    /// Its name in each service.
+    /// Name of the key in each service.
     pub name: &'static str,
     /// DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct ServedKey {
 
 enum Pair {
     Rsa(rsa::KeyPair),
-    /// The same key, that signs as DER and as two numbers side by side.
+    /// The same EC key twice: one creates DER signatures, the other fixed-length ones.
     Ec {
         der: EcdsaKeyPair,
         fixed: EcdsaKeyPair,
@@ -55,7 +55,7 @@ enum Pair {
     Ed25519(Ed25519KeyPair),
 }
 
-/// The running services. Dropping them stops them.
+/// The running services. They stop when this value is dropped.
 pub struct KeyServices {
     server: Server,
     inner: Arc<KeysState>,
@@ -64,7 +64,7 @@ pub struct KeyServices {
 
 struct KeysState {
     keys: Vec<ServedKey>,
-    /// Bearer tokens that are good.
+    /// Valid bearer tokens.
     tokens: Mutex<Vec<String>>,
     port: AtomicU64,
 }
@@ -72,7 +72,7 @@ struct KeysState {
 struct Services(Arc<KeysState>);
 
 impl KeyServices {
-    /// Makes the keys and serves.
+    /// Creates the keys and starts serving.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -102,31 +102,32 @@ impl KeyServices {
         Ok(Self { server, inner, given: AtomicU64::new(0) })
     }
 
-    /// Where all three are.
+    /// Returns the endpoint of all three services.
     #[must_use]
     pub fn endpoint(&self) -> String {
         self.inner.endpoint()
     }
 
-    /// The keys.
+    /// Returns the keys.
     #[must_use]
     pub fn keys(&self) -> &[ServedKey] {
         &self.inner.keys
     }
 
-    /// A key's address in Azure, without its version.
+    /// Returns the URL of a key in Azure, without version.
     #[must_use]
     pub fn azure(&self, name: &str) -> String {
         format!("{}/keys/{name}", self.endpoint())
     }
 
-    /// A key's version in Google Cloud. RSA keys sign by PSS with SHA-256 there; version 2 by PKCS #1 v1.5 with SHA-512.
+    /// Returns the name of a key version in Google Cloud. Version 1 of RSA keys signs with PSS and SHA-256, version 2 with PKCS #1
+    /// v1.5 and SHA-512.
     #[must_use]
     pub fn gcp(&self, name: &str, version: u32) -> String {
         format!("{RING}/{name}/cryptoKeyVersions/{version}")
     }
 
-    /// A token that is good until it is told to be expired.
+    /// Creates a token that is valid until a fault expires it.
     #[must_use]
     pub fn token(&self) -> String {
         let token = format!("token-{}", self.given.fetch_add(1, Relaxed));
@@ -134,18 +135,18 @@ impl KeyServices {
         token
     }
 
-    /// Misbehaves from now on.
+    /// Sets the fault of all further requests.
     pub fn set_fault(&self, fault: Fault) {
         self.server.set_fault(fault);
     }
 
-    /// By operation and service.
+    /// Returns the counters by operation and service.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
         self.server.counts()
     }
 
-    /// Connections and requests so far.
+    /// Returns the number of connections and of requests so far.
     #[must_use]
     pub fn traffic(&self) -> (u64, u64) {
         self.server.traffic()
@@ -185,8 +186,8 @@ impl ServedKey {
         Ok(Self { name: "ed25519", spki: spki.as_ref().to_vec(), pair: Pair::Ed25519(pair) })
     }
 
-    /// The signature over a digest (Ed25519: a message), as DER or as two numbers; `None` for an algorithm that the key does not
-    /// have, and a digest of another length.
+    /// Signs a digest (Ed25519: a message); an ECDSA signature is DER or of fixed length. `None` for an algorithm that the key does
+    /// not support, or a digest with the wrong length.
     fn sign(&self, algorithm: Algorithm, input: &[u8], as_der: bool) -> Option<Vec<u8>> {
         let by_digest = |hash| Digest::import_less_safe(input, hash).ok();
         match (&self.pair, algorithm) {
@@ -204,7 +205,7 @@ impl ServedKey {
         }
     }
 
-    /// As AWS lists them.
+    /// Returns the algorithm names of AWS.
     fn aws_algorithms(&self) -> Vec<&'static str> {
         let fits = |algorithm: &Algorithm| match (&self.pair, algorithm) {
             (Pair::Rsa(_), Algorithm::Rsa(..)) => true,
@@ -234,7 +235,7 @@ impl ServedKey {
                 key["x"] = b64(x).into();
                 key["y"] = b64(y).into();
             }
-            // RFC 8037 section 2. It has none; were there one, it would be this.
+            // Azure has no Ed25519 keys; RFC 8037 section 2 defines this format.
             Pair::Ed25519(pair) => {
                 key["kty"] = "OKP".into();
                 key["crv"] = "Ed25519".into();
@@ -245,7 +246,7 @@ impl ServedKey {
     }
 }
 
-/// Modulus and exponent of an RSAPublicKey (RFC 8017 appendix A.1.1), without leading zeros.
+/// Returns modulus and exponent of an RSAPublicKey (RFC 8017 appendix A.1.1), without leading zeros.
 fn numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut reader = Reader::new(Reader::new(der).expect(tag::SEQUENCE).ok()?.content);
     let plain = |octets: &'_ [u8]| octets.iter().position(|octet| *octet != 0).unwrap_or(0);
@@ -259,11 +260,11 @@ enum Algorithm {
     Rsa(&'static dyn RsaEncoding, &'static digest::Algorithm),
     Ec(&'static digest::Algorithm),
     Ed25519,
-    /// Over a digest; nobody asks for it.
+    /// Ed25519 over a digest; Bulla does not use it.
     Ed25519ph,
 }
 
-/// In AWS's words and Azure's, which has no names for some.
+/// Algorithms with their names in AWS and in Azure, which lacks some of them.
 fn algorithms() -> [(&'static str, Option<&'static str>, Algorithm); 11] {
     let rsa = |encoding, hash| Algorithm::Rsa(encoding, hash);
     let named = [
@@ -291,7 +292,7 @@ impl KeysState {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// Whether the request has a good token.
+    /// Returns whether the request has a valid token.
     fn has_token(&self, ask: &CloudRequest) -> bool {
         let token = ask.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
         let mut tokens = self.tokens.lock();
@@ -344,9 +345,9 @@ impl KeysState {
                 &json!({"KeyId": arn, "KeyUsage": "SIGN_VERIFY", "PublicKey": STANDARD.encode(&key.spki),
                     "SigningAlgorithms": key.aws_algorithms()}),
             ),
-            // Only the ARN that the public half came with: an alias may stand for another key by now.
+            // Accepts only the ARN that was returned with the public key: an alias may point to another key by now.
             "TrentService.Sign" if id == arn => {
-                // Ed25519 takes the message, all others a digest; neither is taken for the other.
+                // Ed25519 requires a message, all other algorithms a digest.
                 let fits = |of: &Algorithm| match of {
                     Algorithm::Ed25519 => text("MessageType") == "RAW",
                     _ => text("MessageType") == "DIGEST",
@@ -456,7 +457,7 @@ impl KeysState {
                 ("EC_SIGN_P384_SHA384", Algorithm::Ec(hash), "/digest/sha384")
             }
             (Pair::Ed25519(_), _) => ("EC_SIGN_ED25519", Algorithm::Ed25519, "/data"),
-            // It has no such keys.
+            // The service has no such keys.
             (Pair::Ec { .. }, _) => return problem(404, "NOT_FOUND"),
         };
         if parts.next() == Some("publicKey") && ask.method == http::Method::GET {
@@ -467,7 +468,7 @@ impl KeysState {
             return Reply::json(200, &json!({"pem": pem, "algorithm": algorithm, "protectionLevel": "HSM"}));
         }
         let body = serde_json::from_slice::<Value>(&ask.body).unwrap_or_default();
-        // By the hash of the version alone; what is data has no digest.
+        // The key version defines the hash; a request has either a digest or data.
         let is_one = body.get("digest").is_some() != body.get("data").is_some();
         let input = body.pointer(field).and_then(Value::as_str);
         let input = input.and_then(|text| STANDARD.decode(text).ok());
@@ -481,7 +482,7 @@ impl KeysState {
     }
 }
 
-/// With one bit another one, where the fault says so.
+/// Flips one bit of the signature if the fault requires it.
 fn marred(ask: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> {
     if ask.wrong
         && let Some(last) = signature.last_mut()

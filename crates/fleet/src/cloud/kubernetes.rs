@@ -1,4 +1,4 @@
-//! A Kubernetes API server: TLS secrets, ingresses and gateways.
+//! Simulated Kubernetes API server: TLS secrets, ingresses and gateways.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::key_kind::KeyKind;
 /// Placeholder for a private key, which tests can find in any output.
 pub const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY----- nobody may read this";
 
-/// What there is.
+/// Contents of the simulated cluster.
 #[derive(Clone, Debug)]
 pub struct KubernetesPlan {
-    /// TLS secrets, over three namespaces; as many of another type are beside them. The first is used by an ingress,
-    /// the second by a gateway, the last holds no certificate.
+    /// Number of TLS secrets, in three namespaces; there are as many secrets of another type. The first is used by an ingress, the
+    /// second by a gateway, the last contains no certificate.
     pub secrets: usize,
-    /// Whether the gateway interface is installed.
+    /// Whether the Gateway API is installed.
     pub gateways: bool,
-    /// How it behaves.
+    /// Behavior of the API server.
     pub manners: Manners,
 }
 
@@ -51,14 +51,14 @@ struct Contents {
 
 struct Kubernetes(Arc<Mutex<Contents>>);
 
-/// A running cluster. Dropping it stops it.
+/// A running simulated cluster. Stops when dropped.
 pub struct KubernetesCloud {
     server: Server,
     contents: Arc<Mutex<Contents>>,
 }
 
 impl KubernetesCloud {
-    /// Makes every certificate and serves.
+    /// Creates all certificates and starts serving.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -84,24 +84,24 @@ impl KubernetesCloud {
         Ok(Self { server, contents })
     }
 
-    /// Where its API server is.
+    /// Returns the endpoint of the API server.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.server.port())
     }
 
-    /// Misbehaves from now on.
+    /// Sets the fault of all further requests.
     pub fn set_fault(&self, fault: Fault) {
         self.server.set_fault(fault);
     }
 
-    /// By operation.
+    /// Returns the counters by operation.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<(&'static str, String), OperationCounts> {
         self.server.counts()
     }
 
-    /// What there is to find in a cluster called `cluster`.
+    /// Returns the certificates that a scanner should find in a cluster called `cluster`.
     #[must_use]
     pub fn truth(&self, cluster: &str) -> Vec<CloudTruth> {
         let contents = self.contents.lock();
@@ -156,7 +156,7 @@ impl Cloud for Kubernetes {
 }
 
 impl Contents {
-    /// Without the field selector the others come along, as at a real server.
+    /// Lists secrets. Without the field selector, secrets of other types are included, like in a real API server.
     fn secrets(&self, ask: &CloudRequest, gate: &Gate) -> Reply {
         let only_tls =
             ask.query.get("fieldSelector").is_some_and(|selector| selector == "type=kubernetes.io/tls");
@@ -216,7 +216,7 @@ impl StoredCertificate {
         }
         let mut metadata = json!({"name": self.name, "namespace": self.namespace,
             "uid": format!("uid-{}", self.name), "resourceVersion": self.version.to_string()});
-        // An object without labels has no member for them.
+        // The API omits empty labels.
         if !self.labels.is_empty() {
             metadata["labels"] = json!(self.labels);
         }

@@ -1,59 +1,59 @@
-//! Who asked how often: quotas over sliding windows, and the counts that tests read.
+//! Request quotas over sliding windows, and counters for tests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Most requests within any window.
+/// Maximum requests in any window of this length.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Quota {
-    /// Within any second; `None`: no such quota.
+    /// Maximum requests in any second; `None`: no limit.
     pub per_second: Option<u32>,
-    /// Within any minute.
+    /// Maximum requests in any minute; `None`: no limit.
     pub per_minute: Option<u32>,
-    /// What a throttling answer says in `Retry-After`, seconds; `None`: nothing.
+    /// `Retry-After` of a throttling response in seconds; `None`: no such header.
     pub retry_after: Option<u32>,
 }
 
 impl Quota {
-    /// So many a second, without a word on when to come back: AWS.
+    /// Creates a quota of `count` requests per second, without `Retry-After`, like in AWS.
     #[must_use]
     pub const fn per_second(count: u32) -> Self {
         Self { per_second: Some(count), per_minute: None, retry_after: None }
     }
 }
 
-/// What one operation of one server met.
+/// Counters of one operation of one server.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OperationCounts {
-    /// Requests that were within the quota.
+    /// Requests within the quota.
     pub taken: u64,
-    /// Refused calls.
+    /// Throttled requests.
     pub throttled: u64,
-    /// Throttled ones that came later than a second (or what `Retry-After` asked for) after the first: anyone who learns
-    /// from the first answer has none.
+    /// Throttled requests that arrived later than a second (or `Retry-After`) after the first throttled one. A client that adapts
+    /// to the first throttling response has none.
     pub throttled_later: u64,
-    /// Most within any second.
+    /// Maximum requests in any second.
     pub peak_a_second: u32,
-    /// Most within any minute.
+    /// Maximum requests in any minute.
     pub peak_a_minute: u32,
 }
 
 #[derive(Default)]
 struct Account {
-    /// Requests of the last minute, throttled ones included: they count in the peaks.
+    /// Requests of the last minute, including throttled ones: they count in the peaks.
     seen: VecDeque<(Instant, bool)>,
     first_throttled: Option<Instant>,
     counts: OperationCounts,
 }
 
-/// By (operation, whose quota).
+/// Counters by operation and owner of the quota.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<BTreeMap<(&'static str, String), Account>>);
 
 impl Ledger {
-    /// Counts a request; `Err` when it is over the quota.
+    /// Counts a request; `Err` when it exceeds the quota.
     pub(crate) fn enter(&self, operation: &'static str, whose: &str, quota: Quota) -> Result<(), Quota> {
         let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
         let now = Instant::now();

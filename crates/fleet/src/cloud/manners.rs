@@ -1,20 +1,20 @@
-//! How a simulated cloud behaves.
+//! Behavior of a simulated cloud.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::ledger::Quota;
 
-/// How a simulated cloud behaves.
+/// Behavior of a simulated cloud.
 #[derive(Clone, Debug)]
 pub struct Manners {
-    /// From a request to its answer, drawn evenly.
+    /// Delay of each response, uniformly distributed.
     pub latency: RangeInclusive<Duration>,
-    /// Most items of a page, whatever is asked for.
+    /// Maximum items on a page, whatever the client requests.
     pub page_max: usize,
-    /// Quotas in place of the documented ones, by operation.
+    /// Quotas that replace the documented ones, by operation.
     pub quotas: Vec<(&'static str, Quota)>,
-    /// Decides the delays.
+    /// Seed of the random delays.
     pub seed: u64,
 }
 

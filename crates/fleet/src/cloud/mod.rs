@@ -1,8 +1,7 @@
-//! Simulated clouds: their interfaces' pages, quotas, errors and delays, as their documentation has them, and the truth
-//! about what there is to find.
+//! Simulated clouds with documented pagination, quotas, errors and delays, and the list of certificates that a scanner should find.
 //!
-//! Requests are counted as they come in, before any delay, over sliding windows: the strictest reading of a quota.
-//! Signatures of requests are not checked (what is asked is under test, not who may ask), tokens are.
+//! Requests are counted when they arrive, before any delay, over sliding windows: the strictest interpretation of a quota. Tokens
+//! are checked; request signatures are not, because tests target the content of requests.
 
 pub mod aws;
 pub mod azure;
@@ -30,22 +29,23 @@ use crate::forge::{AlternativeName, Authority, Order, Role, forge, random_serial
 use crate::key::{Key, SignedWith};
 use crate::key_kind::KeyKind;
 
-/// A certificate that a simulated cloud keeps.
+/// A certificate in a simulated cloud.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct CloudTruth {
-    /// The kind of place, in the inventory's words: `aws-acm`.
+    /// Kind of certificate store in the inventory: `aws-acm`.
     pub store: &'static str,
-    /// Its full name there.
+    /// Full name of the resource.
     pub name: String,
-    /// SHA-256 of the leaf, hexadecimal; `None` where there is no certificate (yet).
+    /// SHA-256 of the leaf in hexadecimal; `None` if no certificate has been issued.
     pub leaf_sha256: Option<String>,
-    /// What uses it.
+    /// Names of the resources that use the certificate.
     pub used_by: Vec<String>,
-    /// Its tags there; none where the cloud has no tags for its kind.
+    /// Tags of the certificate; empty if the cloud has no tags for this kind.
     pub tags: BTreeMap<String, String>,
 }
 
-/// The tags of the certificate of this number: two of three have a team, every other one an environment, some none.
+/// Returns the tags of the certificate with this number: two out of three have a team, every other one an environment, some have
+/// none.
 pub(crate) fn tags_of(number: usize) -> BTreeMap<String, String> {
     let team = [Some("payments"), Some("web"), None][number % 3];
     let environment = number.is_multiple_of(2).then_some("production");
@@ -53,7 +53,7 @@ pub(crate) fn tags_of(number: usize) -> BTreeMap<String, String> {
     tags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
 }
 
-/// A certificate with what stands above it.
+/// A certificate with its issuers.
 #[derive(Clone, Debug)]
 pub(crate) struct Minted {
     pub(crate) leaf: CertificateDer<'static>,
@@ -79,12 +79,12 @@ impl Minted {
     }
 }
 
-/// Makes the certificates that clouds keep, below an authority of its own.
+/// Creates the certificates of simulated clouds, with its own CA.
 pub(crate) struct Press {
     now: UnixTime,
     root: Authority,
     issuing: Authority,
-    /// RSA keys take a tenth of a second to make: one for all.
+    /// One RSA key for all certificates: creating one takes a tenth of a second.
     rsa: Arc<Key>,
 }
 
@@ -98,12 +98,12 @@ impl Press {
         Ok(Self { now, root, issuing, rsa: key(KeyKind::Rsa2048)? })
     }
 
-    /// Now, and the authority that all stand below.
+    /// Returns the current time and the CA of all certificates.
     pub(crate) fn anchor(&self) -> (UnixTime, &Authority) {
         (self.now, &self.root)
     }
 
-    /// A certificate for `names` that ends in `days`.
+    /// Creates a certificate for `names` that expires in `days`.
     pub(crate) fn mint(&self, names: Vec<String>, kind: KeyKind, days: i64) -> Result<Minted, FleetError> {
         let (not_before, not_after) = (self.now.plus(-10 * DAY), self.now.plus(days * DAY));
         let serial = random_serial();
@@ -132,7 +132,7 @@ impl Press {
     }
 }
 
-/// A page of `all` from where `token` says; the token of the next page.
+/// Returns the page of `all` that starts at `token`, and the token of the next page.
 pub(crate) fn page<'a, T>(
     all: &'a [T],
     token: Option<&str>,
@@ -150,7 +150,7 @@ pub(crate) fn page<'a, T>(
     Some((all.get(from..to)?, next))
 }
 
-/// RFC 3339, whole seconds.
+/// Formats a time in RFC 3339 with whole seconds.
 pub(crate) fn rfc3339(time: UnixTime) -> String {
     jiff::Timestamp::from_second(time.0).map(|time| time.to_string()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The HTTP server below every simulated cloud.
+//! The HTTP server of all simulated clouds.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,45 +26,45 @@ use super::{Manners, OperationCounts, Quota};
 use crate::random::Random;
 use crate::serve::listen;
 
-/// Bytes of a request; those of interfaces like these have a few kilobytes.
+/// Maximum bytes of a request; real requests have a few kilobytes.
 const REQUEST_MAX: usize = 1 << 20;
-/// Connections served at once.
+/// Maximum concurrent connections.
 const CONNECTIONS_MAX: usize = 4_096;
 
-/// How a simulated cloud misbehaves, until told otherwise.
+/// Fault of a simulated cloud; stays until it is replaced.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Fault {
-    /// It does not.
+    /// No fault.
     #[default]
     None,
-    /// Every answer is a throttling one, as the provider words it.
+    /// Every response is a throttling error in the provider's format.
     Throttling,
-    /// The next so many answers end in their middle, with a length that says so.
+    /// This number of responses are truncated, with a matching Content-Length.
     HalfPages(u32),
-    /// It takes requests and says nothing.
+    /// Requests are read but never answered.
     Hanging,
-    /// The next so many requests are told that their token has expired.
+    /// This number of requests get an error that their token has expired.
     ExpiredTokens(u32),
-    /// It answers HTTP 500.
+    /// Every response is an HTTP 500 error.
     Down,
-    /// A bit of every signature is another one.
+    /// One bit of every signature is flipped.
     WrongSignatures,
 }
 
-/// A request as a simulated cloud sees it.
+/// A request to a simulated cloud.
 pub(crate) struct CloudRequest {
     pub(crate) method: http::Method,
     pub(crate) path: String,
     pub(crate) query: HashMap<String, String>,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Bytes,
-    /// Where it came in, with the port: `127.1.0.3:8443`.
+    /// Local address and port of the connection: `127.1.0.3:8443`.
     pub(crate) host: String,
-    /// To be told that its token has expired.
+    /// Whether the response must be that the token has expired.
     pub(crate) expired: bool,
-    /// To be throttled, whatever the quota.
+    /// Whether the response must be a throttling error, whatever the quota.
     pub(crate) throttled: bool,
-    /// To be given what is no signature.
+    /// Whether the response must contain an invalid signature.
     pub(crate) wrong: bool,
 }
 
@@ -78,7 +78,7 @@ impl CloudRequest {
     }
 }
 
-/// An answer.
+/// A response.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -107,19 +107,19 @@ impl Reply {
     }
 }
 
-/// What a simulated cloud answers.
+/// Request handler of a simulated cloud.
 pub(crate) trait Cloud: Send + Sync + 'static {
     fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply;
 }
 
-/// Quotas in force, and what was counted.
+/// The quotas in force, and the counters.
 pub(crate) struct Gate {
     manners: Manners,
     pub(crate) ledger: Ledger,
 }
 
 impl Gate {
-    /// Counts a request of `operation` against the quota of `whose`.
+    /// Counts a request of `operation` against the quota of `whose`, an account or server.
     pub(crate) fn enter(
         &self,
         ask: &CloudRequest,
@@ -150,7 +150,7 @@ struct Shared {
     requests: AtomicU64,
 }
 
-/// A running server. Dropping it stops it.
+/// A running server. Stops when dropped.
 pub(crate) struct Server {
     port: u16,
     shared: Arc<Shared>,
@@ -164,7 +164,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Serves `cloud` on every address of 127.0.0.0/8, over TLS where `tls` says how.
+    /// Serves `cloud` on every address of 127.0.0.0/8, over TLS if `tls` is given.
     pub(crate) fn start(
         cloud: impl Cloud,
         manners: Manners,
@@ -195,18 +195,18 @@ impl Server {
         *self.shared.fault.lock() = fault;
     }
 
-    /// By operation and whose quota it is.
+    /// Returns the counters by operation and owner of the quota.
     pub(crate) fn counts(&self) -> std::collections::BTreeMap<(&'static str, String), OperationCounts> {
         self.shared.gate.ledger.counts()
     }
 
-    /// Connections accepted and requests read so far.
+    /// Returns the number of accepted connections and of requests so far.
     pub(crate) fn traffic(&self) -> (u64, u64) {
         (self.shared.connections.load(Relaxed), self.shared.requests.load(Relaxed))
     }
 }
 
-/// Serves the connections, over TLS where there is a configuration for it.
+/// Serves connections, over TLS if it is configured.
 struct Connections {
     shared: Arc<Shared>,
     tls: Option<TlsAcceptor>,
@@ -219,7 +219,7 @@ impl ConnectionHandler for Connections {
             return;
         }
         match &self.tls {
-            // What clients do wrong in their handshake is theirs to know.
+            // A failed handshake is the client's error.
             Some(tls) => {
                 if let Ok(stream) = tls.accept(stream).await {
                     serve(stream, local, &self.shared).await;
@@ -284,7 +284,7 @@ async fn respond(request: Request<Incoming>, local: SocketAddr, shared: &Shared)
 }
 
 impl Shared {
-    /// The fault of this request; those for a number of requests run out.
+    /// Returns the fault of this request. Counts down faults for a limited number of requests.
     fn next_fault(&self) -> Fault {
         let mut fault = self.fault.lock();
         let now = *fault;
@@ -298,7 +298,7 @@ impl Shared {
     }
 }
 
-/// `application/x-www-form-urlencoded`.
+/// Parses `application/x-www-form-urlencoded`.
 fn pairs(text: &str) -> HashMap<String, String> {
     text.split('&')
         .filter(|pair| !pair.is_empty())

@@ -1,4 +1,4 @@
-//! A small HTTP server on loopback with a quota and troubles to order.
+//! A small HTTP server on loopback with a quota and configurable faults.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,66 +20,66 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::FleetError;
 
-/// Connections served at once; further ones wait in the listener's queue.
+/// Maximum concurrent connections; further ones wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 512;
-/// Troubles waiting for their requests; more are refused by a panic, as they are a test's mistake.
+/// Maximum queued faults; more are an error in the test and cause a panic.
 const TROUBLES_MAX: usize = 4_096;
 
-/// What a service allows before it answers 429.
+/// Requests that a service allows before it responds with 429.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quota {
-    /// Requests a second; `None`: no limit.
+    /// Requests per second; `None`: no limit.
     pub per_second: Option<u32>,
-    /// Requests a minute; `None`: no limit.
+    /// Requests per minute; `None`: no limit.
     pub per_minute: Option<u32>,
-    /// Requests under way at once; `None`: no limit.
+    /// Maximum concurrent requests; `None`: no limit.
     pub in_flight: Option<u32>,
-    /// Whether 429 comes with Retry-After (whole seconds, rounded up).
+    /// Whether a 429 response has Retry-After (whole seconds, rounded up).
     pub retry_after: bool,
 }
 
 /// A fault of one response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trouble {
-    /// Nothing: for the requests between those with troubles.
+    /// No fault, for requests between those with faults.
     Nothing,
-    /// This status, with a short body.
+    /// Responds with this status and a short body.
     Status(u16),
-    /// This status, with Retry-After, seconds.
+    /// Responds with this status and Retry-After in seconds.
     StatusRetry(u16, u32),
-    /// Half of the body, then the end of the connection.
+    /// Closes the connection after half of the body.
     HalfBody,
-    /// Half of the body, as if it were whole.
+    /// Sends half of the body with a matching Content-Length.
     HalfPage,
-    /// The body without its content: `[]`, or nothing.
+    /// Sends an empty body: `[]` or nothing.
     Empty,
-    /// No answer as long as the client waits.
+    /// Never responds.
     Hang,
-    /// An byte of the body changed.
+    /// Changes one byte of the body.
     Corrupt,
 }
 
-/// What a service has seen.
+/// Counters of a service.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CtCounts {
-    /// TCP connections taken.
+    /// TCP connections accepted.
     pub connections: u64,
-    /// Requests read.
+    /// Requests received.
     pub requests: u64,
-    /// Requests answered 429 by the quota.
+    /// Requests that the quota rejected with 429.
     pub throttled: u64,
 }
 
-/// A page to serve.
+/// A response to send.
 pub(crate) struct Page {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// What [`Trouble::Empty`] leaves.
+    /// The body for [`Trouble::Empty`].
     pub(crate) empty: &'static str,
-    /// The fault that every response shows.
+    /// Fault of every response.
     pub(crate) trouble: Option<Trouble>,
-    /// Before it is sent, beside the latency of all.
+    /// Delay before the response, in addition to the general latency.
     pub(crate) delay: Duration,
 }
 
@@ -94,7 +94,7 @@ impl Page {
     }
 }
 
-/// What is asked for, and by what authority (the header of that name).
+/// A request: its path, and the value of its Authorization header.
 pub(crate) struct CtRequest<'a> {
     pub(crate) uri: &'a hyper::Uri,
     pub(crate) authorization: Option<&'a str>,
@@ -160,7 +160,7 @@ impl Server {
         }
     }
 
-    /// The next requests fare so, one each.
+    /// Queues faults for the next requests, one each.
     pub(crate) fn trouble(&self, troubles: &[Trouble]) {
         let mut waiting = self.shared.troubles.lock();
         assert!(waiting.len() + troubles.len() <= TROUBLES_MAX, "over {TROUBLES_MAX} troubles");
@@ -182,7 +182,7 @@ impl ConnectionHandler for Shared {
     async fn serve(self: Arc<Self>, stream: TcpStream, _: SocketAddr, _: &mut Slot) {
         self.connections.fetch_add(1, Relaxed);
         let service = service_fn(|request| answer(self.clone(), request));
-        // A connection that ends badly is the client's business.
+        // A broken connection is the client's error.
         let _ =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     }
@@ -190,7 +190,7 @@ impl ConnectionHandler for Shared {
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// Counts a request as under way until it is answered or given up.
+/// Counts a request as in progress until it is answered or aborted.
 struct UnderWay<'a>(&'a Shared);
 
 impl Drop for UnderWay<'_> {
@@ -239,7 +239,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
 }
 
 impl Shared {
-    /// How long until there is room, when there is none.
+    /// Returns the time until the quota allows a request, if it is exceeded.
     fn over_quota(&self, under_way: u64) -> Option<Duration> {
         let now = Instant::now();
         let mut windows = self.windows.lock();
@@ -251,7 +251,7 @@ impl Shared {
     }
 }
 
-/// Fixed windows, as the services have them: how long until the next one, when this one is used up.
+/// Fixed windows, as in the real services. Returns the time until the next window if the current one is used up.
 fn taken(
     window: &mut Option<(Instant, u32)>,
     now: Instant,

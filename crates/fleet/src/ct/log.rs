@@ -1,4 +1,4 @@
-//! A static-ct log (c2sp.org/static-ct-api) that may misbehave.
+//! Simulated static-ct log (c2sp.org/static-ct-api) with configurable faults.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -20,16 +20,16 @@ use super::paper::IssuedPair;
 use super::tree::{Hash, leaf_hash, root, sha256, tile};
 use crate::FleetError;
 
-/// How a log is.
+/// Options of a simulated log.
 #[derive(Clone, Debug)]
 pub struct CtLogOptions {
     /// The quota.
     pub quota: Quota,
-    /// Before every answer.
+    /// Delay before every response.
     pub latency: Duration,
-    /// Whether data tiles come packed, asked for or not, as the specification lets logs do.
+    /// Whether data tiles are always sent with gzip, as the specification allows.
     pub gzip: bool,
-    /// Whether partial tiles go once there is a full one.
+    /// Whether a partial tile is deleted once the full tile exists.
     pub drop_partials: bool,
 }
 
@@ -39,7 +39,7 @@ impl Default for CtLogOptions {
     }
 }
 
-/// A running log. Dropping it stops it.
+/// A running log. Stops when dropped.
 pub struct CtLog {
     server: Server,
     state: Arc<RwLock<State>>,
@@ -51,28 +51,28 @@ struct State {
     key: EcdsaKeyPair,
     origin: String,
     entries: Vec<Stored>,
-    /// Hashes of the entries' leaves.
+    /// Leaf hashes of the entries.
     leaves: Vec<Hash>,
-    /// The signed note now served, and how many entries the served tree has.
+    /// The signed note that is currently served.
     checkpoint: String,
     size: usize,
     issuers: HashMap<String, Vec<u8>>,
     gzip: bool,
     drop_partials: bool,
-    /// Since 1970 UTC; moves forward by one a checkpoint at least.
+    /// Milliseconds since 1970-01-01 UTC; advances by at least one with each checkpoint.
     clock_ms: u64,
 }
 
 #[derive(Clone)]
 struct Stored {
-    /// The TimestampedEntry.
+    /// The encoded TimestampedEntry.
     timestamped: Vec<u8>,
-    /// What follows it in a data tile.
+    /// The rest of the entry in a data tile.
     extra: Vec<u8>,
 }
 
 impl CtLog {
-    /// An empty log, its empty tree signed.
+    /// Starts an empty log with a signed empty tree.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -106,25 +106,25 @@ impl CtLog {
         Ok(Self { server, state, spki, submission_url: "https://ct.fleet.example/2026/".to_owned() })
     }
 
-    /// Where it is read, with a slash at the end.
+    /// Returns the monitoring prefix, with a trailing slash.
     #[must_use]
     pub fn monitoring_url(&self) -> String {
         format!("http://{}/", self.server.address)
     }
 
-    /// Where certificates would be sent: the origin comes from it.
+    /// Returns the submission prefix, from which the origin is derived.
     #[must_use]
     pub fn submission_url(&self) -> &str {
         &self.submission_url
     }
 
-    /// Its key, a DER SubjectPublicKeyInfo.
+    /// Returns the log's key, a DER SubjectPublicKeyInfo.
     #[must_use]
     pub fn spki(&self) -> &[u8] {
         &self.spki
     }
 
-    /// It in a log list of version 3.
+    /// Returns a log list, version 3, that contains this log.
     #[must_use]
     pub fn log_list(&self) -> String {
         serde_json::json!({
@@ -138,7 +138,7 @@ impl CtLog {
         .to_string()
     }
 
-    /// Takes a precertificate in; nothing is seen of it before [`CtLog::publish`].
+    /// Adds a precertificate; it is visible after [`CtLog::publish`].
     pub fn add_precertificate(&self, pair: &IssuedPair) {
         let mut signed = pair.issuer_key_hash.to_vec();
         signed.extend(with_length::<3>(&pair.tbs));
@@ -146,17 +146,17 @@ impl CtLog {
         self.state.write().add([0, 1], &signed, extra, &pair.issuer);
     }
 
-    /// Takes a certificate in.
+    /// Adds a certificate; it is visible after [`CtLog::publish`].
     pub fn add_certificate(&self, pair: &IssuedPair) {
         self.add_octets(&pair.certificate, &pair.issuer);
     }
 
-    /// Takes bytes in as if they were a certificate.
+    /// Adds arbitrary bytes as a certificate.
     pub fn add_octets(&self, der: &[u8], issuer: &[u8]) {
         self.state.write().add([0, 0], &with_length::<3>(der), chain_of(issuer), issuer);
     }
 
-    /// Signs the tree with everything taken in.
+    /// Signs a tree with all added entries.
     ///
     /// # Errors
     /// [`FleetError::Sign`].
@@ -166,18 +166,18 @@ impl CtLog {
         state.sign(size)
     }
 
-    /// Entries in the tree that is served.
+    /// Returns the number of entries in the served tree.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.state.read().size as u64
     }
 
-    /// Moves its clock: what it signs from now on is later by so much.
+    /// Advances the log's clock.
     pub fn pass_time(&self, by: Duration) {
         self.state.write().clock_ms += by.as_millis() as u64;
     }
 
-    /// Misbehaviour: what was entry `at` is another one now, signed as a tree of the size it has.
+    /// Fault: replaces entry `at` and signs a tree of the same size.
     ///
     /// # Errors
     /// [`FleetError::Sign`].
@@ -194,7 +194,7 @@ impl CtLog {
         state.sign(size)
     }
 
-    /// Misbehaviour: a later checkpoint of a smaller tree.
+    /// Fault: signs a later checkpoint of a smaller tree.
     ///
     /// # Errors
     /// [`FleetError::Sign`].
@@ -205,29 +205,29 @@ impl CtLog {
         state.sign(size)
     }
 
-    /// The checkpoint now served.
+    /// Returns the currently served checkpoint.
     #[must_use]
     pub fn checkpoint(&self) -> String {
         self.state.read().checkpoint.clone()
     }
 
-    /// Serves a checkpoint of before again, as a cache between does.
+    /// Serves an earlier checkpoint again, like a stale cache.
     pub fn serve_stale(&self, checkpoint: &str) {
         self.state.write().checkpoint = checkpoint.to_owned();
     }
 
-    /// The next requests fare so, one each.
+    /// Queues faults for the next requests, one each.
     pub fn trouble(&self, troubles: &[Trouble]) {
         self.server.trouble(troubles);
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> CtCounts {
         self.server.counts()
     }
 
-    /// Stops it and waits until it is gone.
+    /// Stops the log and waits until its tasks have ended.
     pub async fn stop(self) {
         self.server.stop().await;
     }
@@ -242,7 +242,7 @@ impl Stored {
 impl State {
     fn add(&mut self, kind: [u8; 2], signed: &[u8], extra: Vec<u8>, issuer: &[u8]) {
         let index = self.entries.len() as u64;
-        // leaf_index, the one extension
+        // leaf_index, the only extension.
         let extensions = [&[0, 8, 0, 0, 5][..], &index.to_be_bytes()[3..]].concat();
         let timestamped = [&self.clock_ms.to_be_bytes()[..], &kind, signed, &extensions].concat();
         let stored = Stored { timestamped, extra };
@@ -295,7 +295,7 @@ impl State {
     fn serve_tile(&self, level: &str, tile_path: &str) -> Option<Page> {
         let (index, width) = parse_tile(tile_path)?;
         let height = if level == "data" { 0 } else { level.parse().ok()? };
-        // Only what the tree has; a partial tile that has become full is gone where logs tidy up.
+        // Only tiles of the served tree exist; a partial tile that has become full is deleted if the log is configured so.
         let hashes = (self.size as u64).checked_shr(8 * height)?;
         let available = hashes.checked_sub(index.checked_mul(256)?)?.min(256);
         if width > available || (self.drop_partials && width < 256 && available == 256) {
@@ -320,7 +320,7 @@ impl State {
     }
 }
 
-/// `x001/x234/067.p/5`: index and width.
+/// Parses `x001/x234/067.p/5` into index and width.
 fn parse_tile(path: &str) -> Option<(u64, u64)> {
     let (number, width) = match path.split_once(".p/") {
         Some((number, width)) => (number, width.parse().ok().filter(|width| (1..256).contains(width))?),
@@ -341,7 +341,7 @@ fn chain_of(issuer: &[u8]) -> Vec<u8> {
     with_length::<2>(&sha256(issuer))
 }
 
-/// A vector with `N` bytes of length (RFC 8446 section 3.4).
+/// Encodes a vector with a length prefix of `N` bytes (RFC 8446 section 3.4).
 fn with_length<const N: usize>(octets: &[u8]) -> Vec<u8> {
     [&(octets.len() as u64).to_be_bytes()[8 - N..], octets].concat()
 }

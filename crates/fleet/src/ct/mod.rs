@@ -1,8 +1,8 @@
-//! Certificate Transparency, simulated honestly: a static-ct log with a real Merkle tree ([`CtLog`]) and two search
-//! services ([`SearchFake`]) in the shape of Cert Spotter and of crt.sh, with their pages, quotas and errors.
+//! Simulated Certificate Transparency: a static-ct log with a real Merkle tree ([`CtLog`]), and two search services
+//! ([`SearchFake`]) with the APIs, pages, quotas and errors of Cert Spotter and crt.sh.
 //!
-//! What they share with a real one is what breaks clients: immutable tiles and a checkpoint that moves, 429 with and
-//! without Retry-After, pages, empty answers instead of errors, bodies cut in half, silence.
+//! The simulation has the properties that clients must handle: immutable tiles with a moving checkpoint, 429 with and without
+//! Retry-After, pagination, empty responses instead of errors, truncated bodies, and missing responses.
 
 pub(crate) mod http;
 mod log;

@@ -1,4 +1,4 @@
-//! An authority that logs what it issues: precertificates and the certificates that follow (RFC 6962 section 3.1).
+//! A CA that issues logged certificates: precertificates and their final certificates (RFC 6962 section 3.1).
 
 use data_encoding::HEXLOWER;
 use x509::der::{self, Writer};
@@ -10,7 +10,7 @@ use crate::forge::{key_id, random_serial};
 use crate::key::{Key, SignedWith};
 use crate::key_kind::KeyKind;
 
-/// An authority of the CT world.
+/// A CA that issues logged certificates.
 #[derive(Debug)]
 pub struct CtAuthority {
     key: Key,
@@ -22,32 +22,32 @@ pub struct CtAuthority {
 /// A precertificate and its certificate.
 #[derive(Clone, Debug)]
 pub struct IssuedPair {
-    /// DER.
+    /// The precertificate, DER.
     pub precertificate: Vec<u8>,
-    /// DER, with a list of timestamps in it.
+    /// The certificate with an SCT list, DER.
     pub certificate: Vec<u8>,
-    /// The tbsCertificate without poison and timestamps.
+    /// The tbsCertificate without poison and SCT extensions.
     pub tbs: Vec<u8>,
     /// SHA-256 of the issuer's SubjectPublicKeyInfo.
     pub issuer_key_hash: [u8; 32],
     /// The issuer's certificate, DER.
     pub issuer: Vec<u8>,
-    /// The issuer's name as OpenSSL writes it: `C=XX, O=Fleet 1, CN=Fleet CT 1`.
+    /// The issuer's name in OpenSSL's format: `C=XX, O=Fleet 1, CN=Fleet CT 1`.
     pub issuer_name: String,
-    /// Lower-case hexadecimal.
+    /// Serial number in lower-case hexadecimal.
     pub serial: String,
     /// dNSNames, in order.
     pub names: Vec<String>,
-    /// First second of validity, since 1970 UTC.
+    /// First second of validity, in seconds since 1970-01-01 UTC.
     pub not_before: i64,
-    /// Last second of validity.
+    /// Last second of validity, in seconds since 1970-01-01 UTC.
     pub not_after: i64,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
 }
 
 impl IssuedPair {
-    /// SHA-256 of [`IssuedPair::tbs`].
+    /// Returns the SHA-256 of [`IssuedPair::tbs`].
     #[must_use]
     pub fn tbs_sha256(&self) -> Hash {
         sha256(&self.tbs)
@@ -57,7 +57,7 @@ impl IssuedPair {
 const POISON: &[u64] = &[1, 3, 6, 1, 4, 1, 11_129, 2, 4, 3];
 const SCT_LIST: &[u64] = &[1, 3, 6, 1, 4, 1, 11_129, 2, 4, 2];
 
-/// Which of the two extensions is put in.
+/// The extension to add.
 #[derive(Clone, Copy)]
 enum With {
     Poison,
@@ -66,7 +66,7 @@ enum With {
 }
 
 impl CtAuthority {
-    /// A new authority, `CN=Fleet CT N`, of an organisation of its own.
+    /// Creates a CA, `CN=Fleet CT N`, with its own organization.
     ///
     /// # Errors
     /// [`FleetError::Key`], [`FleetError::Sign`].
@@ -88,7 +88,7 @@ impl CtAuthority {
         Ok(authority)
     }
 
-    /// Issues for `names`, valid from `not_before` for `days`, with a key of its own.
+    /// Issues a certificate for `names` with a new key, valid from `not_before` (seconds since 1970-01-01 UTC) for `days`.
     ///
     /// # Errors
     /// [`FleetError::Key`], [`FleetError::Sign`].
@@ -175,7 +175,7 @@ impl CtAuthority {
         extension(w, &[2, 5, 29, 35], false, &authority_key_id);
         match leaf.with {
             With::Poison => extension(w, POISON, true, &[5, 0]),
-            // An OCTET STRING with a list of one timestamp, which nobody here checks.
+            // An OCTET STRING with a list of one SCT, which is not verified in tests.
             With::Timestamps => {
                 let sct = [&[0_u8][..], &[3; 32], &[0; 8], &[0, 0], &[4, 3, 0, 2, 0x30, 0]].concat();
                 let length = |octets: usize| (octets as u16).to_be_bytes();

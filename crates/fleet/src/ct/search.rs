@@ -1,4 +1,4 @@
-//! Search services over what was issued, in the shape of Cert Spotter (SSLMate's CT Search API v1) and of crt.sh.
+//! Simulated search services with the APIs of Cert Spotter (SSLMate's CT Search API v1) and crt.sh.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use super::paper::IssuedPair;
 use super::tree::sha256;
 use crate::FleetError;
 
-/// In whose shape.
+/// API of a simulated search service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SearchKind {
-    /// `/v1/issuances`: pages in the order of discovery, an issuance once, `after` as cursor, Retry-After on the last,
-    /// empty page.
+    /// `/v1/issuances`: pages in the order of discovery, each issuance once, `after` as cursor, Retry-After on the last, empty
+    /// page.
     CertSpotter,
-    /// `/?q=…&output=json`: everything at once, precertificate and certificate apart, no cursor.
+    /// `/?q=…&output=json`: everything in one response, precertificate and certificate separately, no cursor.
     CrtSh,
 }
 
-/// How a service is.
+/// Options of a simulated search service.
 #[derive(Clone, Debug)]
 pub struct SearchOptions {
-    /// In whose shape.
+    /// API of the service.
     pub kind: SearchKind,
     /// The quota.
     pub quota: Quota,
-    /// Before every answer.
+    /// Delay before every response.
     pub latency: Duration,
-    /// Issuances a page; of [`SearchKind::CertSpotter`] only.
+    /// Issuances per page; only for [`SearchKind::CertSpotter`].
     pub page: usize,
-    /// The one token it takes, if it wants one.
+    /// The only valid token; `None`: no token is required.
     pub token: Option<String>,
 }
 
 impl SearchOptions {
-    /// One of this kind that allows everything.
+    /// Returns options without a quota, delay or token.
     #[must_use]
     pub fn new(kind: SearchKind) -> Self {
         Self { kind, quota: Quota::default(), latency: Duration::ZERO, page: 100, token: None }
     }
 }
 
-/// A running service. Dropping it stops it.
+/// A running service. Stops when dropped.
 pub struct SearchFake {
     server: Server,
     issued: Arc<RwLock<Vec<IssuedPair>>>,
@@ -57,7 +57,7 @@ pub struct SearchFake {
 }
 
 impl SearchFake {
-    /// A service that knows of nothing yet.
+    /// Starts a service without issuances.
     ///
     /// # Errors
     /// [`FleetError`].
@@ -87,35 +87,35 @@ impl SearchFake {
         Ok(Self { server, issued, asked })
     }
 
-    /// Its address, `http://127.0.0.1:PORT`.
+    /// Returns the URL, `http://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.server.address)
     }
 
-    /// Lets it discover issuances, in this order.
+    /// Adds issuances in the order of discovery.
     pub fn add(&self, pairs: &[IssuedPair]) {
         self.issued.write().extend_from_slice(pairs);
     }
 
-    /// How often each domain was asked for.
+    /// Returns the number of queries by domain.
     #[must_use]
     pub fn asked(&self) -> HashMap<String, u64> {
         self.asked.read().clone()
     }
 
-    /// The next requests fare so, one each.
+    /// Queues faults for the next requests, one each.
     pub fn trouble(&self, troubles: &[Trouble]) {
         self.server.trouble(troubles);
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> CtCounts {
         self.server.counts()
     }
 
-    /// Stops it and waits until it is gone.
+    /// Stops the service and waits until its tasks have ended.
     pub async fn stop(self) {
         self.server.stop().await;
     }
@@ -146,7 +146,7 @@ impl Query {
     }
 }
 
-/// At the domain, and below it where asked for.
+/// Returns the issuances for `domain`, and for its subdomains if `below`.
 fn matching<'p>(pairs: &'p [IssuedPair], domain: &str, below: bool) -> Vec<(usize, &'p IssuedPair)> {
     let now = crate::clock::now().0;
     let is = |name: &String| {
@@ -157,7 +157,7 @@ fn matching<'p>(pairs: &'p [IssuedPair], domain: &str, below: bool) -> Vec<(usiz
     pairs.iter().enumerate().filter(found).collect()
 }
 
-/// An error in the shape of Cert Spotter's.
+/// Creates an error response in the format of Cert Spotter.
 fn json_error(status: u16, code: &str, message: &str) -> Page {
     Page {
         headers: vec![("content-type", "application/json".to_owned())],
@@ -171,7 +171,7 @@ fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
         return wrong("invalid_domain", "domain must be a registered domain or below one");
     };
     let below = query.get("include_subdomains") == Some("true");
-    // The ids are opaque; what is given back must be one of ours.
+    // Ids are opaque to clients; a cursor must be one of the ids returned here.
     let after = match query.get("after").filter(|after| !after.is_empty()) {
         None => 0,
         Some(after) => match after.strip_prefix("ct").and_then(|n| n.parse::<usize>().ok()) {
@@ -190,7 +190,7 @@ fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
         Some(id) => {
             headers.push(("link", format!("</v1/issuances?domain={domain}&after={id}>; rel=\"next\"")))
         }
-        // When to poll again.
+        // Time until the next query.
         None => headers.push(("retry-after", "3600".to_owned())),
     }
     let body = Value::from(found).to_string().into_bytes();
@@ -230,7 +230,7 @@ fn crt_sh(pairs: &[IssuedPair], query: &Query) -> Page {
     let mut rows = Vec::new();
     for (at, pair) in matching(pairs, &domain, true) {
         for (second, offset) in [(0, 1), (7, 0)] {
-            // crt.sh has the newest first and, without `deduplicate`, the certificate beside the precertificate.
+            // crt.sh returns the newest first and, without `deduplicate`, the certificate next to its precertificate.
             if offset == 1 && query.get("deduplicate") == Some("Y") {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The Merkle tree of RFC 6962 section 2.1, all of it in memory, written for being right: the tests of anyone who follows
-//! a log share no code with it.
+//! The Merkle tree of RFC 6962 section 2.1, fully in memory and written for simplicity. It shares no code with the log follower
+//! that it tests.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
@@ -15,7 +15,7 @@ pub(crate) fn leaf_hash(leaf: &[u8]) -> Hash {
     sha256(&[&[0], leaf].concat())
 }
 
-/// MTH of the specification over the hashes of leaves.
+/// Merkle tree hash (MTH in RFC 6962) over leaf hashes.
 pub(crate) fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => sha256(&[]),
@@ -28,7 +28,7 @@ pub(crate) fn root(leaves: &[Hash]) -> Hash {
     }
 }
 
-/// The hashes of a tile: number `index` at `level`, at most `width` of them, in the tree of these leaves.
+/// Returns the hashes of the tile with number `index` at `level`, at most `width`, in the tree of these leaves.
 pub(crate) fn tile(leaves: &[Hash], level: u32, index: u64, width: u64) -> Option<Vec<Hash>> {
     let span = 256_u64.checked_pow(level)?;
     let first = index.checked_mul(256)?;

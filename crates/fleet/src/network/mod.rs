@@ -1,9 +1,8 @@
-//! Sites far from each other on one machine: each is a network namespace with an address of its own, and between every two
-//! there is a way with a delay, losses, or nothing at the other end.
+//! Sites in a simulated wide area network on one machine. Each site is a network namespace with its own address; each connection
+//! between two sites has a delay, a packet loss rate, or is a black hole.
 //!
-//! Packets go through a relay in this process, so TCP does what it does on a long line: handshakes
-//! take round trips, what is lost is sent again, and who is behind a hole hears nothing, not even a refusal. Nothing of it
-//! needs the kernel's netem.
+//! Packets pass through a relay in this process, so TCP behaves like on a long line: handshakes take round trips, lost packets are
+//! retransmitted, and a host behind a black hole gets no response, not even a refusal. The kernel's netem is not needed.
 
 mod relay;
 
@@ -23,25 +22,25 @@ use tokio::runtime::{Builder, Runtime};
 use relay::Relay;
 pub use relay::Way;
 
-/// What makes namespaces, and what has to be permitted.
+/// Required packages and kernel settings.
 const NEEDED: &str = "apt-get install -y util-linux iproute2; namespaces have to be permitted: \
     kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, in a container --privileged";
-/// Set for a test that has namespaces of its own.
+/// Environment variable that marks a test process with its own namespaces.
 const ALONE: &str = "BULLA_TEST_ALONE";
-/// What is the only one to see the namespaces that are made in it, and takes them along.
+/// Options of `unshare` that isolate the namespaces of a test and remove them when it ends.
 const UNSHARE: [&str; 6] = ["--map-root-user", "--net", "--mount", "--pid", "--mount-proc", "--kill-child"];
-/// Names of namespaces are files in there.
+/// Shell script that starts the test; named network namespaces need a private `/run`.
 const BEGIN: &str = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\" \"$@\"";
-/// Sites at most: each is the third byte of its addresses.
+/// Maximum sites: the site number is the third byte of its addresses.
 const SITES_MAX: usize = 250;
-/// What is not there by then is not there.
+/// Timeout for namespaces and links to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the test that calls it in a process of its own, with namespaces that end with it; `inside` runs there. What it prints is
-/// printed here. `inside` must be a closure in the test itself: the test is found by the closure's type.
+/// Runs the calling test again in a separate process with its own namespaces, which end with it; there, `inside` runs. The output
+/// is printed here. `inside` must be a closure in the test itself: the test is found by the closure's type.
 ///
 /// # Panics
-/// When the test failed, or there are no namespaces.
+/// When the test fails, or namespaces cannot be created.
 pub fn alone<F: FnOnce()>(inside: F) {
     if std::env::var_os(ALONE).is_some() {
         return inside();
@@ -65,7 +64,7 @@ pub fn alone<F: FnOnce()>(inside: F) {
     assert!(out.contains("1 passed"), "there is no test {name}");
 }
 
-/// Sites, and the ways between them. What it made ends with the process that [`alone`] runs.
+/// Sites, and the connections between them. Namespaces end with the process that [`alone`] starts.
 pub struct Network {
     relay: Arc<Relay>,
     sites: usize,
@@ -75,23 +74,23 @@ pub struct Network {
 #[derive(Clone, Debug)]
 pub struct Site {
     name: String,
-    /// Where others find it.
+    /// Address of the site.
     pub address: Ipv4Addr,
 }
 
 impl Network {
-    /// Without sites yet.
+    /// Creates a network without sites.
     ///
     /// # Errors
-    /// The system gives no socket for packets.
+    /// The system returns an error for the packet socket.
     pub fn new() -> io::Result<Self> {
         Ok(Self { relay: Relay::start()?, sites: 0 })
     }
 
-    /// One more, with an open way of no length to every other.
+    /// Adds a site, connected to every other site without delay or loss.
     ///
     /// # Errors
-    /// What `ip` says, and what is to be installed.
+    /// The error of `ip`, with the packages to install.
     pub fn site(&mut self) -> io::Result<Site> {
         if self.sites == SITES_MAX {
             return Err(io::Error::other(format!("there are {SITES_MAX} sites")));
@@ -99,7 +98,8 @@ impl Network {
         self.sites += 1;
         let number = self.sites;
         let site = Site { name: format!("site{number}"), address: Ipv4Addr::new(10, 9, number as u8, 1) };
-        // The relay has no address: it answers nobody, and the kernel forwards nothing in its place. One segment is one packet.
+        // The relay has no IP address, so the kernel does not respond or forward in its place. Segmentation offload is off: one
+        // segment is one packet.
         ip(&format!("netns add site{number}"))?;
         let mac = "02:00:00:00:00:01";
         ip(&format!("link add way{number} address {mac} type veth peer name eth0 netns site{number}"))?;
@@ -112,7 +112,7 @@ impl Network {
             format!("route add default via 10.9.{number}.254"),
         ];
         site.within(|| there.iter().try_for_each(|command| ip(command)))?;
-        // The relay sends to where something came from.
+        // The relay sends packets to the link from which it has received packets of the site.
         let began = Instant::now();
         while !self.relay.knows(site.address) {
             site.within(|| {
@@ -126,12 +126,12 @@ impl Network {
         Ok(site)
     }
 
-    /// From now on the way between the two is so, there and back.
+    /// Sets the properties of the connection between two sites, for both directions.
     pub fn set(&self, one: &Site, other: &Site, way: Way) {
         self.relay.set(one.address, other.address, way);
     }
 
-    /// Packets that went between the two, both ways together, and those of them that were lost.
+    /// Returns the number of packets between two sites, for both directions together, and how many of them were lost.
     #[must_use]
     pub fn packets(&self, one: &Site, other: &Site) -> (u64, u64) {
         self.relay.packets(one.address, other.address)
@@ -148,10 +148,10 @@ fn ip(command: &str) -> io::Result<()> {
 }
 
 impl Site {
-    /// Does it there: sockets made meanwhile are the site's, and so are processes.
+    /// Runs `work` in the site: sockets and processes that it creates belong to the site.
     ///
     /// # Errors
-    /// Its own, and that there is no such namespace.
+    /// Errors of `work`, or the namespace does not exist.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let work = || {
             self.enter()?;
@@ -161,10 +161,10 @@ impl Site {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// For tasks whose sockets are the site's.
+    /// Creates a runtime whose tasks create sockets in the site.
     ///
     /// # Errors
-    /// The system gives no threads.
+    /// The system cannot create threads.
     pub fn runtime(&self) -> io::Result<Runtime> {
         let site = self.clone();
         let enter = move || {
@@ -175,7 +175,7 @@ impl Site {
         Builder::new_multi_thread().worker_threads(1).enable_all().on_thread_start(enter).build()
     }
 
-    /// Makes it this thread's.
+    /// Moves the current thread into the namespace.
     fn enter(&self) -> io::Result<()> {
         let namespace = File::open(format!("/run/netns/{}", self.name))?;
         Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)

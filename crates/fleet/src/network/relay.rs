@@ -1,7 +1,7 @@
-//! What is between the sites: takes each packet, and gives it to whom it is for after its way's delay, or never.
+//! The relay between the sites: receives each packet and delivers it after the delay of the connection, or drops it.
 //!
-//! It has one socket for packets of all links (`AF_PACKET`), on which a packet comes with where it came from: sending to
-//! that is how a site is reached.
+//! One packet socket (`AF_PACKET`) serves all links. A packet is received with its link address, and the relay sends packets for a
+//! site to that address.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,35 +20,35 @@ use rustix::net::{
 
 use crate::random::Random;
 
-/// A link's longest packet, headers of the network layer included.
+/// Longest packet of a link, including headers of the network layer.
 const PACKET_MAX: usize = 65_535;
-/// Packets under way at most, as a router's memory has an end: the next ones are lost.
+/// Maximum delayed packets; further ones are lost, like in a router with limited memory.
 const UNDER_WAY_MAX: usize = 65_536;
-/// What the socket holds while the relay is not running, as far as the system allows it.
+/// Receive buffer of the socket in bytes, as far as the system allows, for times when the relay is not scheduled.
 const SOCKET_OCTETS: usize = 8 << 20;
-/// Losses are the same in each run.
+/// Seed of packet loss, which is the same in each run.
 const SEED: u64 = 9;
 const TCP: u8 = 6;
 
-/// How it is between two sites.
+/// Properties of the connection between two sites.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Way {
-    /// There, and as long back.
+    /// Delay in each direction.
     pub one_way: Duration,
-    /// Packets of a thousand that are lost, each way by itself.
+    /// Packet loss per thousand, independent for each direction.
     pub lost_of_1000: u32,
-    /// All are.
+    /// Whether all packets are lost.
     pub is_hole: bool,
 }
 
 impl Way {
-    /// Open, so long there and back.
+    /// Returns a connection without loss and with this round-trip time.
     #[must_use]
     pub fn round_trip(round_trip: Duration) -> Self {
         Self { one_way: round_trip / 2, ..Self::default() }
     }
 
-    /// Drops all bytes without an error.
+    /// Returns a black hole: all packets are dropped without an error.
     #[must_use]
     pub fn hole() -> Self {
         Self { is_hole: true, ..Self::default() }
@@ -58,20 +58,20 @@ impl Way {
 pub(super) struct Relay {
     socket: OwnedFd,
     state: Mutex<State>,
-    /// A packet is under way that is due before those that were.
+    /// Notified when a packet is due before all other delayed packets.
     sooner: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// Where each site was heard last, by the third byte of its address.
+    /// Link address from which each site last sent, by the third byte of its IP address.
     sites: HashMap<u8, SocketAddrAny>,
     ways: HashMap<(u8, u8), Line>,
     under_way: BinaryHeap<Reverse<Packet>>,
     sent: u64,
 }
 
-/// Between two sites, both directions.
+/// Properties and counters of one connection, for both directions.
 #[derive(Default)]
 struct Line {
     way: Way,
@@ -79,7 +79,7 @@ struct Line {
     lost: u64,
 }
 
-/// The soonest first, in the order in which they came.
+/// A delayed packet; ordered by due time, then by arrival.
 #[derive(Eq, Ord, PartialEq, PartialOrd)]
 struct Packet {
     at: Instant,
@@ -92,7 +92,7 @@ impl Relay {
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let socket =
             socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(eth::IP))?;
-        // More than usual is a privilege; without it a stall of this machine loses more.
+        // A larger buffer needs privileges. Without them, a stall of the machine loses more packets.
         if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_OCTETS).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, SOCKET_OCTETS)?;
         }
@@ -121,7 +121,7 @@ impl Relay {
         let mut random = Random::new(SEED);
         let mut octets = vec![0; PACKET_MAX];
         loop {
-            // A link that goes down is an error once.
+            // A link that goes down causes one error.
             let Ok((length, _, from)) = recvfrom(&self.socket, octets.as_mut_slice(), RecvFlags::empty())
             else {
                 continue;
@@ -165,7 +165,7 @@ impl Relay {
                     let packet = state.under_way.pop();
                     let to = packet.as_ref().and_then(|Reverse(packet)| state.sites.get(&packet.to).cloned());
                     let (Some(Reverse(packet)), Some(to)) = (packet, to) else { continue };
-                    // A link whose queue is full loses packets, as links do.
+                    // A link with a full queue loses packets.
                     parking_lot::MutexGuard::unlocked(&mut state, || {
                         let _ = sendto(&self.socket, &packet.octets, SendFlags::empty(), &to);
                     });
@@ -183,13 +183,13 @@ fn pair(one: u8, other: u8) -> (u8, u8) {
     (one.min(other), one.max(other))
 }
 
-/// From and to (RFC 791 section 3.1).
+/// Returns source and destination address (RFC 791 section 3.1).
 fn addresses(packet: &[u8]) -> Option<(Ipv4Addr, Ipv4Addr)> {
     let address = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
     Some((address(12)?, address(16)?))
 }
 
-/// The packet with its checksum: a link between namespaces leaves it to hardware that it does not have.
+/// Returns the packet with its checksum, which links between namespaces leave to nonexistent hardware.
 fn whole(packet: &[u8]) -> Vec<u8> {
     const CHECKSUM: usize = 16;
     let mut packet = packet.to_vec();
@@ -199,7 +199,7 @@ fn whole(packet: &[u8]) -> Vec<u8> {
     }
     let (ip, tcp) = packet.split_at_mut(header);
     tcp[CHECKSUM..CHECKSUM + 2].fill(0);
-    // Addresses, protocol and length count too (RFC 9293 section 3.1).
+    // The checksum includes addresses, protocol and length (RFC 9293 section 3.1).
     let sum = sum(&ip[12..20]) + u64::from(TCP) + tcp.len() as u64 + sum(tcp);
     let folded = (0..3).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16));
     tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&(!(folded as u16)).to_be_bytes());

@@ -1,10 +1,9 @@
-//! Arithmetic modulo an odd number, Montgomery's way (1985). Not constant in time: for keys that
-//! protect nothing.
+//! Arithmetic modulo an odd number with Montgomery multiplication (1985). Not constant-time: for keys that protect nothing.
 
 /// Limbs, least significant first.
 pub(super) type Limbs = Vec<u64>;
 
-/// From bytes, most significant first, with as many limbs as asked for at least.
+/// Converts big-endian bytes to limbs; at least `at_least` of them.
 pub(super) fn limbs(octets: &[u8], at_least: usize) -> Limbs {
     let mut out: Limbs =
         octets.rchunks(8).map(|chunk| chunk.iter().fold(0, |limb, b| (limb << 8) | u64::from(*b))).collect();
@@ -12,7 +11,7 @@ pub(super) fn limbs(octets: &[u8], at_least: usize) -> Limbs {
     out
 }
 
-/// To bytes, most significant first, `length` of them.
+/// Converts limbs to `length` big-endian bytes.
 pub(super) fn octets(limbs: &[u64], length: usize) -> Vec<u8> {
     let all: Vec<u8> = limbs.iter().rev().flat_map(|limb| limb.to_be_bytes()).collect();
     let mut out = vec![0; length.saturating_sub(all.len())];
@@ -33,7 +32,7 @@ pub(super) struct Modulus {
 impl Modulus {
     pub(super) fn new(n: &[u8]) -> Self {
         let n = limbs(n, 1);
-        // Newton: each step doubles the bits that are right, from three.
+        // Newton iteration: each step doubles the number of correct bits, starting with three.
         let mut inverse = n[0];
         for _ in 0..5 {
             inverse = inverse.wrapping_mul(2u64.wrapping_sub(n[0].wrapping_mul(inverse)));
@@ -53,7 +52,7 @@ impl Modulus {
         self.montgomery(&self.montgomery(a, b), &self.r_squared)
     }
 
-    /// base to the power of `exponent` (bytes, most significant first) modulo n.
+    /// base to the power of `exponent` (big-endian bytes) modulo n.
     pub(super) fn power(&self, base: &[u64], exponent: &[u8]) -> Limbs {
         let mut one = vec![0; self.n.len()];
         one[0] = 1;
@@ -135,7 +134,7 @@ fn less(a: &[u64], b: &[u64]) -> bool {
     false
 }
 
-/// Bit by bit: slow, and done a handful of times.
+/// Computes the remainder bit by bit: slow, but used only a few times.
 fn remainder(value: &[u64], n: &[u64]) -> Limbs {
     let mut rest = vec![0; n.len() + 1];
     for bit in value.iter().rev().flat_map(|limb| (0..64).rev().map(move |i| limb >> i & 1)) {

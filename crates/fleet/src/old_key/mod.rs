@@ -1,4 +1,4 @@
-//! RSA with keys and hashes that libraries refuse, and DSA, which they have forgotten.
+//! RSA with key sizes and hashes that libraries reject, and DSA, which they no longer support.
 
 mod arithmetic;
 mod numbers;
@@ -45,7 +45,7 @@ pub(crate) fn sha1(message: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct OldRsa {
     modulus: Modulus,
-    /// Bytes of the modulus, and so of a signature.
+    /// Length of the modulus and of signatures in bytes.
     length: usize,
     exponent: Vec<u8>,
 }
@@ -68,7 +68,7 @@ impl OldRsa {
         Self { length: modulus.len(), modulus: Modulus::new(&modulus), exponent: hex(exponent) }
     }
 
-    /// RSAPublicKey (RFC 8017 appendix A.1.1).
+    /// Returns the RSAPublicKey (RFC 8017 appendix A.1.1).
     pub(crate) fn public_der(&self) -> Vec<u8> {
         der::write(|w| {
             w.sequence(|w| {
@@ -77,7 +77,7 @@ impl OldRsa {
         })
     }
 
-    /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2.1).
+    /// Signs with RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2.1).
     pub(crate) fn sign_pkcs1(&self, digest: Digest, message: &[u8]) -> Vec<u8> {
         let info = der::write(|w| {
             w.sequence(|w| {
@@ -90,7 +90,7 @@ impl OldRsa {
         self.sign_block(&info)
     }
 
-    /// Pads as PKCS #1 v1.5 does and signs `content` as it stands.
+    /// Adds PKCS #1 v1.5 padding to `content` and signs it, without a hash.
     pub(crate) fn sign_block(&self, content: &[u8]) -> Vec<u8> {
         let mut block = vec![0, 1];
         block.resize(self.length.saturating_sub(content.len() + 1), 0xff);
@@ -101,7 +101,7 @@ impl OldRsa {
     }
 }
 
-/// A DSA key (FIPS 186-4 section 4), signing with SHA-1.
+/// A DSA key (FIPS 186-4 section 4) for signatures with SHA-1.
 #[derive(Debug)]
 pub(crate) struct Dsa {
     p: Modulus,
@@ -122,7 +122,7 @@ impl Dsa {
         }
     }
 
-    /// The content of SubjectPublicKeyInfo (RFC 3279 section 2.3.2).
+    /// Writes the content of the SubjectPublicKeyInfo (RFC 3279 section 2.3.2).
     pub(crate) fn write_spki(&self, w: &mut der::Writer) {
         w.sequence(|w| {
             w.oid(&[1, 2, 840, 10_040, 4, 1]).sequence(|w| {
@@ -134,7 +134,7 @@ impl Dsa {
         });
     }
 
-    /// The number of one signature comes from the message and the key, as in RFC 6979 but simpler.
+    /// Signs a message. The nonce is derived from message and key, similar to RFC 6979.
     pub(crate) fn sign(&self, message: &[u8]) -> Vec<u8> {
         let hash = sha1(message);
         let secret = digest::digest(&digest::SHA256, &[&self.x[..], &hash].concat());
@@ -144,7 +144,7 @@ impl Dsa {
         let g = self.p.remainder(&self.g);
         let power = self.p.power(&g, &k_octets);
         let r = self.q.remainder(&octets(&power, self.p.n.len() * 8));
-        // q is prime, so the inverse is a power (Fermat): q − 2, and q is odd and above 2.
+        // q is prime, so the inverse is the power q − 2 (Fermat's little theorem).
         let mut exponent = self.q.n.clone();
         exponent[0] -= 2;
         let inverse = self.q.power(&k, &octets(&exponent, q_octets.len()));

@@ -1,6 +1,5 @@
-//! The numbers of keys that nothing makes any more, made once with the OpenSSL command line
-//! (`openssl genrsa 512`, `genrsa 1024`, `genrsa 2048`, `dsaparam -genkey 1024`). They protect
-//! nothing: they are here so that a scanner meets them.
+//! Numbers of obsolete keys, created with OpenSSL (`openssl genrsa 512`, `genrsa 1024`, `genrsa 2048`, `dsaparam -genkey 1024`).
+//! They protect nothing: scanners are tested with them.
 
 pub(super) const RSA_512_MODULUS: &str = concat!(
     "c7075c699fac7d02c9b3fc72f2286da985ded134a5fd1cfeea77af8124371b17583995e3d485d39a555d9de3",
