@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::erased::{AnyValue, Bounds, ErasedMap, Eviction, KeyRef, OwnedKey};
 
-/// A concurrent map whose entries weigh at most so much together, and may expire.
+/// A concurrent map with a maximum total weight; entries may expire.
 ///
-/// Reads take no lock. Evictions are done in the background of later reads and writes: see
-/// [`BoundedMap::run_pending_tasks`]. Clones share one map.
+/// Reads take no lock. Evictions run as part of later reads and writes: see [`BoundedMap::run_pending_tasks`]. Clones share one
+/// map.
 pub struct BoundedMap<K, V> {
     values: ErasedMap,
     hasher: RandomState,
@@ -31,7 +31,7 @@ impl<K, V> fmt::Debug for BoundedMap<K, V> {
     }
 }
 
-/// The bounds of a [`BoundedMap`] that is to be made.
+/// Builder of a [`BoundedMap`].
 pub struct BoundedMapBuilder<K, V> {
     bounds: Bounds,
     types: PhantomData<fn(K) -> V>,
@@ -50,42 +50,42 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    /// Weighs entries by `weigh`; without a weigher each entry weighs 1.
+    /// Sets the weight of entries to `weigh`; by default each entry weighs 1.
     #[must_use]
     pub fn weigher(mut self, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
         self.bounds.weigher = Some(Box::new(move |key, value| {
             let key: &dyn Any = key;
             match (key.downcast_ref(), value.downcast_ref()) {
                 (Some(key), Some(value)) => weigh(key, value),
-                // Keys and values are put in as these types alone.
+                // All keys and values in the map have these types.
                 _ => 1,
             }
         }));
         self
     }
 
-    /// Ends each entry so long after it was written.
+    /// Expires each entry this long after it was written.
     #[must_use]
     pub fn time_to_live(mut self, life: Duration) -> Self {
         self.bounds.time_to_live = Some(life);
         self
     }
 
-    /// Ends each entry so long after it was last read or written.
+    /// Expires each entry this long after it was last read or written.
     #[must_use]
     pub fn time_to_idle(mut self, idle: Duration) -> Self {
         self.bounds.time_to_idle = Some(idle);
         self
     }
 
-    /// Chooses which entry makes room; [`Eviction::LeastOften`] by default.
+    /// Sets the eviction policy; [`Eviction::LeastOften`] by default.
     #[must_use]
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.bounds.eviction = eviction;
         self
     }
 
-    /// Makes the map.
+    /// Creates the map.
     #[must_use]
     pub fn build(self) -> BoundedMap<K, V> {
         BoundedMap { values: ErasedMap::new(self.bounds), hasher: RandomState::new(), types: PhantomData }
@@ -97,13 +97,13 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    /// A map of at most `entries_max` entries.
+    /// Creates a map of at most `entries_max` entries.
     #[must_use]
     pub fn new(entries_max: u64) -> Self {
         Self::builder(entries_max).build()
     }
 
-    /// Begins a map whose entries weigh at most `weight_max` together.
+    /// Returns a builder for a map whose entries weigh at most `weight_max` together.
     #[must_use]
     pub fn builder(weight_max: u64) -> BoundedMapBuilder<K, V> {
         BoundedMapBuilder { bounds: Bounds { weight_max, ..Bounds::default() }, types: PhantomData }
@@ -149,12 +149,12 @@ where
         self.values.invalidate_all();
     }
 
-    /// Does the evictions that are due; they come by themselves with reads and writes.
+    /// Runs the pending evictions; they also run as part of reads and writes.
     pub fn run_pending_tasks(&self) {
         self.values.run_pending_tasks();
     }
 
-    /// The number of entries after the last evictions: see [`Self::run_pending_tasks`].
+    /// Returns the number of entries after the last evictions: see [`Self::run_pending_tasks`].
     #[must_use]
     pub fn entry_count(&self) -> u64 {
         self.values.entry_count()
@@ -172,7 +172,7 @@ where
         self.values.get(self.key_ref(key))?.downcast_ref().cloned()
     }
 
-    /// Returns the value of `key`. Without one, sets it to what `make` returns, once for all concurrent callers.
+    /// Returns the value of `key`. If there is none, calls `make` once for all concurrent callers and stores its result.
     pub fn get_with(&self, key: K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.get(&key) {
             return value;
@@ -180,7 +180,7 @@ where
         typed(&self.values.get_with(self.owned_key(key), Box::new(|| Arc::new(make()))))
     }
 
-    /// As [`Self::get_with`]; clones the key only if it has no value.
+    /// Like [`Self::get_with`]; clones the key only if it has no value.
     pub fn get_with_by_ref(&self, key: &K, make: impl FnOnce() -> V) -> V
     where
         K: Clone,
@@ -188,7 +188,7 @@ where
         self.get(key).unwrap_or_else(|| self.get_with(key.clone(), make))
     }
 
-    /// As [`Self::get_with`], with a `make` that may fail: then `key` stays without a value.
+    /// Like [`Self::get_with`], but `make` may fail; then nothing is stored.
     ///
     /// # Errors
     /// The error of `make`, shared by all concurrent callers.
@@ -212,8 +212,8 @@ where
         }
     }
 
-    /// Sets the value of `key` to what `change` makes of the value before, and returns the new one.
-    /// Concurrent changes of one key follow one another.
+    /// Replaces the value of `key` by the result of `change` for the old value, and returns the new one. Concurrent changes of one
+    /// key run one after the other.
     pub fn upsert_with(&self, key: K, change: impl FnOnce(Option<V>) -> V) -> V {
         let change =
             |before: Option<AnyValue>| Arc::new(change(before.map(|before| typed(&before)))) as AnyValue;

@@ -1,4 +1,4 @@
-//! The cache, and who does the work.
+//! A cache with single flight: concurrent callers share the work for a missing entry.
 
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
@@ -14,44 +14,43 @@ use crate::bounded_map::BoundedMap;
 use crate::erased::Eviction;
 use crate::flying::{Ending, Entry, Flying, Joined};
 
-/// A value, and how long it is true. A lifetime of zero shares the value with those who wait for
-/// it now and remembers nothing.
+/// A value and how long it is valid. With a lifetime of zero, only the current waiters get the value, and it is not cached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fresh<V> {
     /// The value.
     pub value: V,
-    /// From now.
+    /// Lifetime from now.
     pub lifetime: Duration,
 }
 
-/// A failure, and how long to remember it rather than try again. Zero: not at all.
+/// A failure and how long it is cached. Zero: it is not cached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failed<E> {
-    /// Why nothing could be made.
+    /// The error.
     pub error: E,
-    /// From now.
+    /// Lifetime from now.
     pub lifetime: Duration,
 }
 
-/// What the cache holds for a key.
+/// A cache entry.
 #[derive(Clone, Debug)]
 pub struct Cached<V, E> {
-    /// The value, or the failure that is remembered.
+    /// The cached value or failure.
     pub outcome: Result<V, E>,
     /// Creation time.
     pub since: Instant,
-    /// When it stops being true.
+    /// Expiry time.
     pub until: Instant,
 }
 
 impl<V, E> Cached<V, E> {
-    /// Whether it is still true at `now`.
+    /// Returns whether the entry is still valid at `now`.
     #[must_use]
     pub fn is_fresh(&self, now: Instant) -> bool {
         now < self.until
     }
 
-    /// Whether less than one part in `parts` of its life is left at `now`: time to prefetch.
+    /// Returns whether less than one part in `parts` of its lifetime remains at `now`: time to prefetch.
     #[must_use]
     pub fn ends_soon(&self, now: Instant, parts: u32) -> bool {
         let life = self.until.saturating_duration_since(self.since);
@@ -59,14 +58,14 @@ impl<V, E> Cached<V, E> {
     }
 }
 
-/// How often each thing happened since the cache was made.
+/// Counters since the cache was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// Answered from memory, remembered failures included.
+    /// Calls answered from the cache, including cached failures.
     pub hits: u64,
-    /// Work begun.
+    /// Calls that started work.
     pub misses: u64,
-    /// Waited for work that another had begun.
+    /// Calls that waited for work started by another call.
     pub joined: u64,
 }
 
@@ -77,7 +76,7 @@ struct Counters {
     joined: AtomicU64,
 }
 
-/// Stands for "for ever" where a lifetime is past what the clock can hold.
+/// Limit of lifetimes, so that the expiry does not overflow the clock.
 const LIFETIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 struct CacheState<K, V, E> {
@@ -86,9 +85,9 @@ struct CacheState<K, V, E> {
     counters: Counters,
 }
 
-/// A bounded cache whose entries expire by their own lifetime and are made once for all who ask.
+/// A bounded cache. Each entry has its own lifetime; concurrent callers share the work for a missing entry.
 ///
-/// Time is tokio's, so tests with paused time own it. Clones share one cache.
+/// Uses tokio's time, so tests can control it by pausing time. Clones share one cache.
 pub struct Cache<K, V, E>(Arc<CacheState<K, V, E>>);
 
 impl<K, V, E> Clone for Cache<K, V, E> {
@@ -103,13 +102,13 @@ where
     V: Clone + Send + Sync + 'static,
     E: Clone + Send + Sync + 'static,
 {
-    /// A cache of at most `entries` entries, failures included; the least recently used go first.
+    /// Creates a cache of at most `entries` entries, including failures; evicts the least recently used.
     #[must_use]
     pub fn with_entries(entries: u64) -> Self {
         Self::with_weight(entries, |_, _| 1)
     }
 
-    /// A cache whose entries weigh at most `weight_max` together, in the unit of `weigh`.
+    /// Creates a cache whose entries weigh at most `weight_max` together, in the unit of `weigh`.
     #[must_use]
     pub fn with_weight(
         weight_max: u64,
@@ -117,13 +116,13 @@ where
     ) -> Self {
         let values = BoundedMap::builder(weight_max)
             .weigher(move |key, cached: &Cached<V, E>| weigh(key, &cached.outcome))
-            // The default may refuse a new entry, which would then be made again each time.
+            // The default policy may reject a new entry, which would then be created again each time.
             .eviction(Eviction::LeastRecent)
             .build();
         Self(Arc::new(CacheState { values, flying: Flying::new(), counters: Counters::default() }))
     }
 
-    /// What is remembered for `key` and still true. Counts as a hit.
+    /// Returns the valid entry of `key`. Counts as a hit.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<Arc<Cached<V, E>>> {
         let cached = self.0.fresh(key);
@@ -133,22 +132,22 @@ where
         cached
     }
 
-    /// What is remembered for `key`, true or no longer.
+    /// Returns the entry of `key`, valid or expired.
     #[must_use]
     pub fn get_stale(&self, key: &K) -> Option<Arc<Cached<V, E>>> {
         self.0.values.get_shared(key)
     }
 
-    /// The cached value, or what `make` makes: exactly once for all who ask meanwhile.
+    /// Returns the cached value, or runs `make` once for all concurrent callers.
     ///
     /// # Errors
-    /// What `make` failed with, now or within the lifetime of an earlier failure.
+    /// The error of `make`, or a cached error.
     ///
     /// # Panics
-    /// When this caller's own `make` panics. Others who waited start again with theirs.
+    /// When this caller's own `make` panics. Other callers that waited for it run their own.
     ///
     /// # Cancellation
-    /// Dropping the future cancels nothing for others; with the last, the work is dropped.
+    /// Dropping the future does not affect other callers; when the last caller is dropped, the work is dropped.
     pub async fn fetch<F, W>(&self, key: &K, make: F) -> Result<V, E>
     where
         F: FnOnce() -> W + Send + 'static,
@@ -164,24 +163,24 @@ where
                 Step::Begun(work) => return work.await.into_result(),
                 Step::Joined(work) => match work.await {
                     Ending::Done(result) => return result,
-                    // Not our panic: try with our own work.
+                    // The panic belongs to another caller: run this caller's work.
                     Ending::Panicked(_) => {}
                 },
             }
         }
     }
 
-    /// Runs `make` although a value may be cached and true, and replaces it. `None` when work for
-    /// `key` is already under way, which does as well.
+    /// Runs `make` even if a valid value is cached, and replaces that value. Returns `None` when work for `key` is already in
+    /// progress.
     ///
-    /// Meanwhile callers are answered from memory; once that is no longer true they join this work.
-    /// A failed refresh leaves a value that is still true alone.
+    /// Meanwhile other callers get the cached value; once it expires they wait for this work. A failed refresh does not replace a
+    /// valid value.
     ///
     /// # Panics
     /// When `make` panics.
     ///
     /// # Cancellation
-    /// As [`Cache::fetch`].
+    /// See [`Cache::fetch`].
     pub async fn refresh<F, W>(&self, key: &K, make: F) -> Option<Result<V, E>>
     where
         F: FnOnce() -> W + Send + 'static,
@@ -193,14 +192,14 @@ where
         }
     }
 
-    /// Forgets `key`. Work under way finishes for those who wait for it and is not remembered.
+    /// Removes `key`. Work in progress continues for its waiters, but its result is not cached.
     pub fn invalidate(&self, key: &K) {
         let mut part = self.0.flying.part(key);
         part.remove(key);
         self.0.values.invalidate(key);
     }
 
-    /// How often each thing happened.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let counters = &self.0.counters;
@@ -211,13 +210,13 @@ where
         }
     }
 
-    /// Keys being worked on now.
+    /// Returns the number of keys with work in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.0.flying.len()
     }
 
-    /// Entries held, true or no longer; after pending evictions.
+    /// Returns the number of entries, valid or expired, after pending evictions.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.0.values.run_pending_tasks();
@@ -225,7 +224,7 @@ where
     }
 }
 
-/// Cached results that may be used instead of new work.
+/// Which cached results replace new work.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Reuse {
     WhatIsTrue,
@@ -248,7 +247,8 @@ where
         self.values.get_shared(key).filter(|cached| cached.is_fresh(Instant::now()))
     }
 
-    /// Under one lock, so that of all callers one begins. Nothing of the caller runs under it.
+    /// Joins the work in progress or starts it. The lock ensures that only one caller starts; no code of the caller runs while it
+    /// is locked.
     fn join_or_begin<F, W>(this: &Arc<Self>, key: &K, make: &mut Option<F>, reuse: Reuse) -> Step<V, E>
     where
         F: FnOnce() -> W + Send + 'static,
@@ -259,7 +259,7 @@ where
             this.counters.joined.fetch_add(1, Ordering::Relaxed);
             return Step::Joined(work);
         }
-        // Finished between the first look and the lock.
+        // The work may have finished between the first lookup and the lock.
         if let Some(cached) = this.fresh(key).filter(|_| reuse == Reuse::WhatIsTrue) {
             this.counters.hits.fetch_add(1, Ordering::Relaxed);
             return Step::Known(cached);
@@ -267,7 +267,7 @@ where
         this.counters.misses.fetch_add(1, Ordering::Relaxed);
         let landing = Landing { inner: this.clone(), key: key.clone(), id: this.flying.next_id() };
         let id = landing.id;
-        // Taken at most once: both callers of this function stop after `Begun`.
+        // `make` is taken at most once: both callers of this function stop after `Begun`.
         let work: Joined<V, E> = run(landing, make.take()).boxed().shared();
         if let Some(weak) = work.downgrade() {
             part.insert(key.clone(), Entry { id, work: weak });
@@ -298,7 +298,7 @@ where
     }
 }
 
-/// Takes the work off the table however it ends: done, panicked, or dropped by its last waiter.
+/// Removes the work from the table when it ends: done, panicked, or dropped by its last waiter.
 struct Landing<K: Hash + Eq, V, E> {
     inner: Arc<CacheState<K, V, E>>,
     key: K,
@@ -316,8 +316,7 @@ where
             Ok(Fresh { value, lifetime }) => (Ok(value), lifetime),
             Err(Failed { error, lifetime }) => (Err(error), lifetime),
         };
-        // Under the lock: `invalidate` either comes before and takes our entry away, or after and
-        // takes the value away.
+        // Locked, so that `invalidate` runs either before and removes the table entry, or after and removes the cached value.
         let part = self.inner.flying.part(&self.key);
         let ours = part.get(&self.key).is_some_and(|entry| entry.id == self.id);
         if ours && !lifetime.is_zero() && !self.would_hide_a_value(&outcome) {
@@ -330,7 +329,7 @@ where
         outcome
     }
 
-    /// A refresh that failed while the value is still true.
+    /// Returns whether the outcome is a failed refresh while the cached value is still valid.
     fn would_hide_a_value(&self, outcome: &Result<V, E>) -> bool {
         outcome.is_err() && self.inner.fresh(&self.key).is_some_and(|kept| kept.outcome.is_ok())
     }

@@ -1,7 +1,7 @@
-//! The one instantiation of moka that all maps of a program share.
+//! The only instantiation of moka, shared by all maps of a program.
 //!
-//! moka's code is some 80 KB for each pair of types it is instantiated with. Here its keys and values have
-//! one type each; [`crate::BoundedMap`] gives them back the caller's.
+//! Each instantiation of moka adds about 80 KB of code. Here keys and values have one erased type each; [`crate::BoundedMap`]
+//! converts them to the caller's types.
 
 use std::any::Any;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -17,7 +17,7 @@ pub(crate) type AnyValue = Arc<dyn Any + Send + Sync>;
 
 /// A key of any type.
 pub(crate) trait AnyKey: Any + Send + Sync {
-    /// Whether the other key is of the same type and equal.
+    /// Returns whether the other key has the same type and is equal.
     fn equals(&self, other: &dyn AnyKey) -> bool;
 }
 
@@ -28,13 +28,13 @@ impl<K: Eq + Send + Sync + 'static> AnyKey for K {
     }
 }
 
-/// A key in the map, with its hash.
+/// An owned key with its hash.
 pub(crate) struct OwnedKey {
     pub(crate) hash: u64,
     pub(crate) key: Box<dyn AnyKey>,
 }
 
-/// A key to look up, with its hash.
+/// A borrowed key for lookups, with its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyRef<'a> {
     pub(crate) hash: u64,
@@ -67,7 +67,7 @@ impl Equivalent<OwnedKey> for KeyRef<'_> {
     }
 }
 
-/// Hands the hash of a key on as it is: the map has hashed the key already.
+/// A hasher that returns a precomputed hash.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Hashed(u64);
 
@@ -88,7 +88,7 @@ impl Hasher for Hashed {
         self.0 = hash;
     }
 
-    /// Not called: keys write their hash alone.
+    /// Not called: keys write only their hash.
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
@@ -96,27 +96,27 @@ impl Hasher for Hashed {
     }
 }
 
-/// Weighs an entry.
+/// Function that returns the weight of an entry.
 pub(crate) type Weigher = Box<dyn Fn(&dyn AnyKey, &(dyn Any + Send + Sync)) -> u32 + Send + Sync>;
 
-/// Makes a value.
+/// Function that creates a value.
 type Make<'a> = Box<dyn FnOnce() -> AnyValue + 'a>;
-/// Makes a value, or fails.
+/// Function that creates a value or fails.
 type TryMake<'a> = Box<dyn FnOnce() -> Result<AnyValue, AnyValue> + 'a>;
-/// Makes a value of the value before.
+/// Function that creates a value from the old one.
 type Change<'a> = Box<dyn FnOnce(Option<AnyValue>) -> AnyValue + 'a>;
 
-/// Which entry makes room for a new one.
+/// Eviction policy of a bounded map.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Eviction {
-    /// The one used least often, which may be the new one (TinyLFU).
+    /// Evicts the least frequently used entry, which may be the new one (TinyLFU).
     #[default]
     LeastOften,
-    /// The one not used for longest; a new entry is always taken in.
+    /// Evicts the least recently used entry; a new entry is always stored.
     LeastRecent,
 }
 
-/// How large a map may be, and how long its entries live.
+/// Maximum weight of a map and lifetimes of its entries.
 #[derive(Default)]
 pub(crate) struct Bounds {
     pub(crate) weight_max: u64,

@@ -1,4 +1,4 @@
-//! Work under way, found by key.
+//! Table of work in progress, by key.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::future::{Shared, WeakShared};
 use parking_lot::{Mutex, MutexGuard};
 
-/// Parts the table is split into, so that callers on different cores seldom meet at one lock.
+/// Number of shards of the table, to reduce lock contention between cores.
 const PARTS: usize = 16;
 
-/// How the work ended.
+/// Result of the work.
 pub(crate) enum Ending<V, E> {
     Done(Result<V, E>),
-    /// The work panicked. Its maker takes the payload and panics on; others start again.
+    /// The work panicked. The caller that started it resumes the panic with the payload; others start their own work.
     Panicked(Arc<Mutex<Option<Box<dyn Any + Send>>>>),
 }
 
 impl<V, E> Ending<V, E> {
-    /// For the caller whose own work it was.
+    /// Returns the result for the caller that started the work.
     pub(crate) fn into_result(self) -> Result<V, E> {
         match self {
             Self::Done(result) => result,
@@ -52,7 +52,7 @@ pub(crate) struct Entry<V, E> {
 
 pub(crate) type Part<K, V, E> = HashMap<K, Entry<V, E>>;
 
-/// Never keeps work alive: only those who wait for it do.
+/// Table of work in progress. Does not keep the work alive; only its waiters do.
 pub(crate) struct Flying<K, V, E> {
     parts: [Mutex<Part<K, V, E>>; PARTS],
     hasher: RandomState,
@@ -68,9 +68,9 @@ impl<K: Hash + Eq, V, E> Flying<K, V, E> {
         }
     }
 
-    /// The part of the table where `key` is, locked.
+    /// Locks and returns the shard of `key`.
     pub(crate) fn part(&self, key: &K) -> MutexGuard<'_, Part<K, V, E>> {
-        // The remainder is below PARTS, so the cast loses nothing.
+        // The remainder is less than PARTS, so the cast does not truncate.
         self.parts[(self.hasher.hash_one(key) % PARTS as u64) as usize].lock()
     }
 

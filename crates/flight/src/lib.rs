@@ -1,10 +1,9 @@
-//! Do it once for all who ask, and remember it for as long as it is true.
+//! Caching with single flight: work is done once for all concurrent callers, and its result is cached for its lifetime.
 //!
-//! [`Cache::fetch`] returns the cached value or runs the caller's work exactly once for all callers of
-//! the same key. Nothing is spawned: the work runs inside anyone who waits for it, moves on to another
-//! waiter when that one goes away, and is dropped with the last.
+//! [`Cache::fetch`] returns the cached value, or runs the caller's work exactly once for all callers with the same key. No task is
+//! spawned: the work is polled by one of its waiters, continues in another when that one is dropped, and is dropped with the last.
 //!
-//! [`BoundedMap`] is the bounded concurrent map below it, for values that need no single flight.
+//! [`BoundedMap`] is the underlying bounded concurrent map, for values that need no single flight.
 
 mod bounded_map;
 mod cache;
