@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-/// Returns `address` with an IPv4-mapped address as IPv4, and an IPv6 address without its flow label and scope.
+/// Normalises a socket address: IPv4-mapped addresses become IPv4, and IPv6 addresses lose flow label and scope.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

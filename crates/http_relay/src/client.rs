@@ -10,75 +10,76 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::now;
 
-/// Open connections may go on for so long after the expiry of their client's JSON Web Token: a job cannot show another one on them.
+/// Seconds that open connections may continue after the expiry of their client's JSON Web Token. A client cannot present a new
+/// token on an open connection.
 const OPEN_AFTER_EXPIRY_S: i64 = 3_600;
 
 /// How a client has authenticated.
 #[derive(Clone, Debug, Default)]
 pub enum Credential {
-    /// It has not, or its user is known without a credential.
+    /// The client has not authenticated, or its user is known without a credential.
     #[default]
     None,
-    /// By a password or a token, which is valid until its end.
+    /// A password or a token, and a signal for its removal.
     Secret(Ended),
-    /// By a certificate with these URI names.
+    /// A client certificate with these URI names.
     Certificate(Arc<[Arc<str>]>),
-    /// By a JSON Web Token.
+    /// A JSON Web Token.
     Jwt(Arc<JwtClaims>),
 }
 
-/// The claims of a JSON Web Token whose signature, audience and time were verified.
+/// Claims of a JSON Web Token whose signature, audience and validity were verified.
 #[derive(Clone, Debug)]
 pub struct JwtClaims {
-    /// The name of its issuer in the configuration.
+    /// Name of the token's issuer in the configuration.
     pub issuer: Arc<str>,
-    /// The second (Unix time) from which it lets nobody in.
+    /// Expiry in seconds since 1970-01-01 UTC. The token is rejected from this second on.
     pub expires: i64,
-    /// All claims, a JSON object.
+    /// All claims, as a JSON object.
     pub claims: Value,
 }
 
-/// The end of a password or a token: it was removed or changed. Clones share it.
+/// Signals that a password or a token was removed or changed. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Ended(CancellationToken);
 
 impl Ended {
-    /// Ends the password or token.
+    /// Marks the password or token as removed.
     pub fn end(&self) {
         self.0.cancel();
     }
 
-    /// Whether it has ended.
+    /// Returns whether the password or token was removed.
     pub fn has_ended(&self) -> bool {
         self.0.is_cancelled()
     }
 }
 
-/// A client: its address and, where it has authenticated, its name.
+/// A client: its address and, if authenticated, its user name.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The address it connects from.
+    /// Address that the client connects from.
     pub address: SocketAddr,
-    /// The name of the user, where the client has authenticated.
+    /// The user name, if the client has authenticated.
     pub user: Option<Arc<str>>,
-    /// How it has authenticated.
+    /// How the client has authenticated.
     pub credential: Credential,
-    /// Whether it is in a network namespace of its own, so that its loopback addresses are not those of this machine.
+    /// Whether the client has its own network namespace, so that its loopback addresses differ from those of this machine.
     confined: bool,
 }
 
 impl Client {
-    /// A client that has not authenticated.
+    /// Creates a client that has not authenticated.
     pub fn at(address: SocketAddr) -> Self {
         Self { address, user: None, credential: Credential::None, confined: false }
     }
 
-    /// A client in a network namespace of its own, in which all clients are `user`.
+    /// Creates a client in its own network namespace, in which all clients are `user`.
     pub fn confined(address: SocketAddr, user: Arc<str>) -> Self {
         Self { address, user: Some(user), credential: Credential::None, confined: true }
     }
 
-    /// The same client, authenticated as `user`.
+    /// Returns the same client with the user name `user`.
     pub fn known_as(&self, user: Option<Arc<str>>) -> Self {
         match user {
             Some(user) => self.proven_by(user, Credential::None),
@@ -86,13 +87,13 @@ impl Client {
         }
     }
 
-    /// The same client, authenticated as `user` by `credential`.
+    /// Returns the same client, authenticated as `user` by `credential`.
     pub fn proven_by(&self, user: Arc<str>, credential: Credential) -> Self {
         Self { user: Some(user), credential, ..self.clone() }
     }
 
-    /// Waits until the client's password or token is removed or changed, or its JSON Web Token has expired for so long that open
-    /// connections end.
+    /// Waits until the client's connections must end: its password or token was removed or changed, or its JSON Web Token has
+    /// expired for longer than the grace time.
     pub async fn ended(&self) {
         match &self.credential {
             Credential::Secret(ended) => ended.0.cancelled().await,
@@ -101,19 +102,19 @@ impl Client {
                 if left <= 0 {
                     return;
                 }
-                // The clock may be set meanwhile.
+                // Check at least every minute: someone may set the clock meanwhile.
                 tokio::time::sleep(Duration::from_secs(left.clamp(1, 60) as u64)).await;
             },
             Credential::None | Credential::Certificate(_) => std::future::pending().await,
         }
     }
 
-    /// Returns whether the client is on this machine, and reaches its loopback addresses without the proxy too.
+    /// Returns whether the client is on this machine and can reach its loopback addresses without the proxy.
     pub fn is_here(&self) -> bool {
         !self.confined && self.ip().is_loopback()
     }
 
-    /// The client's IP address. IPv4-mapped addresses are IPv4.
+    /// Returns the client's IP address. IPv4-mapped addresses are IPv4.
     pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
     }

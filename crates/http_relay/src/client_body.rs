@@ -1,4 +1,4 @@
-//! The body of a client's request, which is read to its end even where nothing of it is wanted.
+//! Body of a client's request. It is read to its end even if nothing needs it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,29 +12,29 @@ use outbound::unwanted::read_away;
 
 use inbound::ServiceTasks;
 
-/// The body of a client's request. What is left of it when it is dropped is read and discarded, so that a client that is still
-/// sending gets its answer.
+/// Body of a client's request. When it is dropped, the remaining bytes are read and discarded, so that a client that is still
+/// sending receives its response.
 pub struct ClientBody {
-    /// The body, until it is dropped.
+    /// The body; `None` after it was dropped.
     inner: Option<Incoming>,
-    /// Who reads what is left, and how long; nobody for a client that asked first whether to send it (RFC 9110 section
-    /// 10.1.1), and is not told to.
+    /// Tasks and timeout for reading the rest. `None` for a request with `Expect` (RFC 9110 section 10.1.1): its client waits
+    /// before it sends the body.
     rest: Option<(ServiceTasks, Duration)>,
 }
 
 impl ClientBody {
-    /// Takes the body of `request`. `limit` is the timeout of reading what is left of it when it is dropped.
+    /// Takes the body of `request`. `limit` is the timeout for reading the rest after a drop.
     pub fn of(request: Request<Incoming>, tasks: &ServiceTasks, limit: Duration) -> Request<Self> {
         let rest = (!request.headers().contains_key(EXPECT)).then(|| (tasks.clone(), limit));
         request.map(|inner| Self { inner: Some(inner), rest })
     }
 
-    /// An empty body.
+    /// Creates an empty body.
     pub(crate) fn empty() -> Self {
         Self { inner: None, rest: None }
     }
 
-    /// Stops waiting for the rest of the body.
+    /// Stops reading the rest of the body.
     pub(crate) fn give_up(&mut self) {
         self.rest = None;
     }

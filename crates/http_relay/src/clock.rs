@@ -1,10 +1,10 @@
-//! The present time, for certificates and responses.
+//! Current time, for certificates and responses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use x509::UnixTime;
 
-/// By this machine's clock, which may be set.
+/// Returns the time of this machine's clock, which may jump.
 pub fn now() -> UnixTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixTime(since.as_secs() as i64)

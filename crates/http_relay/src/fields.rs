@@ -1,5 +1,5 @@
-//! The fields of a request and its answer: what a proxy takes out of both (RFC 9110 section 7.6.1), and what it must not; the form
-//! that either version has.
+//! Header fields of requests and responses: removal of hop-by-hop fields (RFC 9110 section 7.6.1), and conversion between HTTP
+//! versions.
 
 use hyper::body::Body as _;
 use hyper::header::{
@@ -15,7 +15,7 @@ use crate::request_body::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
 
-/// Hop-by-hop fields, in addition to those that `Connection` names.
+/// Hop-by-hop fields, besides those that `Connection` lists.
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("http2-settings"),
     CONNECTION,
@@ -27,8 +27,10 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// The host a request names: HTTP/2's `:authority`, or `Host`. One of the two, and one only (RFC 9112 section 3.2); one that
-/// cannot be read is none, as nobody could say whether it is refused.
+/// Returns the host of a request, from HTTP/2's `:authority` or from `Host` (RFC 9112 section 3.2).
+///
+/// # Errors
+/// The request has no host, several, or an invalid one. The rules could not decide about such a host.
 pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, HostOrIp), &'static str> {
     const UNREADABLE: &str = "the host is no name or address";
     let mut hosts = request.headers().get_all(HOST).iter();
@@ -37,7 +39,7 @@ pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, HostOrIp), 
         return Err("a request names one host");
     }
     let authority = match request.uri().authority() {
-        // Host is what a request in full says, whatever else it carries.
+        // The host in an absolute URL takes precedence over the Host field.
         Some(authority) => authority.clone(),
         None => {
             let host = host.ok_or("the request names no host")?;
@@ -56,8 +58,8 @@ pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, HostOrIp), 
     Ok((value.map_err(|_| UNREADABLE)?, name))
 }
 
-/// What stands behind the host, which the library takes as it comes: nothing, or a colon and a port (RFC 3986 section 3.2.3, but
-/// that no port is empty).
+/// Returns the port of an authority. The HTTP library does not check the text after the host: it must be empty, or a colon and a
+/// port (RFC 3986 section 3.2.3, but with a nonempty port).
 fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
     let behind = authority.as_str().strip_prefix(authority.host()).unwrap_or(authority.as_str());
     if behind.is_empty() {
@@ -67,7 +69,7 @@ fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
     port.and_then(|port| port.parse().ok()).map(Some).ok_or("behind the host is no port")
 }
 
-/// Puts the request into the form that the origin's version of HTTP has: HTTP/2, or HTTP/1.1 for any other `version`.
+/// Converts the request to the form of the origin's HTTP version: HTTP/2, or HTTP/1.1 for any other `version`.
 pub fn address(
     request: &mut Request<RequestBody>,
     origin: &Origin,
@@ -85,7 +87,7 @@ pub fn address(
     } else {
         request.headers_mut().insert(HOST, authority.clone());
         join_cookies(request.headers_mut());
-        // Else a body of unknown length would be none, with methods that seldom have one.
+        // Otherwise the library drops a body of unknown length for methods that usually have none.
         if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
             request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
@@ -96,7 +98,7 @@ pub fn address(
     }
 }
 
-/// One line of cookies, as HTTP/1.1 has it (RFC 9113 section 8.2.3).
+/// Joins several `Cookie` fields into one, as HTTP/1.1 requires (RFC 9113 section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if crumbs.len() > 1
@@ -106,17 +108,17 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Which protocols a client may change to.
+/// Protocols that a client may upgrade to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Upgrades {
-    /// WebSockets alone.
+    /// WebSocket only.
     Websocket,
-    /// Whatever does not hide requests from who looks at them.
+    /// All protocols except HTTP and TLS, which would hide requests from the proxy.
     NotHttp,
 }
 
 impl Upgrades {
-    /// Whether a protocol, which may be said with a version (RFC 9110 section 7.8), is one.
+    /// Returns whether the protocol, which may have a version (RFC 9110 section 7.8), is permitted.
     fn has(self, protocol: &str) -> bool {
         let is_one_of = |names: &[&str]| {
             let name = protocol.split('/').next().unwrap_or_default().trim();
@@ -129,7 +131,7 @@ impl Upgrades {
     }
 }
 
-/// The protocols a client wants to change to (RFC 9110 section 7.8), of those it may.
+/// Returns the requested upgrade protocols (RFC 9110 section 7.8) that are permitted.
 pub fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
     if !named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")) {
         return None;
@@ -141,7 +143,7 @@ pub fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
     if wanted.is_empty() { None } else { HeaderValue::try_from(wanted.join(", ")).ok() }
 }
 
-/// Whether the response switches to a protocol in `asked`.
+/// Returns whether the response switches to a protocol in `asked`.
 pub(crate) fn changes_as_asked(answer: &HeaderMap, asked: &HeaderValue) -> bool {
     let asked = asked.to_str().unwrap_or_default();
     let is_asked = |one: &str| asked.split(',').any(|asked| asked.trim().eq_ignore_ascii_case(one));
@@ -152,21 +154,21 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     listed(headers, &CONNECTION)
 }
 
-/// What all lines of a field list (RFC 9110 section 5.6.1), empty elements aside.
+/// Returns the elements of a list field in all its lines (RFC 9110 section 5.6.1), without empty elements.
 fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let all = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(',').map(str::trim)).filter(|one| !one.is_empty())
 }
 
-/// Takes out of trailers what is not passed on in a head either, and what would say there whom a message is for or where it ends
-/// (RFC 9110 section 6.5.1).
+/// Removes fields from trailers that are not forwarded in a header, and fields that would change routing or framing (RFC 9110
+/// section 6.5.1).
 pub fn clean_trailers(trailers: &mut HeaderMap) {
     for name in HOP_BY_HOP.iter().chain(&[CONTENT_LENGTH, HOST, TE]) {
         trailers.remove(name);
     }
 }
 
-/// Takes out what is of one connection alone. `TE: trailers` stays, as both sides pass trailers on.
+/// Removes hop-by-hop fields. `TE: trailers` stays, because the proxy forwards trailers.
 pub fn clean(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> =
@@ -175,7 +177,8 @@ pub fn clean(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    // `strict` refuses messages that have both. Here the chunks count (RFC 9112 section 6.3), which are written again.
+    // `strict` rejects messages with both fields. Otherwise the transfer coding wins (RFC 9112 section 6.3), and the body is framed
+    // again.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }

@@ -1,19 +1,19 @@
-//! Where messages of HTTP/1 begin and end in a stream of bytes (RFC 9112 section 6), and what two readers could disagree about: a
-//! line that ends without CR, and a length beside a transfer coding. The HTTP library reads both without a word, in one of the two ways.
+//! Framing of HTTP/1 messages in a byte stream (RFC 9112 section 6). Detects ambiguous messages: lines that end without CR, and
+//! `Content-Length` together with `Transfer-Encoding`. The HTTP library accepts both silently.
 
 use std::ops::ControlFlow;
 
-/// Bytes of a head: more than the library takes of either side, so that its own answer to a long one comes first.
+/// Maximum bytes of a header: more than the HTTP library accepts, so that the library's own error comes first.
 const HEAD_OCTETS_MAX: usize = 256 << 10;
 
-/// Which messages a stream has.
+/// Kind of the messages in a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Messages {
     Requests,
     Responses,
 }
 
-/// What two readers could read differently.
+/// An ambiguity that two HTTP parsers could resolve differently.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Ambiguous {
     #[error("a line ends without CR")]
@@ -28,20 +28,20 @@ pub(crate) enum Ambiguous {
     TooLong,
 }
 
-/// What a run of bytes came to.
+/// Result of parsing a slice of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Progress {
-    /// All of them are part of a message that goes on.
+    /// All bytes belong to a message that is not complete.
     More,
-    /// The head of a message ends after so many.
+    /// The header of a message ends after this number of bytes.
     Head(usize),
-    /// After so many, trailers may follow, or the end.
+    /// After this number of bytes, trailers or the end of the message follow.
     LastChunk(usize),
-    /// A message ends after so many.
+    /// A message ends after this number of bytes.
     End(usize),
 }
 
-/// The reason why reading stops.
+/// Why parsing stops.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Head,
@@ -61,33 +61,33 @@ enum State {
     ChunkData(u64),
     ChunkEnd,
     Trailers,
-    /// Bytes that are no message: after a change of protocol, or a body that ends with the connection.
+    /// Opaque bytes: after a protocol upgrade, or in a body that ends with the connection.
     Opaque,
 }
 
 const CHUNK: State = State::ChunkSize { size: 0, digits: 0, in_extension: false };
 
-/// Follows the messages of one direction.
+/// Parser of message boundaries in one direction.
 #[derive(Debug)]
 pub(crate) struct Framing {
     messages: Messages,
     state: State,
-    /// The head as far as it has come.
+    /// The part of the header that has been received.
     head: Vec<u8>,
-    /// Bytes of the line that is under way, its CR aside, and whether that CR has come.
+    /// Bytes of the current line without its CR, and whether that CR was received.
     line: usize,
     has_cr: bool,
-    /// Whether the last head asks for a change of protocol, or makes one.
+    /// Whether the last header requests or confirms a protocol upgrade.
     changes: bool,
-    /// Whether the last request was HEAD, whose answer has no body.
+    /// Whether the last request was HEAD, whose response has no body.
     is_head: bool,
 }
 
-/// Fields of a head that frame its message.
+/// Framing fields of a header.
 #[derive(Debug, Default)]
 struct Lengths {
     length: Option<u64>,
-    /// Whether there is a transfer coding, and whether the last one is `chunked`.
+    /// `None` without a transfer coding; else whether the last coding is `chunked`.
     coding: Option<bool>,
     upgrade: bool,
 }
@@ -105,42 +105,42 @@ impl Framing {
         }
     }
 
-    /// Whether the message that has ended last asks for a change of protocol.
+    /// Returns whether the last complete message requests a protocol upgrade.
     pub(crate) fn asks_to_change(&self) -> bool {
         self.changes
     }
 
-    /// Whether the last request was HEAD.
+    /// Returns whether the last request was HEAD.
     pub(crate) fn is_head(&self) -> bool {
         self.is_head
     }
 
-    /// Whether bytes of a head are read, or are to come next.
+    /// Returns whether the parser is in a header or expects one.
     pub(crate) fn in_head(&self) -> bool {
         self.state == State::Head
     }
 
-    /// Whether the head that is read has begun: empty lines before it do not count.
+    /// Returns whether the current header has begun. Empty lines before it do not count.
     pub(crate) fn has_begun_head(&self) -> bool {
         self.in_head() && !self.head.is_empty()
     }
 
-    /// No messages follow any more.
+    /// Treats all further bytes as opaque.
     pub(crate) fn close(&mut self) {
         self.state = State::Opaque;
     }
 
-    /// Whether no messages follow any more.
+    /// Returns whether all further bytes are opaque.
     pub(crate) fn is_opaque(&self) -> bool {
         self.state == State::Opaque
     }
 
-    /// The next response is to a request that was HEAD, or is not.
+    /// Sets whether the next response belongs to a HEAD request.
     pub(crate) fn answers_head(&mut self, is_head: bool) {
         self.is_head = is_head;
     }
 
-    /// Reads on, up to the end of the next head or message.
+    /// Parses `bytes` up to the end of the next header or message.
     pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<Progress, Ambiguous> {
         let mut at = 0;
         while at < bytes.len() {
@@ -184,7 +184,7 @@ impl Framing {
         ControlFlow::Break(Stop::End)
     }
 
-    /// Up to the end of a line of a head; at its end, what follows it.
+    /// Parses up to the end of a header line. At the end of the header, determines what follows.
     fn head(&mut self, bytes: &[u8]) -> Result<(usize, ControlFlow<Stop>), Ambiguous> {
         let lf = bytes.iter().position(|octet| *octet == b'\n');
         let line = &bytes[..lf.unwrap_or(bytes.len())];
@@ -200,7 +200,7 @@ impl Framing {
         let is_empty = self.line == 1;
         self.line = 0;
         if is_empty && self.head.len() == 1 {
-            // Before a message there may be empty lines (RFC 9112 section 2.2).
+            // Empty lines before a message are permitted (RFC 9112 section 2.2).
             self.head.clear();
             return Ok((lf + 1, ControlFlow::Continue(())));
         }
@@ -215,7 +215,7 @@ impl Framing {
         Ok((lf + 1, flow?))
     }
 
-    /// What follows a head that is whole. Breaks at an end where the message has ended with it.
+    /// Determines what follows a complete header. Breaks at the end of the header, or of a message without a body.
     fn head_ended(&mut self, head: &[u8]) -> Result<ControlFlow<Stop>, Ambiguous> {
         let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
         let first = lines.next().unwrap_or_default();
@@ -229,14 +229,14 @@ impl Framing {
                 self.is_head = method == b"HEAD";
                 self.changes = lengths.upgrade || method == b"CONNECT";
                 match lengths.coding {
-                    // A coding that does not end in chunks is refused by the library.
+                    // The HTTP library rejects a request whose last coding is not `chunked`.
                     Some(_) => CHUNK,
                     None => State::Sized(lengths.length.unwrap_or(0)),
                 }
             }
             Messages::Responses => match first.split(|octet| *octet == b' ').nth(1) {
                 Some(b"101") => State::Opaque,
-                // Another head follows, of the same answer.
+                // An interim response: another header of the same response follows.
                 Some([b'1', _, _]) => return Ok(ControlFlow::Break(Stop::Head)),
                 Some(b"204" | b"304") => State::Sized(0),
                 _ if self.is_head => State::Sized(0),
@@ -253,7 +253,7 @@ impl Framing {
         }
     }
 
-    /// One byte of what frames chunks.
+    /// Parses one byte of chunk framing.
     fn octet(&mut self, octet: u8) -> Result<ControlFlow<Stop>, Ambiguous> {
         if octet == b'\n' {
             if !std::mem::take(&mut self.has_cr) {
@@ -285,7 +285,7 @@ impl Framing {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// After CRLF of what frames chunks.
+    /// Continues after a CRLF in chunk framing.
     fn line_ended(&mut self) -> Result<ControlFlow<Stop>, Ambiguous> {
         self.state = match self.state {
             State::ChunkSize { digits: 0, .. } => return Err(Ambiguous::Chunk),
@@ -302,7 +302,7 @@ impl Framing {
     }
 }
 
-/// How many bytes of `left` there are, and how many are left then.
+/// Returns how many of the `left` bytes are in `bytes`, and how many remain.
 fn skip(bytes: &[u8], left: u64) -> (usize, u64) {
     let used = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     (used, left - used as u64)
@@ -339,7 +339,7 @@ fn number(value: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The ends of all messages in `text`, read `step` bytes at a time.
+    /// Returns the ends of all messages in `text`, parsed in steps of `step` bytes.
     fn ends(messages: Messages, text: &str, step: usize) -> Result<Vec<usize>, Ambiguous> {
         let (mut framing, mut ends, mut before) = (Framing::new(messages), Vec::new(), 0);
         for part in text.as_bytes().chunks(step) {
@@ -403,7 +403,7 @@ mod tests {
                 wanted.push(before + part.len());
                 before + part.len()
             });
-            // What ends with the connection has no end here.
+            // A body that ends with the connection has no end in the stream.
             let text = parts.concat()
                 + if messages == Responses { "HTTP/1.1 200 OK\r\n\r\na\nb\r\n\r\n" } else { "" };
             for step in [1, 2, 7, usize::MAX] {

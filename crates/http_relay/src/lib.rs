@@ -1,11 +1,11 @@
-//! What the proxy and the TLS terminator both need of HTTP and of relaying.
+//! HTTP and relaying, shared by the proxy and the TLS terminator.
 //!
-//! - Connections: [`opening`] reads their first bytes, [`serve`] serves HTTP on them, [`relay`] passes bytes on.
-//! - Requests: [`client`] and [`target`] say who asks for what, [`client_body`] and [`request_body`] carry the body, [`fields`] removes the
-//!   header fields of one connection, [`upgrade`] and [`websocket`] change protocols.
+//! - Connections: [`opening`] reads the first bytes, [`serve`] serves HTTP, [`relay`] relays bytes.
+//! - Requests: [`client`] and [`target`] describe client and target, [`client_body`] and [`request_body`] stream the body,
+//! [`fields`] removes hop-by-hop fields, [`upgrade`] and [`websocket`] handle protocol upgrades.
 //! - [`upstream`]: the pool of connections to upstreams.
-//! - [`page`] and [`unanswered`]: answers where no upstream answers.
-//! - [`access_log`]: a line for each request.
+//! - [`page`] and [`unanswered`]: error responses.
+//! - [`access_log`]: one line for each request.
 
 pub mod access_log;
 pub mod address;

@@ -1,11 +1,11 @@
-//! Tables by host name: a name's own entry counts first, then the entry of its nearest parent domain.
+//! Tables by host name. An exact entry wins over the entry of the nearest parent domain.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use x509::{HostName, HostOrIp};
 
-/// Patterns of one table.
+/// Maximum patterns of one table.
 const PATTERNS_MAX: usize = 1_000_000;
 
 /// An invalid pattern.
@@ -27,7 +27,7 @@ pub enum BadRule {
     TooMany,
 }
 
-/// Values by `NAME`, `*.NAME` and address.
+/// A map from the patterns `NAME`, `*.NAME` and addresses to values.
 #[derive(Clone, Debug)]
 pub struct Names<T> {
     exact: HashMap<String, T>,
@@ -63,7 +63,7 @@ impl<T> Names<T> {
         if before.is_some() { Err(BadRule::Twice(pattern.to_owned())) } else { Ok(()) }
     }
 
-    /// The value of `name`: of its own pattern, or of the nearest one above it.
+    /// Returns the value of `name`: of an exact pattern, or of the nearest parent domain.
     pub fn get(&self, name: &HostOrIp) -> Option<&T> {
         match name {
             HostOrIp::Ip(address) => self.addresses.get(address),
@@ -71,7 +71,7 @@ impl<T> Names<T> {
         }
     }
 
-    /// The value of `name`, and how near its pattern is: more for a longer one, most for the name's own.
+    /// Returns the value of `name` and the specificity of its pattern: greater for a longer pattern, greatest for an exact one.
     pub fn nearest(&self, name: &HostOrIp) -> Option<(usize, &T)> {
         if self.has(name) {
             return self.get(name).map(|value| (usize::MAX, value));
@@ -83,7 +83,7 @@ impl<T> Names<T> {
         })
     }
 
-    /// Returns whether `name` has an entry of its own.
+    /// Returns whether `name` has an exact entry.
     pub fn has(&self, name: &HostOrIp) -> bool {
         match name {
             HostOrIp::Ip(address) => self.addresses.contains_key(address),

@@ -1,4 +1,4 @@
-//! How long a client's HTTP/1 connection waits for the next request: while nothing of it has come, and while its head is under way.
+//! Timeouts of an HTTP/1 client connection between requests: for the first byte of the next header, and for its rest.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// The timeouts of a request's head.
+/// Timeouts of a request's header.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadTimeouts {
-    /// From the head's first byte to its last.
+    /// Time from the header's first byte to its last.
     pub head: Duration,
-    /// From the end of the answer before, or from the beginning of the connection, to the head's first byte.
+    /// Time from the end of the previous response, or from the start of the connection, to the header's first byte.
     pub keep_alive: Duration,
 }
 
-/// What a connection waits for.
+/// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Awaited {
     /// The first byte of a request.
     Request,
-    /// The rest of a head.
+    /// The rest of a request's header.
     Head,
 }
 
-/// A timeout that passed.
+/// An expired timeout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Late(pub(crate) Awaited);
 
-/// The timer of the next head.
+/// Timer for the next request's header.
 #[derive(Debug)]
 pub(crate) struct NextHead {
     timeouts: HeadTimeouts,
     awaited: Option<Awaited>,
-    /// Made when something is first waited for.
+    /// Created by the first wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -42,12 +42,12 @@ impl NextHead {
         Self { timeouts, awaited: None, sleep: None }
     }
 
-    /// Nothing is waited for any more.
+    /// Stops the timer.
     pub(crate) fn stop(&mut self) {
         self.awaited = None;
     }
 
-    /// Ready once `awaited` was waited for too long, without a break.
+    /// Completes when the wait for `awaited` has exceeded its timeout.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, awaited: Awaited) -> Poll<Late> {
         let limit = match awaited {
             Awaited::Request => self.timeouts.keep_alive,

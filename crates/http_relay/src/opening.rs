@@ -1,4 +1,4 @@
-//! The first bytes of a connection: read, judged, and given back to anyone who reads on.
+//! The first bytes of a connection. They are read, classified, and returned to the next reader.
 
 use std::io;
 use std::pin::Pin;
@@ -12,29 +12,29 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stall::Stall;
 
-/// Bytes of a ClientHello, with its record headers: several times what post-quantum shares take.
+/// Maximum bytes of a ClientHello with its record headers: several times the size of one with post-quantum key shares.
 const HELLO_OCTETS_MAX: usize = 64 << 10;
-/// TLS's content type of handshakes.
+/// TLS content type of handshake records.
 const HANDSHAKE: u8 = 22;
 /// The first byte of SOCKS5 (RFC 1928 section 3).
 pub const SOCKS_VERSION: u8 = 5;
-/// How HTTP/2 begins (RFC 9113 section 3.4), and as much of it as nothing else begins with. All of it is waited for here, as the
-/// library waits for it without a limit.
+/// The start of the HTTP/2 preface (RFC 9113 section 3.4) that identifies HTTP/2. The whole preface is awaited here, because the
+/// HTTP library would wait for it without a timeout.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PREFACE_ALONE: usize = 3;
-/// Bytes of a method after which no space is waited for: none that is registered has more than 17.
+/// Maximum bytes of a method: more than the 17 of the longest registered method.
 const METHOD_OCTETS: usize = 32;
-/// For saying to a peer that this is the end, after all that was written has been sent.
+/// Timeout for closing the write side, after all written bytes were sent.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// How SSH begins (RFC 4253 section 4.2), and no method that anybody uses.
+/// Start of an SSH connection (RFC 4253 section 4.2), which is no HTTP method in use.
 const SSH: &[u8] = b"SSH-";
 
-/// A stream whose first bytes have been read, and to which nothing is written for ever.
+/// A stream that returns its first bytes again. Writes, flush and shutdown have timeouts.
 #[derive(Debug)]
 pub struct RewoundStream<S> {
     first: Bytes,
     stream: S,
-    /// How long a write may wait for a peer that does not read, what was written for it to be sent, and the end to be said.
+    /// Timeouts of a write to a peer that does not read (`stall`), of a flush (`flush`), and of the shutdown (`end`).
     stall: Stall,
     flush: Stall,
     end: Stall,
@@ -48,14 +48,14 @@ impl<S> RewoundStream<S> {
 
     fn written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            // What takes more has sent some of what it had.
+            // A successful write means that some buffered bytes were sent.
             self.flush.over();
         }
         unless_stalled(&mut self.stall, cx, written)
     }
 }
 
-/// What something came to, or an error once it was waited for too long.
+/// Returns the result of `done`, or an error when its timeout has expired.
 fn unless_stalled<T>(
     stall: &mut Stall,
     cx: &mut Context<'_>,
@@ -114,18 +114,18 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RewoundStream<S> {
     }
 }
 
-/// What a client begins with.
+/// Protocol that a client starts with.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Opening {
-    /// TLS.
+    /// TLS, with the fields of its ClientHello.
     Tls(Hello),
-    /// A request by HTTP/1.
+    /// An HTTP/1 request.
     Http1,
-    /// HTTP/2 in the clear.
+    /// Unencrypted HTTP/2.
     Http2,
-    /// SOCKS5, to the proxy itself.
+    /// A SOCKS5 request to the proxy.
     Socks,
-    /// Something else.
+    /// An unknown protocol.
     Other,
 }
 
@@ -134,32 +134,33 @@ pub enum Opening {
 pub struct Hello {
     /// The server's name, in lower case.
     pub server_name: Option<String>,
-    /// Whether it accepts certificates with a P-256 key; otherwise RSA is left.
+    /// Whether the client accepts P-256 certificates. If not, it gets an RSA certificate.
     pub ecdsa: bool,
     /// Whether the client offers HTTP/2.
     pub http2: bool,
-    /// Whether it offers HTTP/1.1, as it does that offers nothing.
+    /// Whether the client offers HTTP/1.1. True for a client without ALPN.
     pub http1: bool,
 }
 
-/// Why there is nothing to judge.
+/// Why the protocol cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The client closed the connection at once.
+    /// The client closed the connection without sending a byte.
     #[error("the client sent nothing")]
     Nothing,
     /// The ClientHello is too long.
     #[error("a ClientHello takes at most {HELLO_OCTETS_MAX} bytes")]
     TooLong,
-    /// The first bytes look like TLS, and are no ClientHello.
+    /// The first bytes look like TLS but are no ClientHello.
     #[error("this is no ClientHello: {0}")]
     Tls(rustls::Error),
 }
 
-/// Reads as little as tells what it is; anyone who calls sets the time. Later writes to who does not read fail after `stall`.
+/// Reads as few bytes as necessary to determine the protocol. The caller sets a timeout for this read. Later writes to a peer that
+/// does not read fail after `stall`.
 pub async fn read<S: AsyncRead + Unpin>(
     mut stream: S,
     stall: Duration,
@@ -190,8 +191,8 @@ pub async fn read<S: AsyncRead + Unpin>(
     Ok((opening, RewoundStream::new(first.freeze(), stream, stall)))
 }
 
-/// Whether these begin a request by HTTP/1 (RFC 9112 section 3): a method that begins in capitals, and a space. None where more bytes
-/// have to tell.
+/// Returns whether the bytes start an HTTP/1 request (RFC 9112 section 3): a method that starts with capital letters, and a space.
+/// `None` if more bytes are needed.
 fn begins_request(first: &[u8]) -> Option<bool> {
     if !first[0].is_ascii_uppercase() || first.starts_with(SSH) {
         return Some(false);
@@ -204,7 +205,7 @@ fn begins_request(first: &[u8]) -> Option<bool> {
     }
 }
 
-/// The ClientHello, once `more` completes it.
+/// Returns the ClientHello if `more` completes it.
 fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, OpeningError> {
     while !more.is_empty() {
         acceptor.read_tls(&mut more)?;
@@ -222,7 +223,7 @@ fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, Open
     Ok(None)
 }
 
-/// Whether it verifies P-256's signatures, and has a cipher suite for them: all of TLS 1.3, or one of ECDHE_ECDSA.
+/// Returns whether the client verifies P-256 signatures and supports a cipher suite for them: TLS 1.3, or a suite of ECDHE_ECDSA.
 fn takes_ecdsa(hello: &ClientHello<'_>) -> bool {
     let fits = |suite: &CipherSuite| {
         suite.as_str().is_some_and(|name| name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_ECDSA_"))
@@ -262,7 +263,7 @@ mod tests {
         let mut stream = RewoundStream::new(Bytes::new(), Full, STALL);
         let began = Instant::now();
         for _ in 0..3 {
-            // What is taken counts, as of one who reads slowly.
+            // A peer that reads slowly makes progress and does not time out.
             assert!(tokio::time::timeout(STALL * 9 / 10, stream.flush()).await.is_err());
             stream.write_all(b"more").await.unwrap();
         }

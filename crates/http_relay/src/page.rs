@@ -1,4 +1,4 @@
-//! Responses to clients without an upstream's.
+//! Responses that the proxy generates itself.
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -8,13 +8,13 @@ use x509::HostOrIp;
 
 use super::upstream::Relayed;
 
-/// A body to a client: an upstream's, or our own.
+/// Body of a response: from an upstream, or generated.
 pub type Body = Either<Relayed, Full<Bytes>>;
 
-/// Why it is not the upstream that answers (RFC 9209).
+/// Header field with the reason of a generated error response (RFC 9209).
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 
-/// A page; `reason` is one of RFC 9209's error types.
+/// Returns an error page; `reason` is an error type of RFC 9209.
 pub fn problem(status: StatusCode, reason: &str, detail: &str) -> Response<Body> {
     let mut response = text(status, "text/plain; charset=utf-8", format!("bulla proxy: {detail}\n").into());
     if let Ok(value) = HeaderValue::try_from(format!("bulla; error={reason}")) {
@@ -23,7 +23,7 @@ pub fn problem(status: StatusCode, reason: &str, detail: &str) -> Response<Body>
     response
 }
 
-/// Something to read.
+/// Returns a response with a body of content type `kind`.
 pub fn text(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Either::Right(Full::new(body)));
     *response.status_mut() = status;
@@ -32,25 +32,25 @@ pub fn text(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Bod
     response
 }
 
-/// Nothing.
+/// Returns a response without a body.
 pub fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Either::Right(Full::default()));
     *response.status_mut() = status;
     response
 }
 
-/// The response to a request for `host` on a connection to another host (RFC 9110 section 15.5.20).
+/// Returns the response to a request for `host` on a connection to another host (RFC 9110 section 15.5.20).
 pub fn misdirected_page(host: &HostOrIp) -> Response<Body> {
     let detail = format!("this connection serves another host: open a new connection for {host}");
     problem(StatusCode::MISDIRECTED_REQUEST, "http_request_error", &detail)
 }
 
-/// The response if the upstream switches to a protocol that was not requested.
+/// Returns the response if the upstream switches to a protocol that was not requested.
 pub fn changed_unasked() -> Response<Body> {
     problem(StatusCode::BAD_GATEWAY, "http_protocol_error", "the upstream changed protocols unasked")
 }
 
-/// The class of a status in metrics.
+/// Returns the class of a status for metrics.
 pub fn class_of(status: StatusCode) -> &'static str {
     match status.as_u16() / 100 {
         1 => "1xx",

@@ -12,21 +12,21 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of a buffer, one for each direction: a TLS record.
+/// Bytes of the buffer for each direction: one TLS record.
 const BUFFER: usize = 16 << 10;
 
 /// How a relay ended.
 #[derive(Debug)]
 pub enum RelayEnd {
-    /// Both sides have said all.
+    /// Both sides closed normally.
     Closed,
-    /// Nothing came for too long.
+    /// No data arrived within the idle timeout.
     Idle,
-    /// A side was cut off.
+    /// The connection to one side broke.
     Broken(io::Error),
 }
 
-/// Counters of the bytes that pass.
+/// Counters of relayed bytes.
 #[derive(Clone, Debug)]
 pub struct ByteCounters {
     /// Bytes from the client.
@@ -36,7 +36,7 @@ pub struct ByteCounters {
 }
 
 impl Default for ByteCounters {
-    /// Counters that no figure shows.
+    /// Creates counters that are not part of any metric.
     fn default() -> Self {
         Self { up: Counter::default(), down: Counter::default() }
     }
@@ -54,7 +54,7 @@ impl Count for Counter {
     }
 }
 
-/// A client's side of a connection, whose bytes are counted.
+/// The client side of a connection, with counted bytes.
 pub struct CountedStream<S, C> {
     stream: S,
     up: Option<C>,
@@ -101,7 +101,7 @@ impl<S: AsyncWrite + Unpin, C: Count + Unpin> AsyncWrite for CountedStream<S, C>
     }
 }
 
-/// When something last came, in milliseconds since the beginning.
+/// Time of the last received data, in milliseconds since the start of the relay.
 struct Activity {
     began: Instant,
     at_ms: AtomicU64,
@@ -112,7 +112,7 @@ impl Activity {
         self.at_ms.store(self.began.elapsed().as_millis() as u64, Relaxed);
     }
 
-    /// Until nothing came for so long.
+    /// Completes when no data has arrived for `limit`.
     async fn idle(&self, limit: Duration) {
         loop {
             let last = self.began + Duration::from_millis(self.at_ms.load(Relaxed));
@@ -124,8 +124,8 @@ impl Activity {
     }
 }
 
-/// Passes on what `client` and `upstream` say, until both have ended, or one was cut off, or nothing came for `idle`. What ends on
-/// one side is ended on the other (a half-closed connection).
+/// Relays bytes between `client` and `upstream` until both sides have ended, a connection breaks, or no data arrives for `idle`. If
+/// one side ends, the other is half-closed.
 pub async fn relay(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
@@ -135,7 +135,7 @@ pub async fn relay(
     relay_with(client, upstream, idle, idle, octets).await
 }
 
-/// As [`relay`]; once one side has ended, the other is silent for `half` at most.
+/// Like [`relay`], but after one side has ended, the other may be silent for `half` at most.
 pub async fn relay_with(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
@@ -146,7 +146,7 @@ pub async fn relay_with(
     let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
     let (from_client, to_client) = tokio::io::split(client);
     let (from_upstream, to_upstream) = tokio::io::split(upstream);
-    // Whether a side has said all. Who has, may hang up without waiting for what the other still says.
+    // Set when one side has ended. After that, an abrupt close of this side is no error.
     let ended = CancellationToken::new();
     let both = async {
         tokio::try_join!(

@@ -1,4 +1,4 @@
-//! A request's body on its way to the upstream.
+//! Body of a request to an upstream.
 
 use std::io;
 use std::pin::Pin;
@@ -14,17 +14,17 @@ use super::access_log::Tee;
 use super::client_body::ClientBody;
 use super::stall::{AnswerTimer, UploadTimer};
 
-/// A request's body on its way to the upstream; cut off when nothing comes for too long.
+/// Body of a request to an upstream. It fails with an error if no data arrives within its timeout.
 pub struct RequestBody {
     body: ClientBody,
     tee: Option<Arc<Tee>>,
     upload: UploadTimer,
-    /// Takes out of trailers what is not passed on.
+    /// Removes trailers that are not forwarded.
     clean_trailers: fn(&mut HeaderMap),
 }
 
 impl RequestBody {
-    /// Counts `body` with `tee`, bounds the wait for it by `upload`, and has `clean_trailers` change its trailers.
+    /// Wraps `body`: `tee` counts its bytes, `upload` limits the wait for data, and `clean_trailers` changes the trailers.
     pub fn new(
         body: ClientBody,
         tee: Option<Arc<Tee>>,
@@ -34,13 +34,13 @@ impl RequestBody {
         Self { body, tee, upload, clean_trailers }
     }
 
-    /// No body, of a request of our own.
+    /// Returns an empty body for a request that the proxy itself sends.
     pub fn none(limit: Duration) -> Self {
         let (upload, _) = UploadTimer::within(limit);
         Self::new(ClientBody::empty(), None, upload, |_| {})
     }
 
-    /// An empty body in place of this one, to send its request again with. None unless this one is empty.
+    /// Returns a new empty body to retry the request with; `None` if this body is not empty.
     pub fn empty_copy(&self) -> Option<Self> {
         self.is_end_stream().then(|| Self {
             body: ClientBody::empty(),
@@ -50,7 +50,7 @@ impl RequestBody {
         })
     }
 
-    /// The timeout of the answer's head, from now on.
+    /// Starts the timeout of the response's header.
     pub fn awaited(&self) -> AnswerTimer {
         self.upload.awaited()
     }

@@ -1,4 +1,4 @@
-//! Clients' connections that requests come on.
+//! Serving of HTTP requests on client connections.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,47 +18,47 @@ use super::streams::{Streams, TrackedBody};
 use super::strict::{ClientStream, Exchanges};
 use super::trailers::TrailedBody;
 
-/// Bytes of a request's head.
+/// Maximum bytes of a request's header.
 const HEAD_OCTETS_MAX: usize = 64 << 10;
-/// Requests of one connection under way (HTTP/2).
+/// Maximum concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// Bytes of an answer that wait for a client to read, of each request (HTTP/2).
+/// Maximum response bytes that wait for a client to read, for each HTTP/2 stream.
 const SEND_OCTETS_MAX: usize = 64 << 10;
-/// Bytes of a request's body, or of what is said on a WebSocket, that may wait for an upstream to read (HTTP/2).
+/// Maximum bytes of a request body or WebSocket that wait for an upstream to read, for each HTTP/2 stream.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// Those of all requests of a connection: of one whose upstream does not read, the others have to be left some.
+/// Maximum of these bytes for all streams of a connection. A slow upstream must leave a part of this window to the other requests.
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Streams that a client reset before they were looked at (CVE-2023-44487, "rapid reset").
+/// Maximum pending streams that the client reset before they were processed (CVE-2023-44487, "rapid reset").
 const RESETS_MAX: usize = 64;
 
-/// Streams that are reset for an error of the client's; one more closes the connection.
+/// Maximum streams that are reset because of client errors; one more closes the connection.
 const ERRORS_MAX: usize = 128;
 
-/// How they are served.
+/// Options for serving a client connection.
 pub struct Serving {
-    /// For a request's head, and for the next one (HTTP/1).
+    /// Timeouts for a request's header, and for the next request (HTTP/1).
     pub head: HeadTimeouts,
-    /// An HTTP/2 connection without requests is closed after so long, and an answer by it cut off that nobody reads.
+    /// Idle timeout of an HTTP/2 connection without requests, and of a response that the client does not read.
     pub idle: Duration,
-    /// No more requests are taken after that.
+    /// Stops accepting new requests when cancelled.
     pub stopping: CancellationToken,
 }
 
-/// Whether clients are offered WebSockets over HTTP/2 (RFC 8441).
+/// Whether clients may open WebSockets over HTTP/2 (RFC 8441).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Websockets {
-    /// Clients may open them.
+    /// Clients may open WebSockets.
     Offered,
-    /// Clients may not.
+    /// Clients may not open WebSockets.
     NotOffered,
 }
 
-/// How serving ended.
+/// How the serving of a connection ended.
 #[derive(Debug)]
 pub enum Served {
-    /// With the last answer.
+    /// The connection closed after its last response.
     Closed,
-    /// With an error of the client's.
+    /// The client broke the connection or the protocol.
     Broken(hyper::Error),
     /// The connection was cut off at the end of the shutdown.
     CutOff,
@@ -71,7 +71,7 @@ impl Served {
 }
 
 impl Serving {
-    /// HTTP/1 to a client, until it has nothing to ask any more.
+    /// Serves HTTP/1 until the client closes the connection.
     pub async fn http1<S, A, F>(&self, stream: S, answer: A) -> Served
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -82,7 +82,8 @@ impl Serving {
         let stream = ClientStream::new(stream, exchanges.clone(), self.head);
         let serving = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            // The stream keeps both; the library then begins to read as soon as an answer is written.
+            // `ClientStream` enforces both timeouts. This one only limits the library's own wait, which starts when a response is
+            // written.
             .header_read_timeout(self.head.keep_alive + self.head.head)
             .max_buf_size(HEAD_OCTETS_MAX)
             .serve_connection(
@@ -101,7 +102,7 @@ impl Serving {
         Served::of(ended)
     }
 
-    /// HTTP/2 to a client, until it has nothing to ask any more.
+    /// Serves HTTP/2 until the client closes the connection.
     pub async fn http2<S, A, F>(&self, stream: S, answer: A, websockets: Websockets) -> Served
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -133,7 +134,7 @@ impl Serving {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
-            // Pings keep it alive, not open for ever.
+            // HTTP/2 pings keep the connection alive, but must not keep it open without requests.
             () = streams.idle() => {
                 serving.as_mut().graceful_shutdown();
                 match tokio::time::timeout(self.idle, serving).await {
@@ -147,7 +148,7 @@ impl Serving {
 }
 
 impl Exchanges {
-    /// Has a request by HTTP/1 answered, and tells its connection what came of it.
+    /// Answers an HTTP/1 request and reports the outcome to its connection.
     fn exchange<A, F>(
         self,
         request: Request<Incoming>,
@@ -184,7 +185,7 @@ mod tests {
     const HEAD: Duration = Duration::from_secs(10);
     const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-    /// A client of a service that takes `takes` for an answer.
+    /// Returns a client of a service that needs `takes` for each response.
     fn client(takes: Duration) -> (DuplexStream, JoinHandle<Served>) {
         let (client, server) = duplex(4 << 10);
         let serving = Serving {

@@ -10,11 +10,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-/// A timeout that starts again each time something comes.
+/// A timeout that restarts with each progress.
 #[derive(Debug)]
 pub(crate) struct Stall {
     limit: Duration,
-    /// Made when something is first waited for.
+    /// Created by the first wait.
     sleep: Option<Pin<Box<Sleep>>>,
     waits: bool,
 }
@@ -29,7 +29,7 @@ impl Stall {
         self.waits = false;
     }
 
-    /// Ready once it was waited for too long.
+    /// Completes when there was no progress for the timeout.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let until = Instant::now() + self.limit;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
@@ -41,7 +41,7 @@ impl Stall {
     }
 }
 
-/// What both ends of an exchange know of the request's body.
+/// State of a request's upload, shared by both ends of the exchange.
 #[derive(Debug)]
 struct UploadState {
     stalled: AtomicBool,
@@ -50,7 +50,7 @@ struct UploadState {
     turn: Mutex<Turn>,
 }
 
-/// Who is waited for, and since when.
+/// The side that must act next, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     is_clients: bool,
@@ -58,7 +58,7 @@ struct Turn {
 }
 
 impl UploadState {
-    /// From now on it is the upstream that is waited for.
+    /// Waits for the upstream from now on.
     fn turn_to_upstream(&self) {
         *self.turn.lock() = Turn { is_clients: false, since: Instant::now() };
     }
@@ -71,32 +71,32 @@ impl UploadState {
     }
 }
 
-/// The timeout of a request's body. While the answer is under way the client may be silent, as in a stream that only the upstream
-/// still speaks on; whether that one does is the answer's concern.
+/// Timeout of a request's body. It does not apply once the response has started: then the client may be silent, and the response
+/// has its own timeout.
 #[derive(Debug)]
 pub struct UploadTimer {
     stall: Stall,
     known: Arc<UploadState>,
 }
 
-/// How the upload of a request's body is going.
+/// Status of a request's upload.
 #[derive(Debug)]
 pub struct UploadStatus(Arc<UploadState>);
 
-/// An answer that is under way, until it is dropped.
+/// Marks the response as in progress until dropped.
 #[derive(Debug)]
 pub struct AnswerGuard(Arc<UploadState>);
 
-/// The timeout of an answer's head.
+/// Timeout of a response's header.
 #[derive(Debug)]
 pub struct AnswerTimer {
     known: Arc<UploadState>,
-    /// How long a client is waited for, who is cut off before that as long as its body is read.
+    /// Timeout of the client. While its body is read, the body's own timeout ends the request earlier.
     client: Duration,
 }
 
 impl UploadTimer {
-    /// A timer of `limit` for each piece of a body, and its status.
+    /// Creates a timer of `limit` for each piece of a body, and its status.
     pub fn within(limit: Duration) -> (Self, UploadStatus) {
         let known = Arc::new(UploadState {
             stalled: AtomicBool::new(false),
@@ -107,23 +107,23 @@ impl UploadTimer {
         (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, UploadStatus(known))
     }
 
-    /// A timer of the same upload, for the same request sent again.
+    /// Returns a timer of the same upload, for a retry of the request.
     pub(crate) fn restarted(&self) -> Self {
         Self { stall: Stall::new(self.stall.limit), known: Arc::clone(&self.known) }
     }
 
-    /// Something came, or its end.
+    /// Notes that data or the end of the body arrived.
     pub fn over(&mut self) {
         self.stall.over();
         self.known.turn_to_upstream();
     }
 
-    /// What came is no body, or the client took it back.
+    /// Notes that the body is invalid, or that the client cancelled it.
     pub fn broke(&mut self) {
         self.known.broken.store(true, Relaxed);
     }
 
-    /// Ready once nothing came for too long.
+    /// Completes when no data arrived within the timeout.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.known.turn_to_client();
         loop {
@@ -136,7 +136,7 @@ impl UploadTimer {
         }
     }
 
-    /// The wait for the answer to what is sent now.
+    /// Starts the wait for the response.
     pub fn awaited(&self) -> AnswerTimer {
         self.known.turn_to_upstream();
         AnswerTimer { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
@@ -145,14 +145,14 @@ impl UploadTimer {
 
 impl Drop for UploadTimer {
     fn drop(&mut self) {
-        // Nothing more of it is wanted.
+        // The rest of the body is no longer needed.
         self.known.turn_to_upstream();
     }
 }
 
 impl AnswerTimer {
-    /// Ready once the upstream was waited for too long: since the body's end, or since it took the last of what is there. The time
-    /// that a client takes over its body is not the upstream's.
+    /// Completes when the upstream has exceeded `limit`: since the end of the body, or since it accepted the last available data.
+    /// Time spent waiting for the client does not count.
     pub async fn late(self, limit: Duration) {
         loop {
             let Turn { is_clients, since } = *self.known.turn.lock();
@@ -161,14 +161,14 @@ impl AnswerTimer {
             if until <= now {
                 return;
             }
-            // Looked at again before a turn that begins meanwhile can have ended.
+            // Check again before any turn that starts meanwhile can have exceeded its limit.
             tokio::time::sleep_until(until.min(now + limit)).await;
         }
     }
 }
 
 impl UploadStatus {
-    /// Whether nothing more came of the body, or it broke off.
+    /// Returns whether the body stalled or failed.
     pub fn has_failed(&self) -> bool {
         self.has_stalled() || self.is_broken()
     }
@@ -181,7 +181,7 @@ impl UploadStatus {
         self.0.broken.load(Relaxed)
     }
 
-    /// The answer is under way until the result is dropped.
+    /// Marks the response as in progress until the result is dropped.
     pub fn answering(&self) -> AnswerGuard {
         self.0.is_answered.store(true, Relaxed);
         AnswerGuard(Arc::clone(&self.0))
@@ -234,7 +234,7 @@ mod tests {
         let mut late = pin!(upload.awaited().late(ANSWER));
         for _ in 0..20 {
             let client = async {
-                // Nothing is there yet, and something then.
+                // No data arrives at first, and then some.
                 let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
                 assert!(waited.is_err());
                 upload.over();
@@ -243,7 +243,7 @@ mod tests {
                 () = &mut late => panic!("it is the client that is waited for"),
                 () = client => {}
             }
-            // The upstream takes it as slowly as it may.
+            // The upstream accepts the data as slowly as its limit permits.
             assert!(tokio::time::timeout(ANSWER * 9 / 10, &mut late).await.is_err());
         }
         upload.over();
@@ -259,7 +259,7 @@ mod tests {
         let began = Instant::now();
         late.await;
         assert_eq!(began.elapsed(), LIMIT / 6, "nothing was asked of the client");
-        // Nor is a client waited for without end by nobody.
+        // The wait for a client must end even if nothing reads the body.
         let late = upload.awaited().late(LIMIT / 6);
         assert!(poll_fn(|cx| Poll::Ready(upload.poll(cx))).await.is_pending());
         let began = Instant::now();

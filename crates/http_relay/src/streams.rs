@@ -1,4 +1,4 @@
-//! What is under way on a client's HTTP/2 connection: when nothing is, and what the client does not read.
+//! Activity on a client's HTTP/2 connection: detects idle connections and clients that do not read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use super::page::Body;
 
 tokio::task_local! {
-    /// Since when the stream that a task serves has something that its client does not take.
+    /// Time since which the client has not read pending data of the current task's stream.
     static UNREAD: Arc<Since>;
 }
 
-/// Since when something is so, if it is.
+/// Start time of a condition, if it holds.
 #[derive(Debug)]
 struct Since(Mutex<Option<Instant>>);
 
@@ -27,21 +27,21 @@ impl Since {
         *self.0.lock() = since;
     }
 
-    /// Until it has been so for `limit`, without a break.
+    /// Completes when the condition has held for `limit` without interruption.
     async fn lasted(&self, limit: Duration) {
         loop {
             let since = *self.0.lock();
             match since {
                 Some(since) if since.elapsed() >= limit => return,
                 Some(since) => tokio::time::sleep_until(since + limit).await,
-                // It cannot have lasted before.
+                // The condition cannot have held for `limit` earlier.
                 None => tokio::time::sleep(limit).await,
             }
         }
     }
 }
 
-/// The streams of a connection; has their tasks done. Clones are of the same connection.
+/// The streams of an HTTP/2 connection. Runs the streams' tasks. Clones share the connection.
 #[derive(Clone)]
 pub struct Streams(Arc<StreamsState>);
 
@@ -52,13 +52,13 @@ struct StreamsState {
 }
 
 impl Streams {
-    /// Who does not read for `limit` is cut off.
+    /// Creates the streams. A client that does not read for `limit` gets its stream reset.
     pub fn new(limit: Duration) -> Self {
         let idle = Since(Mutex::new(Some(Instant::now())));
         Self(Arc::new(StreamsState { limit, under_way: Mutex::new(0), idle }))
     }
 
-    /// Until none was under way for the limit.
+    /// Completes when there were no streams for the limit.
     pub async fn idle(&self) {
         self.0.idle.lasted(self.0.limit).await;
     }
@@ -84,11 +84,11 @@ impl Drop for ActiveStream {
     }
 }
 
-/// A stream's task ends with it, and that with its connection; one that is not read is reset.
+/// Runs a stream's task until the stream or its connection ends. Resets a stream that is not read.
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, work: F) {
         let (under_way, limit) = (self.begin(), self.0.limit);
-        // What a stream is spoken on after its answer is of the stream still.
+        // An upgraded stream continues in other tasks, which share its `UNREAD`.
         let unread = UNREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Since(Mutex::new(None))));
         tokio::spawn(async move {
             let _under_way = under_way;
@@ -101,12 +101,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// Who goes on speaking on the stream whose task asks, after its answer (CONNECT, a WebSocket). Once that is dropped, its client has
-/// the limit's time to take what is left.
+/// Keeps the current task's stream in use after its response (CONNECT, WebSocket). After the drop, the client has the limit's time
+/// to read the rest.
 pub struct TunnelGuard(Option<Arc<Since>>);
 
 impl TunnelGuard {
-    /// On the stream whose task asks; on none by HTTP/1.
+    /// Creates a guard for the current task's stream; without effect for HTTP/1.
     pub fn on() -> Self {
         Self(UNREAD.try_with(Arc::clone).ok())
     }
@@ -120,7 +120,7 @@ impl Drop for TunnelGuard {
     }
 }
 
-/// An answer by HTTP/2, which notes when its client has to take something before it goes on.
+/// Body of an HTTP/2 response. Notes when the client must read before more can be sent.
 pub(crate) struct TrackedBody(pub(crate) Body);
 
 impl hyper::body::Body for TrackedBody {
@@ -132,7 +132,7 @@ impl hyper::body::Body for TrackedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = Pin::new(&mut self.0).poll_frame(cx);
-        // Who asks again has taken what was there before.
+        // A new poll means that the client has read the earlier data.
         let since = matches!(polled, Poll::Ready(Some(Ok(_)))).then(Instant::now);
         let _ = UNREAD.try_with(|unread| unread.set(since));
         polled
@@ -180,7 +180,7 @@ mod tests {
         });
         streams.idle().await;
         assert_eq!(began.elapsed().as_secs(), 120, "cut off, and idle after that");
-        // What is spoken on a stream is done, and not read.
+        // A finished tunnel stream whose data is not read.
         let again = streams.clone();
         streams.execute(async move {
             let spoken = TunnelGuard::on();

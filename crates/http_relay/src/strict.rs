@@ -1,5 +1,5 @@
-//! Connections by HTTP/1 whose bytes two readers cannot take for different messages: what [`framing`](super::framing) finds ambiguous
-//! does not reach the HTTP library, which answers 400 to a client, and lets an upstream's answer count as broken.
+//! HTTP/1 connections that reject ambiguous messages. Data that [`framing`](super::framing) finds ambiguous never reaches the HTTP
+//! library: a client gets a 400 response, and an upstream's response counts as broken.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,23 +16,23 @@ use super::fields::clean_trailers;
 use super::framing::{Ambiguous, Framing, Messages, Progress};
 use super::next_head::{Awaited, HeadTimeouts, Late, NextHead};
 
-/// What no message has anywhere in its head: the library refuses the head that it gets it in.
+/// A byte that is invalid in every header, so that the library rejects the message.
 const NO_MESSAGE: u8 = 0;
-/// Bytes that are read while it is open whether the connection changes its protocol.
+/// Maximum bytes that are read while an upgrade is undecided.
 const HELD_OCTETS: usize = 8 << 10;
 
-/// What a connection's requests came to, as its stream has to know.
+/// State of a connection's exchanges, shared with its stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchanges(Arc<Mutex<ExchangesState>>);
 
 #[derive(Debug, Default)]
 struct ExchangesState {
-    /// Requests that were answered.
+    /// Number of requests with a response.
     answered: u64,
-    /// Whether the last of them changed the protocol.
+    /// Whether the last response switched protocols.
     has_changed: bool,
     waiting: Option<Waker>,
-    /// Answers that are not yet written to their end, in their order.
+    /// Responses that are not completely written, in order.
     answers: VecDeque<ResponseState>,
 }
 
@@ -43,12 +43,12 @@ struct ResponseState {
 }
 
 impl Exchanges {
-    /// A request has come.
+    /// Notes the arrival of a request.
     pub(crate) fn asked(&self, is_head: bool) {
         self.0.lock().answers.push_back(ResponseState { is_to_head: is_head, trailers: None });
     }
 
-    /// It has an answer, which may change the protocol.
+    /// Notes the response of a request, which may switch protocols.
     pub(crate) fn answered(&self, has_changed: bool) {
         let mut state = self.0.lock();
         state.answered += 1;
@@ -58,7 +58,7 @@ impl Exchanges {
         }
     }
 
-    /// The body of the answer under way ends with these.
+    /// Sets the trailers of the current response.
     pub(crate) fn trailers(&self, mut trailers: HeaderMap) {
         clean_trailers(&mut trailers);
         let mut lines = Vec::new();
@@ -73,7 +73,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether the answer to the request of this number, from one, changed the protocol; none before there is one.
+    /// Returns whether the response to request `number` (from 1) switched protocols; `None` before there is a response.
     fn changed(&self, number: u64, waker: &Waker) -> Option<bool> {
         let mut state = self.0.lock();
         if state.answered >= number {
@@ -83,7 +83,7 @@ impl Exchanges {
         None
     }
 
-    /// Whether a request has come whose answer is not yet written to its end.
+    /// Returns whether a request still waits for its complete response.
     fn is_under_way(&self) -> bool {
         !self.0.lock().answers.is_empty()
     }
@@ -102,13 +102,13 @@ impl Exchanges {
     }
 }
 
-/// What is read, as far as it can be read in one way alone.
+/// Reads a stream and stops at ambiguous messages.
 #[derive(Debug)]
 struct Reading {
     framing: Framing,
-    /// Messages that have ended.
+    /// Number of complete messages.
     ended: u64,
-    /// Why nothing more is read.
+    /// Why reading has stopped, if it has.
     refused: Option<Ambiguous>,
 }
 
@@ -117,8 +117,9 @@ impl Reading {
         Self { framing: Framing::new(messages), ended: 0, refused: None }
     }
 
-    /// Follows what was read into `buf` after its first `start` bytes. What cannot be read in one way is taken out again, and its head
-    /// made one that is refused; a body fails with the next read. Returns where the first message of requests ends that asks for a change of protocol.
+    /// Checks the bytes in `buf` after the first `start` bytes. Removes ambiguous bytes and makes their header invalid, so that the
+    /// library rejects it; an ambiguous body fails at the next read. Returns the end of the first request that asks for a protocol
+    /// upgrade.
     fn follow(&mut self, buf: &mut ReadBuf<'_>, start: usize) -> io::Result<Option<usize>> {
         let mut at = start;
         while at < buf.filled().len() {
@@ -152,19 +153,19 @@ fn refused(ambiguous: Ambiguous) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, ambiguous)
 }
 
-/// A client's connection. Requests are read as [`Reading`] has it; answers are given the trailers that the library leaves out where
-/// they were not announced, or not asked for.
+/// A client's connection. Requests are checked by [`Reading`]. Responses get the trailers that the HTTP library omits, because they
+/// were not announced or not requested.
 #[derive(Debug)]
 pub(crate) struct ClientStream<S> {
     stream: S,
     exchanges: Exchanges,
     reading: Reading,
-    /// Whether the last request asks for a change of protocol and is not answered, and what came after it.
+    /// Whether an upgrade request waits for its response, and the bytes received after it.
     is_open: bool,
     held: BytesMut,
     next_head: NextHead,
     writing: Framing,
-    /// Bytes at the beginning of what is written next that were followed already, and whether trailers come behind them.
+    /// Number of bytes at the start of the next write that were already parsed, and whether trailers follow them.
     followed: usize,
     at_last_chunk: bool,
     trailers: Bytes,
@@ -186,7 +187,7 @@ impl<S> ClientStream<S> {
         }
     }
 
-    /// Follows more of what is written next, up to where trailers may come.
+    /// Parses more of the next write, up to a place for trailers.
     fn follow_written(&mut self, slices: &[IoSlice<'_>]) {
         let mut before = self.followed;
         for slice in slices {
@@ -202,7 +203,7 @@ impl<S> ClientStream<S> {
                 self.writing.answers_head(self.exchanges.is_to_head());
             }
             let used = match self.writing.advance(bytes) {
-                // What we write ourselves is well-formed.
+                // Output of the HTTP library is well-formed.
                 Ok(Progress::More) | Err(_) => bytes.len(),
                 Ok(Progress::Head(used)) => used,
                 Ok(Progress::LastChunk(used)) => {
@@ -228,8 +229,7 @@ impl<S> ClientStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> ClientStream<S> {
-    /// Reads more into `into`. A client that lets a connection wait longer than it may has ended it; a head that takes longer is an
-    /// error.
+    /// Reads more into `into`. An idle timeout counts as the end of the stream; a late header is an error.
     fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_read(cx, into);
         if polled.is_ready() {
@@ -247,7 +247,7 @@ impl<S: AsyncRead + Unpin> ClientStream<S> {
         }
     }
 
-    /// Reads during an upgrade are held back; only the end of the stream is passed on at once.
+    /// Reads while an upgrade is undecided. The bytes are held back; only the end of the stream is passed on immediately.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {
             return Poll::Pending;
@@ -295,7 +295,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
         }
         if let Some(end) = change {
             this.is_open = true;
-            // In front of what is held already.
+            // Insert before the bytes that are already held back.
             let mut held = BytesMut::from(&into.filled()[end..]);
             held.extend_from_slice(&this.held);
             this.held = held;
@@ -306,7 +306,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> ClientStream<S> {
-    /// Writes the trailers that come next, if there are any.
+    /// Writes the pending trailers, if any.
     fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.trailers.is_empty() {
             let count = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.trailers))?;
@@ -368,12 +368,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     }
 }
 
-/// A connection to an upstream, whose answers are read as [`Reading`] has it.
+/// A connection to an upstream. Its responses are checked by [`Reading`].
 #[derive(Debug)]
 pub(crate) struct UpstreamStream<S> {
     stream: S,
     reading: Reading,
-    /// What is asked, as answers to HEAD have no body.
+    /// Parser of the sent requests: responses to HEAD have no body.
     asking: Framing,
 }
 

@@ -1,4 +1,4 @@
-//! Targets of requests.
+//! Targets of requests: host, port and protocol.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use super::upstream::UpstreamTls;
 use hyper::http::uri::{Authority, Scheme, Uri};
 use x509::HostOrIp;
 
-/// A host and a port, as a client named them.
+/// A host and a port, as named by a client.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
     /// The host.
@@ -18,26 +18,26 @@ pub struct Target {
     pub redirected: bool,
 }
 
-/// Where requests go: a target, spoken to in the clear or under a server's name, by HTTP/2 where it can be.
+/// Destination of requests: a target, reached unencrypted or by TLS, with HTTP/2 if possible.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Origin {
     /// The host and port that the client named.
     pub target: Target,
-    /// The server's name in TLS; none in the clear.
+    /// Server name for TLS; `None` for an unencrypted connection.
     pub server: Option<HostOrIp>,
-    /// How TLS is spoken to it, where that is said for this upstream alone rather than by the pool's policies.
+    /// TLS options for this upstream only; `None` uses the pool's policies.
     pub tls: Option<UpstreamTls>,
-    /// Whether HTTP/2 is offered to it; in the clear, whether it is spoken without asking (RFC 9113 section 3.3).
+    /// Whether HTTP/2 is offered by ALPN. Without TLS, whether HTTP/2 is used without negotiation (RFC 9113 section 3.3).
     pub http2: bool,
-    /// Whether it is asked for by requests with a whole URL rather than behind CONNECT or SOCKS5.
+    /// Whether the client requests it with absolute URLs, rather than through CONNECT or SOCKS5.
     pub in_full: bool,
-    /// Whether those who ask may reach what is of this machine alone. Part of what tells connections apart, so that one that was
-    /// made for such a client never serves another.
+    /// Whether its clients may reach addresses of this machine. Part of the pool's key, so that a connection for such a client
+    /// never serves another.
     pub may_be_here: bool,
 }
 
 impl Target {
-    /// Of `host:port`; a port is needed (RFC 9110 section 9.3.6).
+    /// Parses `host:port`. The port is required (RFC 9110 section 9.3.6).
     pub fn of_connect(uri: &Uri) -> Result<Self, String> {
         let authority = uri.authority().ok_or("CONNECT names a host and a port")?;
         let port = authority
@@ -47,7 +47,7 @@ impl Target {
         Self::of(authority, port)
     }
 
-    /// Of an absolute URI with the scheme http.
+    /// Parses an absolute URI with the scheme `http`.
     pub fn of_absolute(uri: &Uri) -> Result<Self, String> {
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err("only http:// is asked for in full; https:// begins with CONNECT".to_owned());
@@ -64,7 +64,7 @@ impl Target {
         Ok(Self { name, port, redirected: false })
     }
 
-    /// Where a client connected to that was redirected here.
+    /// Returns the original destination of a redirected connection.
     pub fn redirected(destination: SocketAddr) -> Self {
         Self { name: HostOrIp::Ip(destination.ip()), port: destination.port(), redirected: true }
     }
@@ -80,13 +80,13 @@ impl fmt::Display for Target {
 }
 
 impl Origin {
-    /// Returns whether this is the address of a redirected connection, spoken to in the clear: nothing there proves a host's name, so that a
-    /// client may name any host.
+    /// Returns whether the target is an unencrypted redirected connection. Nothing verifies its host name, so a client may send any
+    /// name.
     pub fn is_unproven(&self) -> bool {
         self.target.redirected && self.server.is_none()
     }
 
-    /// Whether the target speaks HTTP/2 without negotiation.
+    /// Returns whether the target uses HTTP/2 without negotiation.
     pub(crate) fn is_http2_alone(&self) -> bool {
         self.http2 && self.server.is_none()
     }

@@ -1,4 +1,4 @@
-//! The body of an answer by HTTP/1, whose trailers its connection writes.
+//! Body of an HTTP/1 response whose trailers are written by its connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,8 +8,8 @@ use hyper::body::{Frame, SizeHint};
 use super::page::Body;
 use super::strict::Exchanges;
 
-/// A body that ends before its trailers, which it gives to the connection. The HTTP library would write those alone that the answer's
-/// head announced, and only for clients that sent `TE: trailers`.
+/// A body that passes its trailers to the connection. The HTTP library itself writes only trailers that the response announced, and
+/// only for clients that sent `TE: trailers`.
 pub(crate) struct TrailedBody {
     body: Body,
     exchanges: Exchanges,

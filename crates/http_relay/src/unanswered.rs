@@ -12,7 +12,7 @@ use super::page::{self, Body};
 use super::stall::UploadStatus;
 use super::upstream::{NoAnswer, NoConnection, NoParent};
 
-/// Where it is the client's own fault: nothing more came of its body, or what is none.
+/// Returns an error response if the client caused the failure: its body stalled or was invalid.
 pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     let (status, detail) = match (body.has_stalled(), body.is_broken()) {
         (true, _) => (StatusCode::REQUEST_TIMEOUT, "nothing more came of the request's body"),
@@ -26,13 +26,13 @@ pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// The response to the client.
+/// Returns the error response for the client.
 pub fn unanswered(error: &NoAnswer) -> Response<Body> {
     let (status, reason) = reason_of(error);
     page::problem(status, reason, &error.to_string())
 }
 
-/// A status, and RFC 9209's name for what went wrong.
+/// Returns a status and the error type of RFC 9209.
 pub fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
     match error {
         NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
@@ -68,7 +68,7 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
     }
 }
 
-/// Whether what came was not HTTP of the version it was asked by, rather than less of it than there should be.
+/// Returns whether the upstream violated the HTTP version, rather than sending an incomplete response.
 fn is_of_protocol(error: &hyper::Error) -> bool {
     let of_http2 =
         error.source().and_then(|source| source.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);
@@ -76,7 +76,7 @@ fn is_of_protocol(error: &hyper::Error) -> bool {
         of_http2,
         Some(Reason::PROTOCOL_ERROR | Reason::FRAME_SIZE_ERROR | Reason::HTTP_1_1_REQUIRED)
     );
-    // What comes of a body that is no longer read in one way alone (`strict`).
+    // `strict` ends an ambiguous body with this error.
     let is_ambiguous = error
         .source()
         .and_then(|source| source.downcast_ref::<std::io::Error>())

@@ -1,4 +1,4 @@
-//! Connections that change protocols: what both sides say afterwards is passed on as it is.
+//! Protocol upgrades: afterwards the bytes of both sides are relayed unchanged.
 
 use hyper::Version;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
@@ -11,34 +11,33 @@ use super::streams::TunnelGuard;
 use super::websocket::Websocket;
 use inbound::ServiceTasks;
 
-/// A client that waits for another protocol.
+/// A client that has requested a protocol upgrade.
 pub struct Upgrading<'a> {
-    /// The client's connection, once it has changed protocols.
+    /// The client's connection, available after the upgrade.
     pub client: OnUpgrade,
     /// The protocol requested from the upstream.
     pub asked: HeaderValue,
-    /// The WebSocket that the client asked for by HTTP/2.
+    /// The WebSocket that the client requested by HTTP/2.
     pub websocket: Option<&'a Websocket>,
-    /// What goes on when the client's connection has ended.
+    /// Tasks that may outlive the client's connection.
     pub tunnels: &'a TaskTracker,
     /// The request's version of HTTP.
     pub version: Version,
 }
 
-/// Asks the upstream for what the client wants to change to.
+/// Adds the fields of an upgrade request to `headers`.
 pub fn ask_for(protocol: &HeaderValue, headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol.clone());
 }
 
 impl Upgrading<'_> {
-    /// Whether the response switches to the requested protocol.
+    /// Returns whether the response switches to the requested protocol.
     pub fn is_met_by(&self, answer: &HeaderMap) -> bool {
         changes_as_asked(answer, &self.asked)
     }
 
-    /// Has `relay` pass on what is said once both sides have changed, as one of `tasks`; to be called while the client is
-    /// answered.
+    /// Runs `relay` in a new task of `tasks` after both sides have switched. Call it before the response is sent to the client.
     pub fn spawn<F>(
         self,
         upstream: OnUpgrade,

@@ -1,5 +1,5 @@
-//! WebSockets over HTTP/2 (RFC 8441): what a client asks by extended CONNECT is asked of the server by HTTP/1.1 (RFC 6455), and its
-//! answer told as HTTP/2 has it. Servers that speak HTTP/2 alone: `upstream::websocket`.
+//! WebSockets of HTTP/2 clients (RFC 8441). An extended CONNECT request becomes an HTTP/1.1 request to the server (RFC 6455), and
+//! the response is translated back. For servers that support only HTTP/2, see `upstream::websocket`.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;
@@ -13,17 +13,18 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::page::{self, Body};
 use super::websocket_key::accept_of;
 
-/// Bytes of a key before it is written in base64 (RFC 6455 section 4.1).
+/// Bytes of a key before base64 encoding (RFC 6455 section 4.1).
 const KEY: usize = 16;
 
 /// A WebSocket opened by HTTP/2.
 pub struct Websocket {
-    /// The accept key of the handshake.
+    /// The expected `Sec-WebSocket-Accept` value.
     accept: String,
 }
 
 impl Websocket {
-    /// The WebSocket that `request` opens by HTTP/2, and turns the request into one of HTTP/1.1; `None` for other requests.
+    /// If `request` opens a WebSocket by HTTP/2, turns it into an HTTP/1.1 request and returns the WebSocket; otherwise returns
+    /// `None`.
     pub fn of<B>(request: &mut Request<B>) -> Option<Self> {
         let protocol = request.extensions().get::<Protocol>()?;
         if request.method() != Method::CONNECT || protocol.as_str() != "websocket" {
@@ -44,7 +45,8 @@ impl Websocket {
         Some(Self { accept })
     }
 
-    /// What its client is told: 200 once the server has changed protocols, as bytes follow then (RFC 8441 section 5).
+    /// Translates the response for the client: 200 after the server has switched protocols, because bytes follow then (RFC 8441
+    /// section 5).
     pub fn answered(&self, mut response: Response<Body>) -> Response<Body> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS && self.is_accepted(&response) {
             *response.status_mut() = StatusCode::OK;
@@ -56,7 +58,7 @@ impl Websocket {
         self.refusal(&response).unwrap_or(response)
     }
 
-    /// The error response if `response` does not complete the handshake.
+    /// Returns the error response if `response` does not complete the handshake.
     pub fn refusal<B>(&self, response: &Response<B>) -> Option<Response<Body>> {
         let status = response.status();
         let is_refused = match status {
@@ -92,7 +94,7 @@ mod tests {
         request
     }
 
-    /// The key that a request has, and what is to be said to it.
+    /// Returns the expected accept value for the key of a request.
     fn accepted(request: &Request<()>) -> String {
         let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
         context.update(request.headers()[SEC_WEBSOCKET_KEY].as_bytes());

@@ -1,4 +1,4 @@
-//! The entry of one request in the access log: what is counted and captured while the request is under way.
+//! Access log entry of one request: counts and captures data while the request is in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,17 +15,17 @@ use super::line::{Judgement, Line, LoggedQuery, path_of, trace_of};
 use super::log::Log;
 use crate::relay::{Count, CountedStream};
 
-/// Bytes of a method in a line: the client chooses it, and it may be as long as a request's head.
+/// Maximum bytes of a method in a log line. A client may send a method as long as the whole header.
 const METHOD_OCTETS_MAX: usize = 32;
-/// Characters of a host in a line.
+/// Maximum characters of a host in a log line.
 const HOST_CHARS_MAX: usize = 300;
 
-/// Counts the bytes of one direction, and captures the first of them where that is asked for.
+/// Counts the bytes of one direction, and captures the first of them if requested.
 #[derive(Debug, Default)]
 pub struct Tee {
     octets: AtomicU64,
     text: Mutex<Vec<u8>>,
-    /// Bytes that are captured at most.
+    /// Maximum bytes to capture.
     most: AtomicU64,
 }
 
@@ -41,12 +41,12 @@ impl Tee {
         self.octets.fetch_add(octets as u64, Relaxed);
     }
 
-    /// Counts `data`, and captures it as far as the limit allows.
+    /// Counts `data`, and captures it up to the limit.
     pub fn pass(&self, data: &[u8]) {
         self.count(data.len());
         if self.most.load(Relaxed) > 0 {
             let mut text = self.text.lock();
-            // It may have been forgotten meanwhile.
+            // Another thread may have stopped the capture meanwhile.
             let most = self.most.load(Relaxed) as usize;
             let room = most.saturating_sub(text.len()).min(data.len());
             text.extend_from_slice(&data[..room]);
@@ -65,42 +65,42 @@ impl Tee {
     }
 }
 
-/// A body as far as it was captured.
+/// The captured part of a body.
 #[derive(Debug, Default)]
 pub struct CapturedBody {
-    /// Bytes of the whole body.
+    /// Length of the whole body in bytes.
     pub octets: u64,
-    /// The first bytes of it.
+    /// The first bytes of the body.
     pub text: Vec<u8>,
 }
 
-/// The connection that a request went out on.
+/// Origin of the upstream connection that a request was sent on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UpstreamConnection {
-    /// One from the pool.
+    /// A connection from the pool.
     Kept,
-    /// One that was made for the request.
+    /// A new connection, opened for the request.
     New,
 }
 
-/// How long an exchange took.
+/// Durations of the phases of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
-    /// Milliseconds from the request's head to the answer's head.
+    /// Milliseconds from the request's header to the response's header.
     pub wait_ms: f64,
-    /// Milliseconds from the answer's head to the end.
+    /// Milliseconds from the response's header to the end of the response.
     pub receive_ms: f64,
 }
 
-/// A recording of a request and its answer, made while the request is under way.
+/// A recording of a request and its response, written while the request is in progress.
 pub trait Recording: Send + Sync {
-    /// A credential was put into `header`. The recording shows neither the header's value nor any of `secrets`.
+    /// Notes that a credential was put into `header`. The recording shows neither the header's value nor any of `secrets`.
     fn hide(&mut self, header: &HeaderName, secrets: &mut dyn Iterator<Item = &[u8]>);
 
-    /// The head of the answer, as the client gets it.
+    /// Records the response's header, as sent to the client.
     fn answered(&mut self, status: StatusCode, headers: &HeaderMap);
 
-    /// The exchange has ended: writes the recording. `rules` are the names of the rules that were applied.
+    /// Ends the exchange and writes the recording. `rules` are the names of the applied rules.
     fn finish(
         self: Box<Self>,
         timings: Timings,
@@ -110,13 +110,13 @@ pub trait Recording: Send + Sync {
     );
 }
 
-/// Something that lasts as long as an exchange, and is told how many bytes it had.
+/// A value that lives until an exchange ends, and then receives the number of transferred bytes.
 pub trait Lasting: Send + Sync {
-    /// The exchange has ended. `bytes` are those of both bodies.
+    /// Ends the exchange. `bytes` is the size of both bodies together.
     fn ended(self: Box<Self>, bytes: u64);
 }
 
-/// The entry of a request that is under way. Its line is written when it is dropped.
+/// The entry of a request in progress. Dropping it writes the log line.
 pub struct Entry {
     log: Arc<Log>,
     line: Line,
@@ -126,7 +126,7 @@ pub struct Entry {
     down: Arc<Tee>,
     recording: Option<Box<dyn Recording>>,
     lasting: Option<Box<dyn Lasting>>,
-    /// Whether it is decided that the request is recorded, or that it is not.
+    /// Whether the decision to keep or discard the recording is final.
     is_decided: bool,
 }
 
@@ -177,17 +177,17 @@ impl Entry {
         entry
     }
 
-    /// When the request came.
+    /// Returns the arrival time of the request.
     pub fn time(&self) -> Timestamp {
         self.line.time
     }
 
-    /// The request's method, cut to a limit.
+    /// Returns the request's method, truncated to the limit.
     pub fn method(&self) -> &str {
         &self.line.method
     }
 
-    /// Sets the server name in the ClientHello of a tunnel's client.
+    /// Sets the server name (SNI) in the ClientHello of a tunnel's client.
     pub fn set_server_name(&mut self, name: Option<String>) {
         self.line.server_name = name;
     }
@@ -197,7 +197,7 @@ impl Entry {
         self.line.rules = rules;
     }
 
-    /// Adds the names of the rules that the answer matches.
+    /// Adds the names of the rules that match the response.
     pub fn more_rules(&mut self, rules: Vec<Arc<str>>) {
         self.line.rules.extend(rules);
     }
@@ -212,26 +212,26 @@ impl Entry {
         self.line.credentials.push(name);
     }
 
-    /// Keeps `lasting` until the exchange ends.
+    /// Owns `lasting` until the exchange ends.
     pub fn keep(&mut self, lasting: Box<dyn Lasting>) {
         self.lasting = Some(lasting);
     }
 
-    /// Captures `octets_max` bytes of each body from now on, for `recording`.
+    /// Starts a recording. Captures up to `octets_max` bytes of each body from now on.
     pub fn record(&mut self, recording: Box<dyn Recording>, octets_max: usize) {
         self.up.most.store(octets_max as u64, Relaxed);
         self.down.most.store(octets_max as u64, Relaxed);
         self.recording = Some(recording);
     }
 
-    /// Hides a credential that was put into `header` from the recording, as well as its `secrets` wherever they appear.
+    /// Hides an injected credential from the recording: the value of `header`, and the `secrets` wherever they appear.
     pub fn hide<'a>(&mut self, header: &HeaderName, mut secrets: impl Iterator<Item = &'a [u8]>) {
         if let Some(recording) = &mut self.recording {
             recording.hide(header, &mut secrets);
         }
     }
 
-    /// Decides whether the recording is kept, once the answer is known. The first call counts.
+    /// Decides whether the recording is kept, once the response is known. Only the first call has an effect.
     pub fn set_recorded(&mut self, is_recorded: bool) {
         if !std::mem::replace(&mut self.is_decided, true) && !is_recorded {
             self.recording = None;
@@ -240,12 +240,12 @@ impl Entry {
         }
     }
 
-    /// The counter of the request's body.
+    /// Returns the counter of the request's body.
     pub fn up(&self) -> Arc<Tee> {
         Arc::clone(&self.up)
     }
 
-    /// The counter of the answer's body.
+    /// Returns the counter of the response's body.
     pub fn down(&self) -> Arc<Tee> {
         Arc::clone(&self.down)
     }
@@ -263,12 +263,12 @@ impl Entry {
         self.line.upstream_server = Some(server);
     }
 
-    /// Sets the reason of a refusal.
+    /// Sets the reason why the request was rejected.
     pub fn refused_for(&mut self, reason: &'static str) {
         self.line.reason = Some(reason);
     }
 
-    /// Notes the head of the answer, as the client gets it.
+    /// Records the response's header, as sent to the client.
     pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.line.status = Some(status.as_u16());
         self.answered = Some(Instant::now());
@@ -277,7 +277,7 @@ impl Entry {
         }
     }
 
-    /// Notes a piece of the answer's body.
+    /// Counts and captures a piece of the response's body.
     pub fn passed(&self, data: &[u8]) {
         self.down.pass(data);
     }
@@ -302,7 +302,7 @@ impl Drop for Entry {
     }
 }
 
-/// The client's side of a tunnel, counted by `entry`.
+/// Wraps the client side of a tunnel so that `entry` counts its bytes.
 pub fn counted<S>(stream: S, entry: Option<&Entry>) -> CountedStream<S, Arc<Tee>> {
     CountedStream::new(stream, entry.map(Entry::up), entry.map(Entry::down))
 }

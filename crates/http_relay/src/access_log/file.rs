@@ -1,4 +1,4 @@
-//! Where lines of the access log go.
+//! Destinations of the access log.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,26 +13,28 @@ use super::spool::Sink;
 pub enum AccessLog {
     /// Standard output.
     Output,
-    /// A file that is added to, its owner's alone when it is made.
+    /// A file to append to. A new file is readable and writable by its owner only.
     File(PathBuf),
 }
 
-/// Options for opening files that their owner alone may read and write.
+/// Returns options that create files for their owner only (read and write).
 pub fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Writes lines as JSON.
+/// Writes log lines as JSON.
 pub(super) struct AccessFile {
     place: AccessLog,
     file: Option<File>,
 }
 
 impl AccessFile {
+    /// Opens the destination.
+    ///
     /// # Errors
-    /// When the file cannot be written to.
+    /// The file cannot be opened for writing.
     pub(super) fn open(place: AccessLog) -> io::Result<Self> {
         let mut this = Self { place, file: None };
         this.reopen()?;

@@ -7,7 +7,7 @@ use hyper::header::HeaderMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Bytes of a path in a line.
+/// Maximum bytes of a path in a log line.
 const PATH_OCTETS_MAX: usize = 2_048;
 
 /// The decision of a policy about a request.
@@ -17,45 +17,45 @@ pub struct Judgement {
     pub identity: Option<Arc<str>>,
     /// `allow`, `deny` or `log`.
     pub decision: &'static str,
-    /// The rule of the policy that decided; none for the default.
+    /// The policy rule that matched; `None` if the default applied.
     pub policy_rule: Option<Arc<str>>,
 }
 
-/// A line.
+/// A line of the access log.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
     pub(super) time: Timestamp,
     pub(super) client: IpAddr,
-    /// Who has shown a password, a token or a certificate.
+    /// Name of the authenticated user (by password, token or certificate).
     pub(super) user: Option<Arc<str>>,
     pub(super) method: String,
     /// The host in the client's request, with its port if given.
     pub(super) host: String,
-    /// Of a tunnel, the name in its ClientHello where that is another.
+    /// Server name in the ClientHello of a tunnel, if it differs from `host`.
     pub(super) server_name: Option<String>,
     pub(super) path: String,
-    /// None when the client went away before there was one.
+    /// Status of the response; `None` if the client closed the connection before there was one.
     pub(super) status: Option<u16>,
-    /// Why permission was denied, if it was.
+    /// Why the request was rejected, if it was.
     pub(super) reason: Option<&'static str>,
-    /// Bytes of bodies, or of a tunnel.
+    /// Bytes from the client: of the request's body, or of a tunnel.
     pub(super) octets_up: u64,
     pub(super) octets_down: u64,
     pub(super) duration_ms: f64,
-    /// `kept` or `new`; none where the proxy answered itself.
+    /// `kept` (from the pool) or `new`; `None` if the proxy generated the response.
     pub(super) upstream: Option<&'static str>,
-    /// The server of the upstream, `HOST:PORT`, where the upstream may have several.
+    /// Server of the upstream, `HOST:PORT`, if the upstream may have several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) upstream_server: Option<Arc<str>>,
     /// The applied rules.
     pub(super) rules: Vec<Arc<str>>,
-    /// The decision of the policy, where there is a policy.
+    /// Decision of the policy, if a policy is configured.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(super) judgement: Option<Judgement>,
     /// Names of credentials that were injected, never their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) credentials: Vec<Arc<str>>,
-    /// Of `traceparent` (W3C Trace Context).
+    /// Trace ID from `traceparent` (W3C Trace Context).
     pub(super) trace_id: Option<String>,
 }
 
@@ -88,17 +88,17 @@ impl Line {
     }
 }
 
-/// Whether a line of the access log has the query of its request.
+/// Whether access log lines contain the query of the URL.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum LoggedQuery {
-    /// The path alone: queries may hold secrets.
+    /// Only the path: queries may contain secrets.
     #[default]
     Omitted,
     /// The whole query.
     Whole,
 }
 
-/// A path as it may stand in a line.
+/// Returns the path for a log line, truncated to the limit.
 pub(super) fn path_of(uri: &hyper::Uri, query: LoggedQuery) -> String {
     let whole = match uri.path_and_query() {
         Some(whole) if query == LoggedQuery::Whole => whole.as_str(),

@@ -1,9 +1,9 @@
-//! The log that entries write their lines to.
+//! Destination of the log lines of all entries.
 
 use super::line::Line;
 use super::spool::Spool;
 
-/// A log of lines: the queue of its own destination, if it has one, and the process's log.
+/// Destination of log lines: an optional queue to a file or standard output, and the process's log.
 pub(super) struct Log {
     pub(super) lines: Option<Spool<Line>>,
 }

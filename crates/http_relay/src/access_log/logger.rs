@@ -1,4 +1,4 @@
-//! Where entries of requests become lines.
+//! Creates log entries for requests.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::log::Log;
 use super::spool::Spool;
 use inbound::ServiceTasks;
 
-/// Lines that wait to be written: some megabytes, a second of a proxy under load.
+/// Maximum queued lines: some megabytes, about one second of a proxy under load.
 const LINES_MAX: usize = 8_192;
 
-/// Makes entries of the access log. Clones share the log.
+/// Creates entries of the access log. Clones share the log.
 #[derive(Clone)]
 pub struct AccessLogger {
     log: Arc<Log>,
@@ -26,11 +26,11 @@ pub struct AccessLogger {
 }
 
 impl AccessLogger {
-    /// Opens the log, if there is a destination, and starts its task, which ends with the last clone. `dropped` counts lines for which there
-    /// was no room, or that could not be written; `reopen` has the file opened again.
+    /// Opens the log if a destination is set, and starts its writer task. The task ends with the last clone. `dropped` counts lines
+    /// that did not fit the queue or could not be written; `reopen` reopens the file.
     ///
     /// # Errors
-    /// When the file cannot be opened for writing.
+    /// The file cannot be opened for writing.
     pub fn start(
         destination: Option<&AccessLog>,
         query: LoggedQuery,
@@ -48,27 +48,27 @@ impl AccessLogger {
         Ok(Self { log: Arc::new(Log { lines }), query })
     }
 
-    /// Returns whether requests are logged: to a destination of their own, or to the process's log (`--log access=info`).
+    /// Returns whether requests are logged, either to the access log's destination or to the process's log (`--log access=info`).
     pub fn is_enabled(&self) -> bool {
         self.log.lines.is_some() || tracing::enabled!(target: "access", tracing::Level::INFO)
     }
 
-    /// The entry of `request`, whether or not requests are logged: a recording needs it too.
+    /// Creates the entry of `request`, even if requests are not logged: a recording needs it too.
     pub fn entry_of<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
         Box::new(Entry::of(Arc::clone(&self.log), request, client, self.query))
     }
 
-    /// The entry of `request`, if requests are logged.
+    /// Creates the entry of `request` if requests are logged.
     pub fn entry<B>(&self, request: &Request<B>, client: &Client) -> Option<Box<Entry>> {
         self.is_enabled().then(|| self.entry_of(request, client))
     }
 
-    /// The entry of a tunnel to `host`, if requests are logged.
+    /// Creates the entry of a tunnel to `host` if requests are logged.
     pub fn tunnel(&self, client: &Client, host: String) -> Option<Box<Entry>> {
         self.is_enabled().then(|| self.tunnel_of(client, host))
     }
 
-    /// The entry of a tunnel to `host`, whether or not requests are logged.
+    /// Creates the entry of a tunnel to `host`, even if requests are not logged.
     pub fn tunnel_of(&self, client: &Client, host: String) -> Box<Entry> {
         Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host))
     }

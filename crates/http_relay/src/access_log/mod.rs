@@ -1,7 +1,7 @@
-//! The access log: one line for each request, each tunnel, and each CONNECT request that was rejected.
+//! The access log: one line for each request, each tunnel, and each rejected CONNECT request.
 //!
-//! An [`Entry`] collects a request's figures while the request is under way, and writes its line when it is dropped. Lines go through a
-//! bounded [`Spool`] to one task, so that no request waits for a disk.
+//! An [`Entry`] collects a request's data while the request is in progress. Dropping the entry writes its line. Lines pass through
+//! a bounded [`Spool`] to one task, so that no request waits for a disk.
 
 mod entry;
 mod file;

@@ -1,4 +1,4 @@
-//! What requests leave behind, written by one task each: a request hands it over and goes on.
+//! Background writers: requests queue items, and one task for each sink writes them.
 
 use std::io;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::Arc;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, mpsc};
 
-/// Items of one write.
+/// Maximum items of one write.
 const BATCH: usize = 256;
 
-/// Where items go. Its methods may block.
+/// Destination of queued items. Its methods may block.
 pub trait Sink: Send + 'static {
     /// An item to write.
     type Item: Send + 'static;
-    /// The name of its task.
+    /// Name of the writer task.
     const TASK: &'static str;
 
-    /// Writes them in their order, up to the first that cannot be: how many were, and why not the others.
+    /// Writes items in order until one fails. Returns the number of written items, and the error if there was one.
     fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>);
 
     /// Reopens the file after a rotation.
     fn reopen(&mut self) -> io::Result<()>;
 }
 
-/// A bounded queue to a sink. What finds no place in it is counted and gone.
+/// A bounded queue to a sink. Items that do not fit are counted and dropped.
 #[derive(Debug)]
 pub struct Spool<T> {
     queue: mpsc::Sender<T>,
@@ -31,7 +31,7 @@ pub struct Spool<T> {
 }
 
 impl<T: Send + 'static> Spool<T> {
-    /// The queue, and the work of its other end: that ends once the queue is gone and all of it is written.
+    /// Creates the queue and the future of its writer. The future completes when the queue is dropped and all items are written.
     pub fn new<S: Sink<Item = T>>(
         sink: S,
         places: usize,

@@ -1,4 +1,4 @@
-//! A rule about the addresses that a name leads to.
+//! Rules for the addresses of a name.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,17 +8,17 @@ use x509::HostOrIp;
 
 type MayReach = dyn Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync;
 
-/// Says whether an address may be dialled for a name and a port. The default allows all.
+/// Decides whether an address may be dialled for a name and a port. The default permits all addresses.
 #[derive(Clone, Default)]
 pub struct AddressRule(Option<Arc<MayReach>>);
 
 impl AddressRule {
-    /// A rule that is asked for each address that is about to be dialled.
+    /// Creates a rule that is called for each address before it is dialled.
     pub fn new(may_reach: impl Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(may_reach)))
     }
 
-    /// Whether `address` may be dialled for `name`.
+    /// Returns whether `address` may be dialled for `name`.
     pub(super) fn allows(&self, name: &HostOrIp, address: IpAddr, port: u16) -> bool {
         self.0.as_ref().is_none_or(|may_reach| may_reach(name, address, port))
     }

@@ -1,4 +1,4 @@
-//! An upstream's body, as it goes to the client.
+//! Body of a response from an upstream.
 
 use std::io;
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use super::http2::StreamSlot;
 use super::idle::Pool;
 use super::sender::Sender;
 
-/// How long a connection may take to be ready for the next request after its answer was read.
+/// Timeout for a connection to become ready for the next request after its response was read.
 const READY_WITHIN: Duration = Duration::from_secs(1);
 
-/// A connection to be kept once the body is read.
+/// A connection that returns to the pool once the body is read.
 pub(super) struct GiveBack {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Arc<Origin>,
@@ -30,7 +30,8 @@ pub(super) struct GiveBack {
 }
 
 impl GiveBack {
-    /// At once when it can be used at once; else as soon as it can, as when an answer came before the whole request was sent.
+    /// Returns the connection immediately if it is ready. Otherwise waits until it is, for example when a response came before the
+    /// whole request was sent.
     fn give(mut self) {
         if self.sender.is_ready() {
             return self.pool.keep(&self.origin, Sender::Http1(self.sender));
@@ -46,17 +47,17 @@ impl GiveBack {
     }
 }
 
-/// Changes the trailers of an answer before they are passed on.
+/// Changes the trailers of a response before they are forwarded.
 pub type TrailerFilter = Box<dyn Fn(&mut HeaderMap) + Send + Sync>;
 
-/// Cut off when nothing comes for too long. Its connection waits for the next request once it is read to its end; a body that is
-/// dropped before takes its connection with it.
+/// Body of a response from an upstream. It fails if no data arrives within its timeout. After the last byte, its connection returns
+/// to the pool; if it is dropped earlier, the connection is closed.
 pub struct Relayed {
     body: Incoming,
     back: Option<GiveBack>,
-    /// Its place among those of a connection that many share, until it has ended.
+    /// Slot on a shared connection, until the response has ended.
     stream: Option<StreamSlot>,
-    /// Told to who waits for the rest of the request.
+    /// Signals the upload timer that the response is in progress.
     answering: Option<AnswerGuard>,
     stall: Stall,
     /// The request's entry in the access log.
@@ -90,19 +91,19 @@ impl Relayed {
         relayed
     }
 
-    /// Has `entry` count it, and `clean_trailers` change its trailers.
+    /// Sets the log `entry` that counts the body, and the `clean_trailers` filter.
     pub fn logged(mut self, entry: Option<Box<Entry>>, clean_trailers: Option<TrailerFilter>) -> Self {
         (self.entry, self.clean_trailers) = (entry, clean_trailers);
         self
     }
 
-    /// Lets `upload` know, as long as it is under way.
+    /// Tells `upload` that the response is in progress, until the body ends.
     pub fn beside(mut self, upload: &UploadStatus) -> Self {
         self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
         self
     }
 
-    /// Keeps `held` until the answer has ended, or is dropped.
+    /// Owns `held` until the response has ended or is dropped.
     pub fn holding(mut self, held: impl Send + Sync + 'static) -> Self {
         self.held = (!self.body.is_end_stream()).then(|| Box::new(held) as Box<dyn Send + Sync>);
         self

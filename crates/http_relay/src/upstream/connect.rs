@@ -1,4 +1,4 @@
-//! Making connections to upstreams.
+//! Opening of connections to upstreams.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -33,18 +33,18 @@ use crate::request_body::RequestBody;
 use crate::strict::UpstreamStream;
 use inbound::ServiceTasks;
 
-/// Bytes of an upstream's heads.
+/// Maximum bytes of a response's header.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
 
-/// Requests at once, as long as an upstream has not said how many: a number that none can say (RFC 9113 section 6.5.2).
+/// Marks an upstream that has not sent its limit of concurrent streams. No upstream can send this number (RFC 9113 section 6.5.2).
 const NOT_SAID: usize = usize::MAX - 1;
 
-/// How soon it is retried whether one has said, at first and in the end; between, each time after twice as long. The library tells
-/// nobody.
+/// First pause between checks whether the upstream has sent its limit; the pause doubles up to a maximum. The library has no
+/// notification for it.
 const SAID_FIRST: Duration = Duration::from_millis(1);
 const SAID_LAST: Duration = Duration::from_millis(50);
 
-/// TLS with `server`.
+/// Performs a TLS handshake with `server`.
 async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     connector: &TlsConnector,
     server: &HostOrIp,
@@ -56,7 +56,7 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
 }
 
-/// Of `found`, those that the guard lets anybody reach. Whatever the name was, it is the address that is judged.
+/// Removes the addresses that the guard blocks. The address decides, independently of the name.
 fn guarded(guard: Guard, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoConnection> {
     let mut refused = None;
     found.retain(|address| guard.address(*address).map_err(|error| refused = Some(error)).is_ok());
@@ -66,7 +66,7 @@ fn guarded(guard: Guard, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoConnec
     }
 }
 
-/// Of the addresses of `target`, those that the client may reach: all of them where `may_be_here`, or where the configuration names
+/// Returns the addresses of `target` that the client may reach. Returns all of them if `may_be_here`, or if the configuration names
 /// the target or the address.
 fn reachable(
     mut found: Vec<IpAddr>,
@@ -84,7 +84,7 @@ fn reachable(
     if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
 }
 
-/// Whether it is another machine's, or none's, where somebody else says it: loopback, unspecified, of the link.
+/// Returns whether the address is local to a machine: loopback, unspecified or link-local.
 fn is_of_this_place(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_loopback() || v4.octets()[0] == 0 || v4.is_link_local(),
@@ -94,7 +94,7 @@ fn is_of_this_place(address: IpAddr) -> bool {
 
 type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, SlotExecutor>;
 
-/// Makes them.
+/// Opens connections to upstreams.
 pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,
@@ -117,12 +117,12 @@ impl Dialler {
         Self { resolver, policies, guard, address_rule, own, slots, tasks }
     }
 
-    /// Whether who answers is held against roots.
+    /// Returns whether the upstream's certificate is verified.
     pub(super) fn verifies(&self, origin: &Origin) -> bool {
         self.policies.of_origin(origin).verifies
     }
 
-    /// The parent that is asked by whole requests for `origin` rather than to connect to it: as it was asked itself.
+    /// Returns the parent proxy that gets whole requests for `origin`, instead of CONNECT, if any.
     pub(super) fn asked_by_request(&self, origin: &Origin) -> Option<&Parent> {
         match &self.policies.of_origin(origin).way {
             UpstreamWay::Parent(parent) if origin.in_full && origin.server.is_none() => Some(parent),
@@ -130,7 +130,7 @@ impl Dialler {
         }
     }
 
-    /// A connection that requests can be sent on.
+    /// Opens a connection for requests.
     pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
         if let Some(parent) = self.asked_by_request(origin) {
             self.judge_named(&origin.target, origin.may_be_here)?;
@@ -149,7 +149,7 @@ impl Dialler {
         Ok(self.connect_by_tls(origin, server, deadline).await?.0)
     }
 
-    /// One to `origin` as `server`, and the certificate that it showed.
+    /// Opens a TLS connection to `origin` as `server`, and returns the certificate that the upstream presented.
     pub(super) async fn connect_by_tls(
         &self,
         origin: &Origin,
@@ -186,7 +186,7 @@ impl Dialler {
         Ok((handshake(connector, server, link, deadline).await?, slot))
     }
 
-    /// One by HTTP/2 to `origin` on which a WebSocket may be asked for, of whom it says so (RFC 8441 section 3).
+    /// Opens an HTTP/2 connection to `origin` for a WebSocket. The upstream must announce support (RFC 8441 section 3).
     pub(super) async fn connect_for_websocket(
         &self,
         origin: &Origin,
@@ -238,7 +238,7 @@ impl Dialler {
         }
     }
 
-    /// Has a connection served to its end. Its task alone keeps it; others may ask it what the upstream says, behind a lock.
+    /// Spawns the task that drives a connection. The returned weak reference gives access to the upstream's settings.
     fn driven<S>(&self, connection: Http2Connection<S>) -> Weak<Mutex<Http2Connection<S>>>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -264,12 +264,12 @@ impl Dialler {
         builder
     }
 
-    /// Whether both names are believed and reached alike.
+    /// Returns whether both names have the same verification and route.
     pub(super) fn treats_alike(&self, one: &HostOrIp, other: &HostOrIp) -> bool {
         std::ptr::eq(self.policies.of(one), self.policies.of(other))
     }
 
-    /// Bytes to a target and back, by the way that `name` has.
+    /// Opens a byte stream to a target by the route that is configured for `name`.
     pub(super) async fn link(
         &self,
         target: &Target,
@@ -302,7 +302,7 @@ impl Dialler {
     ) -> Result<Link, NoConnection> {
         let reached = async {
             let found = self.addresses(&parent.target.name, deadline).await?;
-            // The operator names the parent: networks that are closed to clients are not closed to it.
+            // The operator configures the parent: networks that are blocked for clients do not apply to it.
             let guard = Guard { networks: None, ..self.guard };
             let found = reachable(guarded(guard, found)?, &parent.target, true, &self.policies)?;
             let stream = self.dial(&found, parent.target.port, slot, deadline).await?;
@@ -315,7 +315,8 @@ impl Dialler {
         reached.await.map_err(|error| NoConnection::by(parent, NoParent::Connection(Box::new(error))))
     }
 
-    /// What an address says before a parent is asked for it, who may be on this machine; names are the parent's to resolve.
+    /// Checks an address before a parent is asked to connect to it. The parent may be on this machine, and it resolves names
+    /// itself.
     fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
         match &target.name {
             HostOrIp::Ip(address) => self.reachable(vec![*address], target, may_be_here).map(drop),
@@ -323,7 +324,7 @@ impl Dialler {
         }
     }
 
-    /// The addresses of `name`.
+    /// Resolves the addresses of `name`.
     pub(super) async fn addresses(
         &self,
         name: &HostOrIp,
@@ -338,7 +339,7 @@ impl Dialler {
         }
     }
 
-    /// Of `found`, the addresses of `target`, those that may be dialled for this client.
+    /// Filters the `found` addresses of `target` by what this client may dial.
     fn reachable(
         &self,
         found: Vec<IpAddr>,
@@ -348,7 +349,7 @@ impl Dialler {
         reachable(guarded(self.guard, found)?, target, may_be_here, &self.policies)
     }
 
-    /// Of `found`, those that the rules allow for `name`.
+    /// Filters the `found` addresses by the rules for `name`.
     fn allowed(
         &self,
         mut found: Vec<IpAddr>,
@@ -360,7 +361,7 @@ impl Dialler {
         if found.is_empty() { Err(NoConnection::Rejected) } else { Ok(found) }
     }
 
-    /// Whether `name` is dialled rather than asked of a parent.
+    /// Returns whether `name` is dialled directly rather than through a parent.
     pub(super) fn is_direct(&self, name: &HostOrIp) -> bool {
         matches!(self.policies.of(name).way, UpstreamWay::Direct)
     }
@@ -382,7 +383,7 @@ impl Dialler {
         Ok(stream)
     }
 
-    /// Whether it leads back to where this process listens: what is told apart there by who connects, would take us for all clients.
+    /// Returns whether the stream leads to a listener of this process. Such a loop would make this process appear as the client.
     fn is_own(&self, stream: &TcpStream) -> bool {
         let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
         let peer_ip = peer.ip().to_canonical();

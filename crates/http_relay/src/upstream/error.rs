@@ -1,4 +1,4 @@
-//! Why an upstream was not reached, or did not answer.
+//! Errors of connections and responses of upstreams.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use outbound::guard::Refused;
 use outbound::resolve::ResolveError;
 use rustls::AlertDescription;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
-    /// One for all who have waited for the same connection.
+    /// The connection failed. The error is shared by all requests that waited for it.
     #[error(transparent)]
     Connection(#[from] Arc<NoConnection>),
-    /// The upstream did not answer within the timeout.
+    /// The upstream did not respond within the timeout.
     #[error("the upstream did not answer in its time")]
     Late,
-    /// The upstream closed the connection before its answer was complete, or sent no HTTP.
+    /// The upstream closed the connection before its response was complete, or sent invalid HTTP.
     #[error("the upstream broke off: {0}")]
     Broken(hyper::Error),
 }
@@ -26,28 +26,28 @@ pub enum NoAnswer {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum NoConnection {
-    /// The name was not resolved.
+    /// The name cannot be resolved.
     #[error("its name is not resolved: {0}")]
     Name(#[from] ResolveError),
-    /// No address was reached.
+    /// No address can be reached.
     #[error("it is not reached: {0}")]
     Dial(DialError),
-    /// The address is one that this process listens on.
+    /// The address is a listener of this process.
     #[error("that is this proxy itself")]
     Loop,
-    /// The address belongs to this machine, and the client is elsewhere.
+    /// The address belongs to this machine, but the client does not.
     #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
     NotAllowed,
-    /// The guard refuses each of its addresses.
+    /// The guard blocks every address.
     #[error(transparent)]
     Guarded(Refused),
-    /// The rules reject each of its addresses.
+    /// The rules reject every address.
     #[error("the rules reject its address")]
     Rejected,
     /// The TLS handshake failed.
     #[error("its TLS is refused: {0}")]
     Tls(std::io::Error),
-    /// The TLS handshake took too long.
+    /// The TLS handshake exceeded its timeout.
     #[error("its TLS was not done in its time")]
     Late,
     /// A parent proxy did not connect.
@@ -58,16 +58,16 @@ pub enum NoConnection {
         /// The reason.
         why: NoParent,
     },
-    /// All slots are taken.
+    /// All connection slots are in use.
     #[error("there are as many connections as there may be")]
     Full,
-    /// The upstream closed the connection before a request was sent.
+    /// The upstream closed the new connection before a request was sent.
     #[error("it closed the connection at once")]
     ClosedAtOnce,
     /// The upstream does not speak HTTP.
     #[error("it does not speak HTTP: {0}")]
     Http(hyper::Error),
-    /// The upstream speaks HTTP/2 alone, and supports no WebSockets over it.
+    /// The upstream supports only HTTP/2, and no WebSockets over it.
     #[error("it speaks HTTP/2 alone, and allows no WebSockets by it (RFC 8441)")]
     NoWebsockets,
 }
@@ -77,7 +77,7 @@ impl NoConnection {
         Self::Parent { parent: parent.to_string(), why }
     }
 
-    /// Whether it speaks none of the protocols that it was offered (RFC 7301 section 3.2).
+    /// Returns whether the upstream supports none of the offered ALPN protocols (RFC 7301 section 3.2).
     pub(super) fn wants_another_protocol(&self) -> bool {
         let Self::Tls(error) = self else { return false };
         let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
@@ -85,13 +85,13 @@ impl NoConnection {
     }
 }
 
-/// Why a parent is of no use.
+/// Why a parent proxy did not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum NoParent {
-    /// The parent was not reached.
+    /// The parent cannot be reached.
     #[error("{0}")]
     Connection(Box<NoConnection>),
-    /// The parent did not answer within the timeout.
+    /// The parent did not respond within the timeout.
     #[error("it did not connect in its time")]
     Late,
     /// The parent rejected CONNECT.
@@ -100,7 +100,7 @@ pub enum NoParent {
     /// The parent does not speak HTTP.
     #[error("it does not speak HTTP: {0}")]
     Http(#[from] hyper::Error),
-    /// The target is no valid authority.
+    /// The target is not a valid authority.
     #[error("the name cannot be sent as SNI")]
     Name,
 }

@@ -1,4 +1,4 @@
-//! A connection by HTTP/2, which many requests share.
+//! HTTP/2 connections, which many requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -8,11 +8,11 @@ use hyper::client::conn::http2::SendRequest;
 
 use crate::request_body::RequestBody;
 
-/// Requests under way on one connection, whatever the upstream allows (RFC 9113 section 5.1.2; many say nothing): they share its
-/// window and its losses.
+/// Maximum concurrent requests on one connection, even if the upstream permits more (RFC 9113 section 5.1.2; many set no limit).
+/// Requests share the connection's flow-control window and its failures.
 const STREAMS_MAX: usize = 256;
 
-/// Requests are sent on it. Clones are of the same connection.
+/// An HTTP/2 connection for requests. Clones share the connection.
 #[derive(Clone)]
 pub(super) struct Http2 {
     pub(super) sender: SendRequest<RequestBody>,
@@ -21,15 +21,15 @@ pub(super) struct Http2 {
 
 struct StreamCount {
     under_way: AtomicUsize,
-    /// How many the upstream allows now; none once the connection has ended.
+    /// Returns the number of concurrent requests that the upstream permits; 0 once the connection has ended.
     allowed: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
-/// A request's place on a connection, until it is dropped.
+/// A request's slot on a connection, until dropped.
 pub(super) struct StreamSlot(Arc<StreamCount>);
 
 impl Http2 {
-    /// `allowed` says how many requests may be under way.
+    /// Wraps a connection. `allowed` returns the maximum number of concurrent requests.
     pub(super) fn new(
         sender: SendRequest<RequestBody>,
         allowed: impl Fn() -> usize + Send + Sync + 'static,
@@ -42,7 +42,7 @@ impl Http2 {
         self.sender.is_closed()
     }
 
-    /// A place, unless all are taken or the connection has ended.
+    /// Returns a slot; `None` if all are in use or the connection has ended.
     pub(super) fn claim(&self) -> Option<StreamSlot> {
         if self.is_closed() {
             return None;
@@ -53,7 +53,7 @@ impl Http2 {
         Some(StreamSlot(Arc::clone(&self.streams)))
     }
 
-    /// A place for whom it was made for, who goes first in any case.
+    /// Returns a slot for the request that the connection was opened for, even if no slot is free.
     pub(super) fn claim_first(&self) -> StreamSlot {
         self.streams.under_way.fetch_add(1, Relaxed);
         StreamSlot(Arc::clone(&self.streams))

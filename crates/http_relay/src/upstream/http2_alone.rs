@@ -1,4 +1,4 @@
-//! Servers that speak HTTP/2 alone.
+//! Servers that support only HTTP/2.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use flight::BoundedMap;
 
 use super::super::target::Origin;
 
-/// Servers that are known to speak HTTP/2 alone, and for how long: those are not tried by HTTP/1.1 first.
+/// Maximum servers that are remembered as supporting only HTTP/2. These are not tried by HTTP/1.1 first.
 const HTTP2_ALONE_MAX: u64 = 4_096;
 const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
 
-/// Servers that speak HTTP/2 alone.
+/// Servers that support only HTTP/2.
 pub(super) type Http2Alone = BoundedMap<Arc<Origin>, ()>;
 
 pub(super) fn http2_alone() -> Http2Alone {

@@ -1,4 +1,4 @@
-//! Idle connections, which wait for a request.
+//! The pool of idle connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// A pool of `most` idle connections, each closed after `life`.
+    /// Creates a pool of at most `most` idle connections, each closed after `life`.
     pub(super) fn new(most: usize, life: Duration, slots: Arc<Slots>, tasks: ServiceTasks) -> Self {
         Self { idle: Mutex::new(Idle::new(most, life)), slots, tasks }
     }
@@ -32,7 +32,7 @@ impl Pool {
         &self.tasks
     }
 
-    /// Takes a connection to `origin` that is ready. Connections that have ended meanwhile are dropped.
+    /// Takes an idle connection to `origin`. Drops connections that have ended meanwhile.
     pub(super) fn take(&self, origin: &Arc<Origin>) -> Option<Ready> {
         loop {
             let (sender, stream) = self.idle.lock().take(origin)?;
@@ -43,14 +43,14 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request.
+    /// Returns a connection to the pool.
     pub(super) fn keep(&self, origin: &Arc<Origin>, sender: Sender) {
         let excess = self.idle.lock().put(origin, sender);
-        // Closed outside of the lock.
+        // Close the connection outside of the lock.
         drop(excess);
     }
 
-    /// Closes the connection that was idle the longest, if no slot is free.
+    /// Closes the longest idle connection if no slot is free.
     pub(super) fn make_room(&self) {
         if !self.slots.has_free() {
             let oldest = self.idle.lock().take_oldest();
@@ -58,7 +58,7 @@ impl Pool {
         }
     }
 
-    /// Closes connections that were idle too long.
+    /// Closes connections whose idle time has expired.
     pub(super) fn close_old(&self) {
         let old = self.idle.lock().take_old();
         drop(old);
@@ -71,11 +71,12 @@ impl Pool {
     }
 }
 
-/// Idle connections. Bounded in number and in time. Of one origin the one used last goes first, so that the others grow old.
+/// Idle connections, bounded in number and time. The most recently used connection of an origin is taken first, so that the others
+/// can expire.
 struct Idle {
     most: usize,
     life: Duration,
-    /// In the order in which they came to wait, with those that were taken since.
+    /// Idle connections in the order of their return, including entries that were taken since.
     order: VecDeque<(u64, Arc<Origin>)>,
     waiting: HashMap<Arc<Origin>, Vec<Waiting>>,
     count: usize,
@@ -114,14 +115,14 @@ impl Idle {
         let (sender, stream) = taken?;
         self.count -= 1;
         if let Sender::Http2(shared) = &sender {
-            // The number in `order` is another one then, so that it grows old from now on.
+            // The shared connection gets a new number, so that its idle time starts again.
             let excess = self.put(origin, Sender::Http2(shared.clone()));
             debug_assert!(excess.is_none(), "its own place is free");
         }
         Some((sender, stream))
     }
 
-    /// Lets it wait. What comes back has no place any more.
+    /// Adds an idle connection. Returns the connection that no longer fits.
     #[must_use]
     fn put(&mut self, origin: &Arc<Origin>, sender: Sender) -> Option<Sender> {
         let excess = if self.count >= self.most { self.take_oldest() } else { None };
@@ -137,7 +138,7 @@ impl Idle {
         excess
     }
 
-    /// The one that has waited the longest.
+    /// Takes the longest idle connection.
     fn take_oldest(&mut self) -> Option<Sender> {
         while let Some((number, origin)) = self.order.pop_front() {
             if let Some(sender) = self.remove(number, &origin) {
@@ -147,7 +148,7 @@ impl Idle {
         None
     }
 
-    /// Takes connections that were idle too long.
+    /// Takes the connections whose idle time has expired.
     fn take_old(&mut self) -> Vec<Sender> {
         let mut old = Vec::new();
         while let Some((number, origin)) = self.order.front().cloned() {
@@ -161,7 +162,7 @@ impl Idle {
         old
     }
 
-    /// All of them.
+    /// Takes all connections.
     fn take_all(&mut self) -> Vec<Sender> {
         self.order.clear();
         self.count = 0;
@@ -180,7 +181,7 @@ impl Idle {
         Some(removed.sender)
     }
 
-    /// What was taken leaves its place in the order behind: not more of these than there are connections.
+    /// Removes stale entries from `order`, so that there are no more of them than connections.
     fn tidy(&mut self) {
         const FEW: usize = 64;
         if self.order.len() > 2 * self.count + FEW {

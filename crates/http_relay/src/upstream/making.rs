@@ -1,4 +1,4 @@
-//! Connections that are being made, each for all who wait for the same origin.
+//! Connections that are being opened, each shared by all requests that wait for the origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,18 @@ use super::super::target::Origin;
 use super::error::NoConnection;
 use super::http2::Http2;
 
-/// Origins that are known to speak HTTP/1.1 alone, and for how long: who asks them makes a connection without waiting for others.
+/// Maximum origins that are remembered as supporting only HTTP/1.1. Requests to them open connections without waiting for each
+/// other.
 pub(super) const HTTP1_ORIGINS_MAX: u64 = 4_096;
 pub(super) const HTTP1_LIFE: Duration = Duration::from_secs(60);
 
-/// What all share who have waited for one connection.
+/// Result that is shared by all requests that waited for one connection.
 #[derive(Clone)]
 pub(super) enum SharedConnection {
     Http2(Http2),
-    /// It is of one alone.
+    /// The connection uses HTTP/1.1 and serves one request only.
     Http1,
 }
 
-/// Connections that are being made, by whom they are to.
+/// Connections in progress, by origin.
 pub(super) type Making = flight::Cache<Arc<Origin>, SharedConnection, Arc<NoConnection>>;

@@ -1,8 +1,17 @@
-//! Upstreams: connections that are kept for the next request, bounded in all, for each host, and in time.
+//! Upstreams: a pool of connections, limited in total, for each host, and in time.
 //!
-//! From the lowest module up: `slot` (how many connections there may be), `http2` and `sender` (a connection), `idle` (those that wait),
-//! `body` (an answer's body, which gives its connection back), `policy` and `parent` (how an upstream is reached), `tls` (of one upstream), `connect` (making a
-//! connection), `upstreams` (all of them), `single` (one connection for all who wait for the same upstream), `websocket`, `send`.
+//! Modules, from the lowest up:
+//!
+//! - `slot`: limits of connections
+//! - `http2`, `sender`: one connection
+//! - `idle`: idle connections
+//! - `body`: a response's body, which returns its connection to the pool
+//! - `policy`, `parent`: routes and TLS by host
+//! - `tls`: TLS options of one upstream
+//! - `connect`: opening of connections
+//! - `upstreams`: the pool
+//! - `single`: one connection for concurrent requests to an origin
+//! - `websocket`, `send`: use of connections
 
 mod address_rule;
 mod body;

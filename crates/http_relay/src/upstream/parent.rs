@@ -1,4 +1,4 @@
-//! Other proxies that upstreams are reached by.
+//! Parent proxies that upstreams are reached through.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -23,14 +23,14 @@ use super::super::target::Target;
 use super::error::NoParent;
 use inbound::ServiceTasks;
 
-/// Bytes of a parent's answer to CONNECT.
+/// Maximum bytes of a parent's response to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 
 /// A parent proxy.
 #[derive(Clone)]
 pub struct Parent {
     pub(super) target: Target,
-    /// Whether it is spoken to by TLS.
+    /// Whether the connection to the parent uses TLS.
     pub(super) tls: bool,
     authorization: Option<HeaderValue>,
 }
@@ -44,10 +44,10 @@ impl fmt::Debug for Parent {
 /// An invalid parent proxy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadParent {
-    /// Another form.
+    /// The URL has an invalid form.
     #[error("{0:?} is not http://HOST:PORT or https://HOST:PORT")]
     Url(String),
-    /// A name or password of another form.
+    /// The user name or the password is invalid.
     #[error("its credentials are not USER:PASSWORD in one line")]
     Credentials,
 }
@@ -73,7 +73,7 @@ impl Parent {
         Ok(Self { target, tls, authorization })
     }
 
-    /// Puts a request for `target` in the clear into the form that a proxy is asked in.
+    /// Converts an unencrypted request for `target` to the form for a proxy.
     pub(super) fn address<B>(&self, request: &mut Request<B>, target: &Target) {
         let path = request.uri().path_and_query().cloned();
         let whole = Uri::builder()
@@ -93,7 +93,7 @@ impl Parent {
         }
     }
 
-    /// Has it connect to `target`; who calls sets the time.
+    /// Asks the parent to connect to `target`. The caller sets the timeout.
     pub(super) async fn connect(
         &self,
         link: Link,
@@ -129,7 +129,7 @@ impl fmt::Display for Parent {
     }
 }
 
-/// What may be shown of a URL that is wrong.
+/// Returns an invalid URL without its credentials, for error messages.
 fn without_user(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, rest)| rest)
 }
@@ -138,7 +138,7 @@ fn basic(credentials: &str) -> Result<HeaderValue, BadParent> {
     if !credentials.contains(':') || credentials.chars().any(char::is_control) {
         return Err(BadParent::Credentials);
     }
-    // Long enough at once, so that no copy is left behind.
+    // Allocate the full capacity first, so that no reallocation leaves a copy in memory.
     let mut text = Zeroizing::new(String::with_capacity("Basic ".len() + credentials.len().div_ceil(3) * 4));
     text.push_str("Basic ");
     STANDARD.encode_string(credentials, &mut text);
@@ -147,13 +147,13 @@ fn basic(credentials: &str) -> Result<HeaderValue, BadParent> {
     Ok(value)
 }
 
-/// A way to an upstream.
+/// A byte stream to an upstream.
 pub enum Link {
-    /// To itself, or to a parent that is asked in the clear.
+    /// TCP, to the upstream or to an unencrypted parent.
     Direct(TcpStream),
-    /// To a parent by TLS.
+    /// TLS to a parent.
     Tls(Box<TlsStream<TcpStream>>),
-    /// Through a parent.
+    /// A CONNECT tunnel through a parent.
     Tunnel(TokioIo<Upgraded>),
 }
 

@@ -1,4 +1,4 @@
-//! How upstreams are reached and believed, by name.
+//! Policies by host name: routes to upstreams and TLS verification.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use super::tls::connectors;
 use crate::cipher_suites::provider;
 use crate::names::{BadRule, Names};
 
-/// What differs for certain upstreams.
+/// Options for certain upstreams.
 #[derive(Clone, Debug)]
 pub struct UpstreamPolicy {
     /// Additional trust anchors, DER.
     pub roots: Vec<Vec<u8>>,
-    /// Whether they are held against roots at all. Who stands between is not noticed when they are not.
+    /// Whether certificates are verified. Without verification, an attacker between proxy and upstream is not detected.
     pub verify: bool,
-    /// What they are shown when they ask for a certificate.
+    /// Client certificate to present if an upstream requests one.
     pub certificate: Option<Arc<CertifiedKey>>,
-    /// By which way, when it is another than for all others.
+    /// Route to the upstreams, if it differs from the default.
     pub way: Option<UpstreamWay>,
 }
 
@@ -35,32 +35,32 @@ impl Default for UpstreamPolicy {
     }
 }
 
-/// How one is reached.
+/// Route to an upstream.
 #[derive(Clone, Debug, Default)]
 pub enum UpstreamWay {
-    /// By itself.
+    /// Directly.
     #[default]
     Direct,
-    /// Through another proxy.
+    /// Through a parent proxy.
     Parent(Arc<Parent>),
 }
 
-/// All of them.
+/// All policies, by host.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamPolicies {
-    /// The way for hosts without a policy.
+    /// Route to hosts without a policy.
     pub way: UpstreamWay,
     policies: Vec<UpstreamPolicy>,
     names: Names<usize>,
 }
 
 impl UpstreamPolicies {
-    /// For names, `NAME` or `*.NAME`, and addresses.
+    /// Adds a policy for names (`NAME`, `*.NAME`) and addresses.
     ///
     /// # Errors
     /// [`BadRule`]
     pub fn add(&mut self, names: &[String], policy: UpstreamPolicy) -> Result<(), BadRule> {
-        // 0 is the usual one.
+        // Number 0 is the default policy.
         let number = self.policies.len() + 1;
         for name in names {
             self.names.add(name, number)?;
@@ -70,16 +70,17 @@ impl UpstreamPolicies {
     }
 }
 
-/// TLS and the way, of one policy. They offer HTTP/1.1, and HTTP/2 before it, and share sessions among themselves alone.
+/// TLS configurations and route of one policy: one offers HTTP/1.1 only, the other HTTP/2 first. They share sessions only with each
+/// other.
 pub(super) struct Compiled {
     pub(super) http1: TlsConnector,
     pub(super) http2: TlsConnector,
     pub(super) way: UpstreamWay,
-    /// Whether upstreams are held against roots.
+    /// Whether certificates of upstreams are verified.
     pub(super) verifies: bool,
 }
 
-/// Policies by name, ready to be used. A connection is one origin's, and what an origin's policy is never changes.
+/// Policies by name, ready for use. An origin's policy never changes, so a pooled connection always has the right one.
 pub(super) struct Policies {
     all: Vec<Compiled>,
     names: Names<usize>,
@@ -95,22 +96,22 @@ impl Policies {
         Ok(Self { all, names: options.names.clone() })
     }
 
-    /// That of a name.
+    /// Returns the policy of a name.
     pub(super) fn of(&self, name: &HostOrIp) -> &Compiled {
         &self.all[self.names.get(name).copied().unwrap_or(0)]
     }
 
-    /// Whether a policy names the host itself, rather than a suffix.
+    /// Returns whether a policy names the host itself, rather than a parent domain.
     pub(super) fn name(&self, name: &HostOrIp) -> bool {
         self.names.has(name)
     }
 
-    /// That of the name an origin is spoken to as.
+    /// Returns the policy of the TLS server name, or else the host, of an origin.
     pub(super) fn of_origin(&self, origin: &Origin) -> &Compiled {
         self.of(origin.server.as_ref().unwrap_or(&origin.target.name))
     }
 
-    /// The usual one, which other proxies are spoken to by.
+    /// Returns the default policy, which is also used for parent proxies.
     pub(super) fn usual(&self) -> &Compiled {
         &self.all[0]
     }
@@ -129,7 +130,7 @@ fn compiled(
         for root in &policy.roots {
             Arc::make_mut(&mut roots).add(CertificateDer::from(root.as_slice()))?;
         }
-        // Without any, nobody is believed.
+        // Without roots, no certificate is trusted.
         builder.with_root_certificates(roots)
     } else {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
@@ -143,7 +144,7 @@ fn compiled(
     Ok(Compiled { http1, http2, way, verifies: policy.verify })
 }
 
-/// Takes whatever certificate there is, as long as who shows it has its key.
+/// Accepts any certificate if the peer proves possession of its key.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -12,10 +12,10 @@ use super::upstreams::{Upstreams, marked};
 use super::websocket::is_websocket;
 use crate::request_body::RequestBody;
 
-/// Kept connections that a request is tried on before a new one is made for it.
+/// Maximum pooled connections that a request is tried on before a new connection is opened.
 const KEPT_TRIES: usize = 3;
 
-/// Why a request has no answer.
+/// Why a request has no response.
 pub struct Unanswered {
     /// The reason.
     pub error: NoAnswer,
@@ -36,8 +36,8 @@ impl From<NoAnswer> for Unanswered {
 }
 
 impl Upstreams {
-    /// Asks `origin`. A request of which nothing was sent is sent again on another connection,
-    /// and so is one without a body that the upstream says it did not process (RFC 9113 section 8.7).
+    /// Sends a request to `origin`. Retries on another connection if no part of the request was sent, or if it has no body and the
+    /// upstream did not process it (RFC 9113 section 8.7).
     pub async fn send(
         &self,
         origin: &Arc<Origin>,
@@ -47,7 +47,7 @@ impl Upstreams {
         self.try_send(origin, request, prepare).await.map_err(|unanswered| unanswered.error)
     }
 
-    /// As [`Self::send`]. Gives the request back where nothing of it was sent, for another server.
+    /// Like [`Self::send`], but returns the request if no part of it was sent, for a retry on another server.
     ///
     /// # Errors
     /// [`Unanswered`]
@@ -65,7 +65,7 @@ impl Upstreams {
             let kept = if tries < KEPT_TRIES { self.0.pool.take(origin) } else { None };
             let ready = match kept {
                 Some(ready) => ready,
-                // Boxed: most requests go out on a kept one, and each carries what it may await.
+                // Boxed to keep the future of the usual case, a pooled connection, small.
                 None if tries < KEPT_TRIES => match Box::pin(self.connection(origin)).await {
                     Err(error) if is_websocket && error.wants_another_protocol() => {
                         self.0.http2_alone.insert(Arc::clone(origin), ());
@@ -87,7 +87,7 @@ impl Upstreams {
                 parent.address(&mut request, &origin.target);
             }
             match self.send_on(origin, ready, request).await? {
-                // It is we who are asked, not our client.
+                // The parent demands credentials from this proxy, not from its client.
                 Ok(response) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
                     return match parent {
                         Some(parent) => Err(refused(parent, response.status()).into()),
@@ -174,7 +174,7 @@ mod tests {
         Ok((kept, String::from_utf8(body.to_vec()).unwrap()))
     }
 
-    /// A connection that is kept, and its other end.
+    /// Puts a connection into the pool and returns its far end.
     async fn keep_one(pool: &Upstreams, origin: &Arc<Origin>) -> DuplexStream {
         let (near, far) = tokio::io::duplex(1 << 16);
         let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
@@ -184,7 +184,7 @@ mod tests {
         far
     }
 
-    /// Has anyone who connects first told `answer`, once so many bytes have come.
+    /// Sends `answer` to the first client after `octets` bytes were received.
     fn answers(listener: TcpListener, octets: usize, answer: &'static [u8]) {
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -200,7 +200,7 @@ mod tests {
         let (pool, origin) = (pool(&reuse), origin(&listener, false));
         answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         let far = keep_one(&pool, &origin).await;
-        // Its task has no turn before the request is with it: nobody knows yet that it has ended.
+        // The connection's task has not run, so nothing has noticed the close.
         drop(far);
         let (kept, said) = asked(&pool, &origin).await.unwrap();
         assert_eq!((kept, said.as_str()), (false, "ok"));
@@ -211,7 +211,7 @@ mod tests {
         );
     }
 
-    /// The next frame of HTTP/2: its type and its stream.
+    /// Returns type and stream of the next HTTP/2 frame.
     async fn frame(stream: &mut tokio::net::TcpStream) -> (u8, u32) {
         let mut head = [0; 9];
         stream.read_exact(&mut head).await.unwrap();
@@ -220,7 +220,7 @@ mod tests {
         (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]))
     }
 
-    /// Reads up to the request of `number`, and says `answer`.
+    /// Reads up to the header of stream `number`, and sends `answer`.
     async fn answer_request(stream: &mut tokio::net::TcpStream, number: u32, answer: &[u8]) {
         const HEADERS: u8 = 1;
         while frame(stream).await != (HEADERS, number) {}
@@ -285,7 +285,7 @@ mod tests {
         ] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let (pool, origin) = (pool(&Reuse::default()), origin(&listener, http2));
-            // The request's head is among them: what comes before it, by HTTP/2 too, is shorter.
+            // The threshold includes the request's header: all bytes before it, also with HTTP/2, are fewer.
             answers(listener, 200, answer);
             let error = asked(&pool, &origin).await.unwrap_err();
             let wanted = (StatusCode::BAD_GATEWAY, "http_protocol_error");

@@ -6,14 +6,14 @@ use hyper::client::conn::http1;
 use super::super::request_body::RequestBody;
 use super::http2::{Http2, StreamSlot};
 
-/// What requests are sent on.
+/// A connection for requests, by HTTP version.
 pub(super) enum Sender {
     Http1(http1::SendRequest<RequestBody>),
     Http2(Http2),
 }
 
 impl Sender {
-    /// The version of HTTP that its requests have.
+    /// Returns the HTTP version of the connection.
     pub(super) fn version(&self) -> Version {
         match self {
             Self::Http1(_) => Version::HTTP_11,
@@ -25,8 +25,8 @@ impl Sender {
 /// A connection for one request.
 pub(super) struct Ready {
     pub(super) sender: Sender,
-    /// Its place on one that others share.
+    /// Slot on a shared connection (HTTP/2).
     pub(super) stream: Option<StreamSlot>,
-    /// Whether it was there, or made for another.
+    /// Whether the connection existed already or was opened for another request.
     pub(super) kept: bool,
 }

@@ -1,4 +1,4 @@
-//! One connection by HTTP/2 for all who ask an origin at once.
+//! Sharing of one HTTP/2 connection by concurrent requests to an origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,15 @@ use super::upstreams::Upstreams;
 type OwnConnection = Arc<Mutex<Option<Ready>>>;
 
 impl Upstreams {
-    /// A connection for one more request, where none waits: one that another has made meanwhile, or a new one.
+    /// Returns a connection for one more request when none is idle: one that another task opened meanwhile, or a new one.
     pub(super) async fn connection(&self, origin: &Arc<Origin>) -> Result<Ready, Arc<NoConnection>> {
         if !origin.http2 || !self.0.keeps {
             return self.connect(origin).await.map_err(Arc::new);
         }
         let own = OwnConnection::default();
         let deadline = Deadline::within(self.0.connect_timeout);
-        // Each time around one was made, and others have taken all of its places: it ends where no more may be made.
+        // In each iteration a connection was opened and others took all of its slots. The loop ends when no more connections may be
+        // opened.
         while !deadline.remaining().is_zero() {
             let (pool, wanted, own_made) = (self.clone(), Arc::clone(origin), Arc::clone(&own));
             let making = move || async move { pool.make(&wanted, &own_made).await };
@@ -45,13 +46,13 @@ impl Upstreams {
         Err(Arc::new(NoConnection::Late))
     }
 
-    /// One for anyone who asked first, left in `own`, and for all who have asked since, if they can share it.
+    /// Opens a connection. It is left in `own` for the first task, and shared with all later tasks if it uses HTTP/2.
     async fn make(
         &self,
         origin: &Arc<Origin>,
         own: &Mutex<Option<Ready>>,
     ) -> Result<Fresh<SharedConnection>, Failed<Arc<NoConnection>>> {
-        // Somebody may just have been done with it.
+        // Another request may just have returned a connection.
         let ready = match self.0.pool.take(origin) {
             Some(ready) => ready,
             None => {

@@ -1,4 +1,4 @@
-//! Slots of connections to upstreams: how many there are in all and for each host, and which are taken.
+//! Slots of upstream connections: limits in total and for each host.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -23,21 +23,21 @@ use super::super::target::Target;
 use super::error::NoConnection;
 use inbound::ServiceTasks;
 
-/// How long a connection waits for a slot where all are taken, after the connection that was idle the longest was closed for it.
+/// Maximum wait for a slot when all are in use, after the longest idle connection was closed.
 const SLOT_WITHIN: Duration = Duration::from_millis(500);
 
-/// A name and a port, anyone who named them.
+/// A host name and a port.
 type HostPort = (HostOrIp, u16);
 
-/// The local and the remote address of a connection: no two connections that are open have both.
+/// Local and remote address of a connection. No two open connections have the same pair.
 type Ends = (SocketAddr, SocketAddr);
 
-/// All slots.
+/// The connection slots of the pool.
 pub(super) struct Slots {
     free: Arc<Semaphore>,
     per_host_max: AtomicUsize,
     hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
-    /// Connections that are open: as many as there are slots at most.
+    /// Addresses of the open connections: at most one entry for each slot.
     open: Arc<Mutex<HashSet<Ends>>>,
 }
 
@@ -51,7 +51,7 @@ impl Slots {
         }
     }
 
-    /// Takes a slot for a connection to `target`: one that is free, or that a connection which was just given up is about to leave.
+    /// Takes a slot for a connection to `target`. Waits briefly for a slot that a closing connection is about to free.
     pub(super) async fn take(&self, target: &Target, deadline: Deadline) -> Result<Slot, NoConnection> {
         let waiting = Arc::clone(&self.free).acquire_owned();
         let permit = tokio::time::timeout(deadline.remaining().min(SLOT_WITHIN), waiting).await;
@@ -73,29 +73,30 @@ impl Slots {
         self.free.available_permits() > 0
     }
 
-    /// Limits the slots of each host from now on. Connections beyond the limit stay open.
+    /// Sets the limit of slots for each host. Existing connections beyond the limit stay open.
     pub(super) fn limit_per_host(&self, most: usize) {
         self.per_host_max.store(most, Relaxed);
     }
 
-    /// Returns whether a connection between these addresses is open: nothing is sent on a connection before it is known here.
+    /// Returns whether this process opened the connection between these addresses. A connection is registered before anything is
+    /// sent on it.
     pub(super) fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.open.lock().contains(&(canonical(from), canonical(to)))
     }
 }
 
-/// A slot among all connections and among those of a host, taken until it is dropped.
+/// A slot, counted in total and for its host until dropped.
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
     host: HostPort,
     hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
-    /// The addresses of the connection that has the slot, once the connection is made.
+    /// Addresses of the connection that uses the slot; `None` until it is connected.
     ends: Option<Ends>,
     open: Arc<Mutex<HashSet<Ends>>>,
 }
 
 impl Slot {
-    /// Gives the slot to the connection of `stream`.
+    /// Assigns the slot to the connection of `stream`.
     pub(super) fn taken_by(&mut self, stream: &TcpStream) {
         let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
         let ends = (canonical(from), canonical(to));
@@ -119,7 +120,7 @@ impl Drop for Slot {
     }
 }
 
-/// Runs the tasks of an HTTP/2 connection, which end with the service and hold the connection's slot.
+/// Runs the tasks of an HTTP/2 connection. The tasks end with the service, and own the connection's slot.
 #[derive(Clone)]
 pub(super) struct SlotExecutor {
     tasks: ServiceTasks,
@@ -142,8 +143,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for SlotExecutor {
     }
 }
 
-/// A connection's stream together with its slot, which is free again once the stream is dropped: by its HTTP connection or, after a
-/// change of protocol, by the relay.
+/// A connection's stream with its slot. Dropping the stream frees the slot; the owner is the HTTP connection or, after a protocol
+/// upgrade, the relay.
 pub(super) struct SlottedStream<S> {
     stream: S,
     /// Dropped after the stream.

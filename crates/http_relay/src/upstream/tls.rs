@@ -1,4 +1,4 @@
-//! TLS to the servers of one upstream, apart from the policies of the pool: whom to believe, as whom, and what to show.
+//! TLS options for the servers of one upstream, independent of the pool's policies: roots, server name and client certificate.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,7 +17,7 @@ use x509::HostOrIp;
 use super::error::NoConnection;
 use crate::cipher_suites::provider;
 
-/// TLS to the servers of an upstream. Equal where it believes, asks for and shows the same.
+/// TLS options for the servers of an upstream. Equal if roots, server name and client certificate are equal.
 #[derive(Clone)]
 pub struct UpstreamTls(Arc<Settings>);
 
@@ -30,11 +30,11 @@ struct Settings {
 }
 
 impl UpstreamTls {
-    /// Servers have to show a certificate for `server`, the name that they are asked for (SNI), below one of `roots` (DER).
-    /// `certificate` is shown to those that ask for one.
+    /// Creates TLS options. Servers must present a certificate for `server` (also sent as SNI), signed below one of `roots` (DER).
+    /// `certificate` is presented to servers that request one.
     ///
     /// # Errors
-    /// When the TLS library refuses a root or the certificate.
+    /// The TLS library rejects a root or the certificate.
     pub fn new(
         server: HostOrIp,
         roots: Vec<Vec<u8>>,
@@ -56,7 +56,7 @@ impl UpstreamTls {
         Ok(Self(Arc::new(Settings { server, roots, shown, http1, http2 })))
     }
 
-    /// The name in the certificates of its servers.
+    /// Returns the server name that the certificates must contain.
     pub fn server(&self) -> &HostOrIp {
         &self.0.server
     }
@@ -65,7 +65,7 @@ impl UpstreamTls {
         if http2 { &self.0.http2 } else { &self.0.http1 }
     }
 
-    /// TLS over `stream`, within `limit`. Offers the protocols `alpn` (RFC 7301), none where it is empty.
+    /// Performs a TLS handshake over `stream` within `limit`. Offers the ALPN protocols `alpn` (RFC 7301), none if empty.
     ///
     /// # Errors
     /// [`NoConnection`]
@@ -82,7 +82,7 @@ impl UpstreamTls {
     }
 }
 
-/// The connectors: HTTP/1.1 only, and HTTP/2 preferred.
+/// Returns the connectors: HTTP/1.1 only, and HTTP/2 preferred.
 pub(super) fn connectors(mut config: ClientConfig) -> (TlsConnector, TlsConnector) {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let http1 = TlsConnector::from(Arc::new(config.clone()));

@@ -1,4 +1,4 @@
-//! Connections to upstreams: made where none is idle, and kept for the next request.
+//! The pool of upstream connections. New connections are opened when none is idle, and return to the pool after a response.
 
 use std::error::Error as _;
 use std::net::{IpAddr, SocketAddr};
@@ -35,40 +35,40 @@ use super::slot::{Slot, Slots};
 use crate::request_body::RequestBody;
 use inbound::ServiceTasks;
 
-/// Between two looks for connections that have waited too long.
+/// Interval at which expired idle connections are closed.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What bounds a pool, and how others are reached.
+/// Limits and options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// What differs for certain upstreams.
+    /// Policies for certain upstreams.
     pub policies: UpstreamPolicies,
-    /// Which addresses may be connected to at all.
+    /// Addresses that may be connected to.
     pub guard: Guard,
-    /// Which of them may be connected to for a name.
+    /// Rule for the addresses of a name.
     pub address_rule: AddressRule,
-    /// Connections at once, those that wait for a request included.
+    /// Maximum connections, including idle ones.
     pub connections_max: usize,
-    /// Of those, to one host and port.
+    /// Maximum connections to one host and port.
     pub per_host_max: usize,
-    /// Of all, such as wait for the next request.
+    /// Maximum idle connections.
     pub idle_max: usize,
-    /// How long one waits.
+    /// How long a connection may be idle.
     pub idle_life: Duration,
-    /// For an address, connection and handshake.
+    /// Timeout of name resolution, connection and TLS handshake together.
     pub connect_timeout: Duration,
-    /// For the head of an answer, from when the request was sent, or while nothing of the request is taken.
+    /// Timeout of a response's header, from the end of the request, or while the upstream accepts no more of the request.
     pub response_timeout: Duration,
-    /// A body of which nothing came, before it is cut off.
+    /// Idle timeout of a body.
     pub idle: Duration,
 }
 
-/// Counts requests by the connections they went out on.
+/// Counters of requests by pooled and new connections.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     /// Requests over a pooled connection.
     pub kept: Counter,
-    /// Made for them.
+    /// Requests over a new connection.
     pub made: Counter,
 }
 
@@ -82,7 +82,7 @@ impl Reuse {
     }
 }
 
-/// A server that was spoken to before there was a request for it.
+/// Result of connecting to a server before there is a request for it.
 pub struct ProbedServer {
     /// The upstream's certificate.
     pub certificate: Option<CertificateDer<'static>>,
@@ -90,7 +90,7 @@ pub struct ProbedServer {
     pub http2: bool,
 }
 
-/// All of them. Cheap to clone.
+/// The pool of upstream connections. Clones share it.
 #[derive(Clone)]
 pub struct Upstreams(pub(super) Arc<PoolState>);
 
@@ -98,7 +98,7 @@ pub(super) struct PoolState {
     pub(super) dialler: Dialler,
     pub(super) pool: Arc<Pool>,
     slots: Arc<Slots>,
-    /// Whether any connection may wait for a request.
+    /// Whether the pool keeps idle connections.
     pub(super) keeps: bool,
     pub(super) making: Making,
     pub(super) http2_alone: Http2Alone,
@@ -109,10 +109,10 @@ pub(super) struct PoolState {
 }
 
 impl Upstreams {
-    /// `own` are addresses that this process listens on, which are never connected to.
+    /// Creates a pool. `own` are listeners of this process, which the pool never connects to.
     ///
     /// # Errors
-    /// When the TLS library refuses a root or a client certificate.
+    /// The TLS library rejects a root or a client certificate.
     pub fn new(
         options: &PoolOptions,
         own: Vec<SocketAddr>,
@@ -146,7 +146,7 @@ impl Upstreams {
         })))
     }
 
-    /// Closes what has waited too long, until `stop`.
+    /// Closes expired idle connections until `stop`.
     pub async fn sweep(self, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -158,22 +158,22 @@ impl Upstreams {
         self.0.pool.close_all();
     }
 
-    /// Whether connections to `origin` are authenticated end to end.
+    /// Returns whether certificates are verified on connections to `origin`.
     pub fn verifies(&self, origin: &Origin) -> bool {
         origin.server.is_some() && self.0.dialler.verifies(origin)
     }
 
-    /// As many connections to a host from now on.
+    /// Sets the maximum connections to one host.
     pub fn limit_per_host(&self, most: usize) {
         self.0.slots.limit_per_host(most);
     }
 
-    /// Whether the proxy itself is at the other end of a connection that was accepted here.
+    /// Returns whether this process opened the connection between these addresses.
     pub fn made(&self, from: SocketAddr, to: SocketAddr) -> bool {
         self.0.slots.made(from, to)
     }
 
-    /// The addresses of `name` now; none where they are not known in time, or are for a parent to look up.
+    /// Resolves the addresses of `name`. Returns none if resolution fails or times out, or if a parent proxy resolves the name.
     pub async fn addresses(&self, name: &HostOrIp) -> Vec<IpAddr> {
         if !self.0.dialler.is_direct(name) {
             return Vec::new();
@@ -182,31 +182,31 @@ impl Upstreams {
         found.unwrap_or_default()
     }
 
-    /// Lets no further request use the connections that there are: other addresses may be allowed now.
+    /// Closes all idle connections, because the permitted addresses may have changed.
     pub fn retire(&self) {
         self.0.pool.close_all();
     }
 
-    /// Whether `address` is one of the addresses of `name` now. False where that is not known in time.
+    /// Returns whether `name` currently resolves to `address`. False if resolution fails or times out.
     pub async fn leads_to(&self, name: &HostOrIp, address: &HostOrIp) -> bool {
         let HostOrIp::Ip(address) = address else { return false };
         let found = self.0.dialler.addresses(name, Deadline::within(self.0.connect_timeout)).await;
         found.is_ok_and(|found| found.iter().any(|one| one.to_canonical() == *address))
     }
 
-    /// Whether both names are believed and reached alike.
+    /// Returns whether both names have the same verification and route.
     pub fn treats_alike(&self, one: &HostOrIp, other: &HostOrIp) -> bool {
         self.0.dialler.treats_alike(one, other)
     }
 
-    /// Makes a connection to `origin` as `server`, with HTTP/2 where both say so. It is kept for the first request of a client who is
-    /// told to speak as the server does.
+    /// Opens a TLS connection to `origin` as `server`, with HTTP/2 if both sides support it. The connection goes to the pool, for
+    /// the first request of a client with the same HTTP version.
     pub async fn probe(&self, origin: &Origin, server: &HostOrIp) -> Result<ProbedServer, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.make_room();
         let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
         if let Sender::Http1(sender) = &mut sender {
-            // One that is kept can be used at once.
+            // A pooled connection must be ready for use.
             let ready = tokio::time::timeout(deadline.remaining(), sender.ready()).await;
             ready.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Http)?;
         }
@@ -215,8 +215,8 @@ impl Upstreams {
         Ok(ProbedServer { certificate, http2 })
     }
 
-    /// Bytes to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`]. Where it is dialled, `is_meant`
-    /// says which of its addresses may be.
+    /// Opens a byte stream to `target` by the route for `name`, and returns it with its slot. `may_be_here` is as in [`Origin`].
+    /// For a direct connection, `is_meant` decides which addresses may be dialled.
     pub async fn link(
         &self,
         target: &Target,
@@ -229,7 +229,7 @@ impl Upstreams {
         self.0.dialler.link(target, name, may_be_here, is_meant, deadline).await
     }
 
-    /// A new one, which others may share from now on.
+    /// Opens a new connection, which other requests may share if it uses HTTP/2.
     pub(super) async fn connect(&self, origin: &Arc<Origin>) -> Result<Ready, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.make_room();
@@ -274,7 +274,7 @@ impl Upstreams {
         }
     }
 
-    /// The result of `send`, or a timeout.
+    /// Returns the result of `send`, or a timeout error.
     pub(super) async fn in_time<F: Future>(
         &self,
         request: Request<RequestBody>,
@@ -289,7 +289,7 @@ impl Upstreams {
     }
 }
 
-/// With whether its connection had been kept.
+/// Marks the response with the kind of its connection: pooled or new.
 pub(super) fn marked(mut response: Response<Relayed>, reused: bool) -> Response<Relayed> {
     let connection = if reused { UpstreamConnection::Kept } else { UpstreamConnection::New };
     response.extensions_mut().insert(connection);
@@ -305,7 +305,7 @@ pub(super) fn unsent_or_broken(
     }
 }
 
-/// The same request once more, where it has no body.
+/// Copies the request for a retry; `None` if it has a body.
 fn copy_without_body(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
     let body = request.body().empty_copy()?;
     let mut copy = Request::new(body);
@@ -317,8 +317,8 @@ fn copy_without_body(request: &Request<RequestBody>) -> Option<Box<Request<Reque
     Some(Box::new(copy))
 }
 
-/// Whether the server said that it did nothing with the request (RFC 9113 section 8.7): it ended the connection after an earlier
-/// stream, as servers do after some number of requests, or refused the stream.
+/// Returns whether the server did not process the request (RFC 9113 section 8.7). Either the server closed the connection after an
+/// earlier stream, as servers do after some number of requests, or it refused the stream.
 fn is_unprocessed(error: &hyper::Error) -> bool {
     let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         return false;
@@ -328,8 +328,8 @@ fn is_unprocessed(error: &hyper::Error) -> bool {
     error.is_remote() && (ended || refused)
 }
 
-/// Whether a connection is, or is about to be, one user's alone: NTLM authenticates it rather than requests, and so does
-/// Negotiate by it (RFC 4559 section 6).
+/// Returns whether the connection belongs, or soon belongs, to a single user. NTLM, also within Negotiate, authenticates the
+/// connection rather than requests (RFC 4559 section 6).
 fn authenticates_connection(values: hyper::header::GetAll<'_, HeaderValue>) -> bool {
     let is = |value: &HeaderValue, scheme: &[u8]| {
         value.as_bytes().get(..scheme.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(scheme))

@@ -1,4 +1,4 @@
-//! WebSockets of servers that speak HTTP/2 alone: asked for by extended CONNECT (RFC 8441), and told as HTTP/1.1 has it (RFC 6455).
+//! WebSockets to servers that support only HTTP/2: opened by extended CONNECT (RFC 8441), and translated to HTTP/1.1 (RFC 6455).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::request_body::RequestBody;
 use crate::websocket_key::accept_of;
 
 const WEBSOCKET: &str = "websocket";
-/// Whether it asks for a WebSocket, in a way that can be said by HTTP/2 too.
+/// Returns whether the request opens a WebSocket in a form that HTTP/2 can express too.
 pub(super) fn is_websocket(request: &Request<RequestBody>) -> bool {
     let headers = request.headers();
     let upgrade = headers.get(UPGRADE);
@@ -41,7 +41,7 @@ impl Upstreams {
         let mut sender = match inner.dialler.connect_for_websocket(origin, deadline).await {
             Ok(sender) => sender,
             Err(error) => {
-                // It may speak HTTP/1.1 by now.
+                // The server may support HTTP/1.1 meanwhile.
                 if matches!(error, NoConnection::Tls(_)) {
                     inner.http2_alone.invalidate(origin);
                 }
@@ -53,7 +53,7 @@ impl Upstreams {
         *request.method_mut() = Method::CONNECT;
         request.extensions_mut().insert(Protocol::from_static(WEBSOCKET));
         let headers = request.headers_mut();
-        // What stands for these is HTTP/2's (RFC 8441 section 5).
+        // HTTP/2 replaces these fields (RFC 8441 section 5).
         let key = headers.remove(SEC_WEBSOCKET_KEY);
         headers.remove(CONNECTION);
         headers.remove(UPGRADE);
