@@ -11,21 +11,22 @@ use crate::listener::Listener;
 use crate::slots::{Slot, Slots};
 use crate::tasks::ServiceTasks;
 
-/// After an error of `accept` (no descriptors left, a connection that was reset), before the next try.
+/// Pause after a failed `accept` (no free file descriptors, connection reset).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long the task of an evicted connection may take to leave its slot: its next turn.
+/// Maximum time for the task of an evicted connection to free its slot.
 const EVICTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What becomes of further connections while all slots are in use.
+/// What happens to new connections while all slots are in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WhenFull {
-    /// They wait in the system's queue until a slot is free.
+    /// New connections wait in the system's queue for a slot.
     Wait,
-    /// They are closed at once: another server may have a free slot.
+    /// New connections are closed immediately: another server may have a free slot.
     Refuse,
-    /// The connection that has been silent the longest is closed for each of them: else a few clients that say nothing would shut out all
-    /// others. Where none is silent, they are closed at once. The handler says when a connection's silence ends ([`Slot::silence`]).
+    /// Each new connection evicts the connection that has been silent the longest. Otherwise a few silent clients could block all
+    /// others. If no connection is silent, new ones are closed immediately. The handler ends a connection's silence
+    /// ([`Slot::silence`]).
     EvictSilent,
 }
 
@@ -34,16 +35,16 @@ pub enum WhenFull {
 pub enum Refusal {
     /// All slots are in use.
     Full,
-    /// Its address has as many slots as one address may have.
+    /// The client's address already uses its maximum number of slots.
     AddressShare,
-    /// It was silent, and its slot was needed for another.
+    /// The connection was silent, and another one needed its slot.
     Evicted,
-    /// A trusted proxy sent a PROXY protocol header that cannot be accepted, or none in time.
+    /// A trusted proxy sent an invalid PROXY protocol header, or none in time.
     ProxyHeader,
 }
 
 impl Refusal {
-    /// The reason's name in metrics.
+    /// Returns the reason's name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -93,7 +94,7 @@ where
     }
 }
 
-/// Accepts connections as far as there are slots, and has each of them served by a task.
+/// Accepts connections while slots are free, and serves each in its own task.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     tasks: ServiceTasks,
@@ -102,19 +103,19 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// An acceptor whose connections are `tasks` and use `slots`.
+    /// Creates an acceptor. Its connections run in `tasks` and use `slots`.
     #[must_use]
     pub fn new(tasks: &ServiceTasks, slots: Slots, when_full: WhenFull) -> Self {
         Self { tasks: tasks.clone(), slots, when_full }
     }
 
-    /// Accepts connections as one of the tasks, until the shutdown begins.
+    /// Starts a task that accepts connections until the shutdown begins.
     pub fn start<L: Listener, H: ConnectionHandler<L>>(self, listener: L, handler: Arc<H>) {
         let tasks = self.tasks.clone();
         tasks.spawn(async move { self.run(&listener, handler).await });
     }
 
-    /// Accepts connections until the shutdown begins. Their tasks go on after that.
+    /// Accepts connections until the shutdown begins. Open connections continue after that.
     pub async fn run<L: Listener, H: ConnectionHandler<L>>(&self, listener: &L, handler: Arc<H>) {
         let stopping = self.tasks.stopping();
         loop {
@@ -126,7 +127,7 @@ impl Acceptor {
         }
     }
 
-    /// The next connection and its slot, if it got one.
+    /// Accepts the next connection. Returns it with its slot, if it got one.
     async fn accept<L: Listener, H: ConnectionHandler<L>>(
         &self,
         listener: &L,
@@ -153,13 +154,13 @@ impl Acceptor {
         }
     }
 
-    /// A slot for a client at `address`.
+    /// Takes a slot for a client at `address`.
     async fn slot(
         &self,
         reserved: Option<OwnedSemaphorePermit>,
         address: Option<IpAddr>,
     ) -> Result<Slot, Refusal> {
-        // First: nobody is evicted for a connection that is refused anyway.
+        // Checked first, so that a connection that is refused anyway evicts no other.
         if !self.slots.has_share(address) {
             return Err(Refusal::AddressShare);
         }
@@ -175,7 +176,7 @@ impl Acceptor {
         Ok(slot)
     }
 
-    /// The slot of the connection that has been silent the longest.
+    /// Evicts the longest silent connection and returns its slot.
     async fn evict(&self) -> Option<OwnedSemaphorePermit> {
         if !self.slots.silent().evict_oldest() {
             return None;
@@ -210,7 +211,7 @@ impl Acceptor {
     }
 }
 
-/// Serves a connection from the trusted proxy at `peer`: for its client, where the proxy states one.
+/// Serves a connection from the trusted proxy at `peer`, under the client address that the proxy sends, if any.
 async fn behind_proxy<L: Listener, H: ConnectionHandler<L>>(
     handler: Arc<H>,
     mut stream: L::Stream,
@@ -250,7 +251,7 @@ mod tests {
     /// Longer than any grace period of these tests.
     const LONG: Duration = Duration::from_secs(3_600);
 
-    /// A listener without a network: connections are the numbers of their clients.
+    /// A listener without a network: a connection is the number of its client.
     #[derive(Clone, Default)]
     struct Clients {
         waiting: Arc<Mutex<VecDeque<io::Result<u8>>>>,
@@ -287,13 +288,13 @@ mod tests {
         }
     }
 
-    /// Serves each connection until [`HeldConnections::end`], or for ever.
+    /// Serves each connection until [`HeldConnections::end`], or forever.
     struct HeldConnections {
         served: mpsc::UnboundedSender<u8>,
         refused: mpsc::UnboundedSender<u8>,
         end: CancellationToken,
         releases: bool,
-        /// Clients with a lower number say something at once.
+        /// Clients with a number below this send data immediately.
         heard_below: u8,
         cut_off: AtomicUsize,
         evicted: AtomicUsize,
@@ -385,7 +386,7 @@ mod tests {
     async fn who_has_been_silent_the_longest_makes_room_for_a_newcomer() {
         let slots = Slots::new(4);
         let mut world = World::new(&slots, WhenFull::EvictSilent, false);
-        // 1 and 2 say something; 3 and then 4 do not.
+        // Clients 1 and 2 send data; 3 and then 4 stay silent.
         world.clients.connect([1, 3, 4, 2]);
         settle().await;
         for newcomer in [5, 6, 7] {
@@ -398,7 +399,7 @@ mod tests {
         settle().await;
         assert_eq!(slots.in_use(), 0);
         assert!(!slots.silent().evict_oldest(), "nothing is left of those that ended");
-        // Where nobody is silent, nobody has to go.
+        // If no client is silent, none is evicted.
         let mut world = World::new(&Slots::new(2), WhenFull::EvictSilent, false);
         for client in 1..=3 {
             world.clients.connect([client]);
@@ -433,7 +434,7 @@ mod tests {
     async fn who_has_its_share_evicts_nobody() {
         let slots = Slots::limited(3, OriginLimit::PerNetwork(2));
         let mut world = World::new(&slots, WhenFull::EvictSilent, false);
-        // 8 is silent, 1 is not; the last two are beyond the share of their address.
+        // Client 8 is silent, 1 is not; the last two connections exceed the share of their address.
         for client in [8, 1, 1, 1, 1] {
             world.clients.connect([client]);
             settle().await;

@@ -1,6 +1,7 @@
-//! Floods of HTTP/2 frames that cost a server work and carry no request: counted by kind, so that a connection with too many is closed.
+//! Protection against floods of HTTP/2 frames that cause work but carry no request. Frames are counted by kind, and a connection
+//! with too many is closed.
 //!
-//! `h2` bounds the memory of such frames, not their number.
+//! `h2` limits the memory of such frames, not their number.
 
 use std::io;
 use std::pin::Pin;
@@ -10,18 +11,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// Frames are counted in windows of this length.
+/// Length of a counting window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// `RST_STREAM` frames a window: 200 a second. A client resets a stream when its user gives up, or for a hedged request; a rapid reset
-/// (CVE-2023-44487) sends tens of thousands a second.
+/// Maximum `RST_STREAM` frames in a window: 200 per second. Clients reset streams for cancelled or hedged requests; a rapid reset
+/// attack (CVE-2023-44487) sends tens of thousands per second.
 const RESETS_MAX: u32 = 2_000;
 
-/// Frames a window that carry nothing: SETTINGS, PING, PRIORITY, CONTINUATION, GOAWAY, unknown types, and DATA without bytes
-/// (CVE-2019-9511 to 9518). 1,000 a second: a PING for each round trip of a data centre, a PRIORITY for each of a browser's requests.
+/// Maximum frames without content in a window: SETTINGS, PING, PRIORITY, CONTINUATION, GOAWAY, unknown types, and empty DATA
+/// (CVE-2019-9511 to 9518). This is 1,000 per second, enough for a PING for each round trip in a data centre and a PRIORITY for
+/// each of a browser's requests.
 const CONTROLS_MAX: u32 = 10_000;
 
-/// `WINDOW_UPDATE` frames a window: 100,000 a second, two for each request of the busiest client of one connection.
+/// Maximum `WINDOW_UPDATE` frames in a window: 100,000 per second, two for each request of the busiest client on one connection.
 const UPDATES_MAX: u32 = 1_000_000;
 
 /// Bytes of the client's preface (RFC 9113 section 3.4), before the first frame.
@@ -30,21 +32,21 @@ const PREFACE: usize = 24;
 /// Bytes of a frame's header (RFC 9113 section 4.1).
 const HEADER: usize = 9;
 
-/// A kind of frame of which a connection sent too many.
+/// Kind of flood that a connection sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Flood {
-    /// `RST_STREAM`
+    /// Too many `RST_STREAM` frames.
     #[error("the client resets too many streams")]
     Resets,
-    /// Frames that carry nothing.
+    /// Too many frames without content.
     #[error("the client sends too many frames without content")]
     Controls,
-    /// `WINDOW_UPDATE`
+    /// Too many `WINDOW_UPDATE` frames.
     #[error("the client sends too many window updates")]
     Updates,
 }
 
-/// Counts the frames of one HTTP/2 connection. Pure: bytes in, verdict out.
+/// Counts the frames of one HTTP/2 connection. Performs no I/O.
 #[derive(Debug)]
 pub struct FrameCounter {
     /// Bytes until the next header begins.
@@ -63,15 +65,15 @@ impl Default for FrameCounter {
 }
 
 impl FrameCounter {
-    /// Begins another window.
+    /// Starts a new counting window.
     pub fn begin_window(&mut self) {
         (self.resets, self.controls, self.updates) = (0, 0, 0);
     }
 
-    /// Counts the frames whose headers end in `bytes`, the next ones of the connection.
+    /// Counts the frames whose headers end in `bytes`, the next bytes of the connection.
     ///
     /// # Errors
-    /// [`Flood`] when the window has too many of a kind.
+    /// [`Flood`] if the window has too many frames of a kind.
     pub fn read(&mut self, mut bytes: &[u8]) -> Result<(), Flood> {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -95,7 +97,7 @@ impl FrameCounter {
     fn count(&mut self) -> Result<(), Flood> {
         let [high, middle, low, kind, flags, ..] = self.header;
         self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-        // The last frame of a body may be empty; HEADERS are requests, which have limits of their own.
+        // An empty DATA frame may end a body. HEADERS frames are requests, which have their own limits.
         let is_empty_data = kind == 0 && self.skip == 0 && flags & 1 == 0;
         let (count, max, flood) = match kind {
             0 if !is_empty_data => return Ok(()),
@@ -109,7 +111,7 @@ impl FrameCounter {
     }
 }
 
-/// An HTTP/2 connection that breaks with [`io::ErrorKind::ConnectionAborted`] at a [`Flood`].
+/// An HTTP/2 connection that fails with [`io::ErrorKind::ConnectionAborted`] on a [`Flood`].
 #[derive(Debug)]
 pub struct CountedFrames<I, F> {
     inner: I,
@@ -119,7 +121,7 @@ pub struct CountedFrames<I, F> {
 }
 
 impl<I, F: Fn(Flood)> CountedFrames<I, F> {
-    /// Counts from the connection's first byte on, and calls `on_flood` before the connection breaks.
+    /// Counts frames from the connection's first byte on. Calls `on_flood` before the connection fails.
     pub fn new(inner: I, on_flood: F) -> Self {
         Self { inner, counter: FrameCounter::default(), window: Instant::now(), on_flood }
     }
@@ -181,7 +183,7 @@ mod tests {
             assert_eq!(many(kind, 0, payload, CONTROLS_MAX), Ok(()), "{kind}");
             assert_eq!(many(kind, 0, payload, CONTROLS_MAX + 1), Err(Flood::Controls), "{kind}");
         }
-        // Requests, bodies, the ends of bodies.
+        // Requests, bodies, and ends of bodies.
         for (kind, flags, payload) in [(1, 5, 20), (0, 0, 1), (0, 1, 0)] {
             assert_eq!(many(kind, flags, payload, 3 * CONTROLS_MAX), Ok(()), "{kind}");
         }

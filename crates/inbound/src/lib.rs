@@ -1,4 +1,4 @@
-//! Connections that come in: a listener, one accept loop for every service, slots, and the tasks that serve.
+//! Incoming connections: listeners, one accept loop for all services, connection slots and tasks.
 
 mod acceptor;
 mod frames;
@@ -31,20 +31,19 @@ pub use slots::{OriginLimit, Slot, Slots};
 pub use tasks::ServiceTasks;
 pub use web_page::is_sent_by_web_page;
 
-/// Connections that may wait to be taken. The system has no more than it is told to (`net.core.somaxconn`, 4,096 where nobody changed
-/// it); of anyone who comes beyond, the first packet is dropped and sent again after a second. Tokio's own listeners have 128.
+/// Backlog of a listener: connections that wait to be accepted. The system caps it at `net.core.somaxconn` (4,096 by default).
+/// Beyond that, the first packet is dropped and sent again after a second. Tokio's default is 128.
 const WAITING_MAX: u32 = 65_535;
 
-/// Listens at `address`, also where connections of a listener before are not forgotten yet. Must be called on a runtime.
+/// Listens at `address`, even if old connections of a previous listener still exist. Must be called on a runtime.
 ///
 /// # Errors
-/// What the system says: the address is in use, or none of this machine's, or nobody may listen there.
+/// The address is in use, belongs to another machine, or is not permitted.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     reserved::socket(address)?.listen(WAITING_MAX)
 }
 
-/// One address may have one part in so many of a listener's slots, unless it is configured otherwise: seven others are not enough to
-/// take all.
+/// One address may use one eighth of a listener's slots by default: seven other addresses cannot take all of them.
 const ADDRESS_SHARE_PARTS: usize = 8;
 
 /// Returns how many of a listener's `connections_max` slots one address (of IPv6, one /64) may have by default: an eighth.
@@ -53,7 +52,8 @@ pub fn address_share(connections_max: usize) -> usize {
     (connections_max / ADDRESS_SHARE_PARTS).max(1)
 }
 
-/// The network that a limit counts as one client: an IPv4 address, or the /64 of an IPv6 address, all of which one host can use.
+/// Returns the network that limits count as one client: the IPv4 address, or the /64 of an IPv6 address, because one host can use
+/// all of it.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// As long as a connection that has no place is waited for.
+    /// Timeout for connections that wait in the backlog.
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test]

@@ -9,18 +9,18 @@ use crate::proxy_protocol;
 
 /// A socket that accepts connections.
 pub trait Listener: Send + Sync + 'static {
-    /// A connection.
+    /// Stream of an accepted connection.
     type Stream: Send + 'static;
-    /// The client's address.
+    /// Address of a client.
     type Address: Send + 'static;
 
-    /// Waits for the next connection. Cancelling the future loses none.
+    /// Waits for the next connection. Cancelling the future loses no connection.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Self::Address)>> + Send;
 
-    /// The IP address of a client, if it has one.
+    /// Returns the IP address of a client, if it has one.
     fn ip(address: &Self::Address) -> Option<IpAddr>;
 
-    /// Returns the address of the client behind the trusted proxy at `peer`, as the proxy states it before the client's first byte.
+    /// Returns the address of the client behind the trusted proxy at `peer`, as the proxy sends it before the client's first byte.
     fn client_behind(
         _stream: &mut Self::Stream,
         peer: Self::Address,
@@ -35,7 +35,8 @@ impl Listener for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, address) = Self::accept(self).await?;
-        // Answers are written whole: waiting for more only delays them. Fails only on a connection that is closed already.
+        // Responses are written whole, so waiting for more data only delays them. The call fails only if the connection is already
+        // closed.
         let _ = stream.set_nodelay(true);
         Ok((stream, address))
     }

@@ -1,4 +1,4 @@
-//! The proxies and load balancers in front, whose statements about the client's address are believed.
+//! Trusted proxies and load balancers in front of a listener. They may state the client's address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use ipnet::IpNet;
 pub struct TrustedProxies(Option<Arc<[IpNet]>>);
 
 impl TrustedProxies {
-    /// The proxies in `networks`. None are trusted where it is empty.
+    /// Trusts the proxies in `networks`; none if it is empty.
     #[must_use]
     pub fn new(networks: &[IpNet]) -> Self {
         Self((!networks.is_empty()).then(|| networks.into()))
     }
 
-    /// Returns whether `address` is one of these proxies.
+    /// Returns whether `address` belongs to a trusted proxy.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();

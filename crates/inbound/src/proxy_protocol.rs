@@ -1,7 +1,7 @@
-//! The PROXY protocol, version 2: the address of the client, as a load balancer in front states it.
+//! The PROXY protocol, version 2: a load balancer sends the client's address.
 //!
-//! The parser is a function of bytes. The specification is HAProxy's `doc/proxy-protocol.txt` (2020/03/05), "the specification" below.
-//! Version 1 (a line of text) is not accepted: a request could look like it.
+//! The parser performs no I/O. Specification: HAProxy's `doc/proxy-protocol.txt` (2020/03/05), called "the specification" below.
+//! Version 1 (a line of text) is rejected, because an HTTP request could look like it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,58 +10,58 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// The first bytes of each header (the specification, section 2.2). No TLS handshake and no HTTP request begins like this.
+/// The first bytes of each header (the specification, section 2.2). No TLS handshake and no HTTP request starts with them.
 pub const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
 /// Bytes before the addresses: signature, version and command, family and transport, length (the specification, section 2.2).
 pub const HEAD_BYTES: usize = 16;
 
-/// Longest addresses with their TLVs, bytes. The longest addresses have 216 (the specification, section 2.2); TLVs with a
-/// client certificate's name, an authority and a cloud's endpoint have some hundred more. The format allows 65,535.
+/// Maximum bytes of addresses and TLVs. Addresses have at most 216 (the specification, section 2.2); TLVs with a client
+/// certificate's name, an authority and a cloud's endpoint have some hundred more. The format permits 65,535.
 pub const REST_MAX: usize = 4_096;
 
-/// How long a trusted proxy may take to send its header, from the header's first byte. It sends the header at once
-/// (the specification, section 2), so a network's longest retransmission is enough.
+/// Timeout of a trusted proxy's header, from the header's first byte. The proxy sends the header in one piece (the specification,
+/// section 2), so this must only cover the longest retransmission of a network.
 pub const HEADER_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long the first byte of a trusted proxy's connection may take: the proxy may pass on a client that is slow to begin.
+/// Timeout of the first byte on a trusted proxy's connection. The proxy may wait for a slow client.
 pub const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Content of a header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Statement {
-    /// The connection is the proxy's own, for example a health check.
+    /// The connection belongs to the proxy itself, for example a health check.
     Local,
-    /// The proxy does not know an IP address of the client.
+    /// The proxy knows no IP address of the client.
     Unknown,
     /// The client's address.
     Client(SocketAddr),
 }
 
-/// A header that cannot be accepted.
+/// Errors in a header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HeaderError {
-    /// Another protocol.
+    /// The signature is missing: the bytes belong to another protocol.
     #[error("the connection does not begin with a PROXY protocol version 2 header")]
     NoSignature,
-    /// Not version 2.
+    /// The protocol version is not 2.
     #[error("PROXY protocol version {0} is not supported, only version 2 is")]
     Version(u8),
-    /// Neither LOCAL nor PROXY.
+    /// The command is neither LOCAL nor PROXY.
     #[error("unknown PROXY protocol command {0}")]
     Command(u8),
-    /// A family or a transport that no connection of this listener can have.
+    /// A connection of this listener cannot have the address family or the transport.
     #[error("PROXY protocol family and transport {0:#04x} cannot be those of a TCP connection")]
     Transport(u8),
-    /// More than [`REST_MAX`].
+    /// Addresses and TLVs exceed [`REST_MAX`].
     #[error("the PROXY protocol header has {0} bytes after its head, at most 4,096 are accepted")]
     TooLong(usize),
-    /// Fewer bytes than the addresses of the family have.
+    /// The header has fewer bytes than the addresses of its family need.
     #[error("the PROXY protocol header ends within its addresses")]
     Truncated,
 }
 
-/// Returns how many bytes follow a header's head.
+/// Returns the number of bytes that follow the first part of a header.
 ///
 /// # Errors
 /// [`HeaderError`]
@@ -76,7 +76,7 @@ pub fn rest_length(head: &[u8; HEAD_BYTES]) -> Result<usize, HeaderError> {
     if length > REST_MAX { Err(HeaderError::TooLong(length)) } else { Ok(length) }
 }
 
-/// Reads a header: `head`, and the `rest` that [`rest_length`] asks for. TLVs are ignored.
+/// Parses a header from `head` and `rest`, whose length is [`rest_length`]. Ignores TLVs.
 ///
 /// # Errors
 /// [`HeaderError`]
@@ -90,10 +90,10 @@ pub fn parse(head: &[u8; HEAD_BYTES], rest: &[u8]) -> Result<Statement, HeaderEr
         command => return Err(HeaderError::Command(command)),
     }
     match head[13] {
-        // Unspecified, and a Unix socket: the receiver uses the connection's own addresses (the specification, section 2.2).
+        // Unspecified, or a Unix socket: the receiver uses the connection's own addresses (the specification, section 2.2).
         0x00 | 0x31 => Ok(Statement::Unknown),
         0x11 => {
-            // Source, destination, both ports.
+            // Source address, destination address, source port, destination port.
             let [a, b, c, d, _, _, _, _, high, low, _, _] =
                 *rest.first_chunk().ok_or(HeaderError::Truncated)?;
             Ok(client(Ipv4Addr::new(a, b, c, d).into(), [high, low]))
@@ -111,12 +111,12 @@ fn client(address: IpAddr, port: [u8; 2]) -> Statement {
     Statement::Client(SocketAddr::new(address, u16::from_be_bytes(port)))
 }
 
-/// Returns the client's address on a connection from the trusted proxy `peer`. The header is optional: a connection that begins
-/// otherwise is the proxy's own, which may name the client in `X-Forwarded-For`. Reads no byte beyond the header.
+/// Returns the client's address on a connection from the trusted proxy `peer`. The header is optional: without it the connection
+/// counts as the proxy's own, and its requests may name the client in `X-Forwarded-For`. Reads no byte beyond the header.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] after [`FIRST_BYTE_WITHIN`] or [`HEADER_WITHIN`]; [`HeaderError`] as
-/// [`io::ErrorKind::InvalidData`]; the connection's own errors.
+/// [`io::ErrorKind::TimedOut`] after [`FIRST_BYTE_WITHIN`] or [`HEADER_WITHIN`]; [`HeaderError`] as [`io::ErrorKind::InvalidData`];
+/// the connection's own errors.
 pub(crate) async fn client_address(stream: &mut TcpStream, peer: SocketAddr) -> io::Result<SocketAddr> {
     let mut first = [0; 1];
     let seen = within(FIRST_BYTE_WITHIN, stream.peek(&mut first)).await?;
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A header as the specification has it, with TLVs.
+    /// Builds a header as specified, with TLVs.
     fn header(command: u8, family: u8, rest: &[u8]) -> ([u8; HEAD_BYTES], Vec<u8>) {
         let mut head = [0; HEAD_BYTES];
         head[..12].copy_from_slice(&SIGNATURE);

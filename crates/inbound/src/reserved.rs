@@ -1,4 +1,4 @@
-//! Addresses that are bound while the process may still do so.
+//! Addresses that are bound before the process drops its privileges.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,20 +9,20 @@ use std::os::fd::OwnedFd;
 use parking_lot::Mutex;
 use tokio::net::TcpSocket;
 
-/// The socket of each address, or why there is none: [`crate::listen`] says so.
+/// The reserved socket of each address, or the error, which [`crate::listen`] returns.
 static RESERVED: Mutex<Option<HashMap<SocketAddr, io::Result<TcpSocket>>>> = Mutex::new(None);
 
-/// Binds `address` now, for the next [`crate::listen`] there. A process needs a capability to bind a port below 1,024: it reserves its ports,
-/// then drops the capability, then starts threads. Needs no runtime.
+/// Binds `address` now, for a later [`crate::listen`]. Ports below 1,024 need a capability: the process reserves them, drops the
+/// capability, and then starts threads. Needs no runtime.
 pub fn reserve(address: SocketAddr) {
     RESERVED.lock().get_or_insert_default().insert(address, bound(address));
 }
 
-/// Keeps a socket that another process has bound, perhaps in another network namespace, for the next [`crate::listen`] on its address. Must be
-/// called in a runtime.
+/// Stores a socket that another process has bound, perhaps in another network namespace, for the next [`crate::listen`] on its
+/// address. Must be called on a runtime.
 ///
 /// # Errors
-/// When it has no address.
+/// The socket has no address.
 #[cfg(unix)]
 pub fn reserve_socket(socket: OwnedFd) -> io::Result<SocketAddr> {
     let socket = TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
@@ -31,7 +31,7 @@ pub fn reserve_socket(socket: OwnedFd) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// The socket that was reserved for `address`, else one that is bound now.
+/// Returns the socket that was reserved for `address`, or binds a new one.
 pub(crate) fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     let reserved = RESERVED.lock().as_mut().and_then(|all| all.remove(&address));
     reserved.unwrap_or_else(|| bound(address))
@@ -51,7 +51,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reserved_address_is_listened_at_once() {
-        // Of loopback, but no other test's.
+        // A loopback address that no other test uses.
         let free = bound("127.9.8.7:0".parse().unwrap()).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);

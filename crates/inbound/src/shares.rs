@@ -1,4 +1,4 @@
-//! What one principal may have at once, counted by key.
+//! Concurrency limits by key, for example by principal.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// A limit on what each key has at once. Clones share it.
+/// A limit on the concurrent uses of each key. Clones share it.
 #[derive(Debug)]
 pub struct Shares<K> {
     of_one_max: usize,
@@ -20,13 +20,13 @@ impl<K> Clone for Shares<K> {
 }
 
 impl<K: Clone + Eq + Hash> Shares<K> {
-    /// Each key may have `of_one_max` at once. Zero counts as one.
+    /// Creates a limit of `of_one_max` concurrent uses for each key. Zero counts as one.
     #[must_use]
     pub fn new(of_one_max: usize) -> Self {
         Self { of_one_max: of_one_max.max(1), counts: Arc::default() }
     }
 
-    /// Takes one more for `key`. Returns `None` where it has as many as it may have.
+    /// Takes one more use of `key`. Returns `None` if the key is at its limit.
     #[must_use]
     pub fn take(&self, key: K) -> Option<Share<K>> {
         let mut counts = self.counts.lock();
@@ -40,7 +40,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     }
 }
 
-/// One that a key has. Dropping it gives it back.
+/// One use of a key. Dropping it releases the use.
 #[derive(Debug)]
 pub struct Share<K: Clone + Eq + Hash> {
     shares: Shares<K>,

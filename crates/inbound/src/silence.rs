@@ -1,4 +1,4 @@
-//! Connections that have not said yet what they are for: the first to go when there are too many.
+//! Silent connections: clients that have not yet sent a request. They are evicted first when slots run out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// The silent connections of a limit, in the order in which they came. There are no more than slots.
+/// The silent connections of a limit, in order of arrival. There are at most as many as slots.
 #[derive(Clone, Debug)]
 pub(crate) struct SilentConnections {
-    /// Silent connections of one network at once. Of more, its own oldest one goes.
+    /// Maximum silent connections of one network. An additional one evicts the network's oldest.
     of_network_max: usize,
     waiting: Arc<Mutex<Waiting>>,
 }
@@ -50,8 +50,8 @@ impl SilentConnections {
         Self { of_network_max, waiting: Arc::default() }
     }
 
-    /// Notes a connection of a client in `network`, where it has one that counts. One more than the network may have evicts the
-    /// oldest of these.
+    /// Adds a silent connection of a client in `network`; `None` if no network counts. Beyond the network's limit, evicts its
+    /// oldest silent connection.
     pub(crate) fn enter(&self, network: Option<IpAddr>) -> Silence {
         let entry = Entry {
             place: Mutex::new(QueuePosition { network, number: None }),
@@ -76,7 +76,7 @@ impl SilentConnections {
         number
     }
 
-    /// Evicts the connection that has been silent the longest. False where none is.
+    /// Evicts the longest silent connection. Returns false if there is none.
     pub(crate) fn evict_oldest(&self) -> bool {
         let mut waiting = self.waiting.lock();
         let oldest = waiting.all.keys().next().copied();
@@ -84,7 +84,7 @@ impl SilentConnections {
     }
 }
 
-/// The silence of a connection: while it lasts, the connection may be evicted for another. Clones are of the same connection.
+/// The silence of a connection: while it lasts, the connection may be evicted. Clones belong to the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct Silence(Option<Arc<Entry>>);
 
@@ -98,26 +98,26 @@ struct Entry {
 #[derive(Debug)]
 struct QueuePosition {
     network: Option<IpAddr>,
-    /// Its number among the silent connections, while it is one.
+    /// Number of the connection among the silent ones; `None` if it is not silent.
     number: Option<u64>,
 }
 
 impl Silence {
-    /// Ends it: the client has said what it is for, and the connection is evicted no more.
+    /// Ends the silence: the client has sent a request, and the connection is no longer evicted.
     pub fn end(&self) {
         if let Some(entry) = &self.0 {
             entry.leave();
         }
     }
 
-    /// Begins it again: the connection waits for a request, and is the last to be evicted of those that wait now.
+    /// Starts the silence again: the connection waits for a request, and becomes the last candidate for eviction.
     pub fn begin(&self) {
         if let Some(entry) = &self.0 {
             entry.enter();
         }
     }
 
-    /// Counts the connection as one of `network` from now on.
+    /// Counts the connection for `network` from now on.
     pub(crate) fn move_to(&self, network: IpAddr) {
         if let Some(entry) = &self.0 {
             entry.leave();

@@ -1,4 +1,4 @@
-//! Slots: how many connections are served at once, and how many of them for one client address.
+//! Connection slots: limits on concurrent connections in total and for each client address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::proxies::TrustedProxies;
 use crate::silence::{Silence, SilentConnections};
 
-/// Limit on the slots that clients of one address use at once.
+/// Limit on concurrent connections of one client address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OriginLimit {
     /// One client may use all slots.
     None,
-    /// So many slots for each address.
+    /// Maximum slots of each address.
     PerAddress(usize),
-    /// So many slots for each [`network`](crate::network).
+    /// Maximum slots of each [`network`](crate::network).
     PerNetwork(usize),
 }
 
@@ -30,7 +30,7 @@ impl OriginLimit {
         }
     }
 
-    /// What clients at `address` are counted as, and how many slots that has.
+    /// Returns the address or network that a client counts as, and its maximum number of slots.
     fn of(self, address: IpAddr) -> Option<(IpAddr, usize)> {
         match self {
             Self::None => None,
@@ -52,23 +52,23 @@ struct Shared {
     permits: Arc<Semaphore>,
     in_use: AtomicUsize,
     limit: OriginLimit,
-    /// Slots in use by origin, while there is a limit. An entry lives as long as a slot of its origin.
+    /// Slots in use by origin, if there is a limit. An entry exists while its origin uses a slot.
     by_origin: Mutex<HashMap<IpAddr, usize>>,
     silent: SilentConnections,
 }
 
 impl Slots {
-    /// Slots for `connections_max` connections at once.
+    /// Creates slots for `connections_max` concurrent connections.
     #[must_use]
     pub fn new(connections_max: usize) -> Self {
         Self::limited(connections_max, OriginLimit::None)
     }
 
-    /// Slots for `connections_max` connections at once, and within them `limit` for each origin.
+    /// Creates slots for `connections_max` concurrent connections, with `limit` for each origin.
     #[must_use]
     pub fn limited(connections_max: usize, limit: OriginLimit) -> Self {
         let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        // An address that may have more than the usual share may have half of its slots silent.
+        // An address with a higher limit than the default share may have half of its slots silent.
         let share = crate::address_share(connections_max);
         let silent = SilentConnections::new(limit.max().map_or(share, |max| share.max(max / 2)));
         let (in_use, by_origin) = (AtomicUsize::new(0), Mutex::default());
@@ -76,8 +76,8 @@ impl Slots {
         Self { shared, proxies: TrustedProxies::default() }
     }
 
-    /// The same slots, for a listener behind `proxies`: a proxy's own connections are not limited by their origin, and those for
-    /// which it states a client's address are that client's.
+    /// Returns the same slots for a listener behind `proxies`. The proxies' own connections have no origin limit. A connection with
+    /// a stated client address counts for that client.
     #[must_use]
     pub fn behind(self, proxies: TrustedProxies) -> Self {
         Self { proxies, ..self }
@@ -88,41 +88,41 @@ impl Slots {
         address.is_some_and(|address| self.proxies.contains(address))
     }
 
-    /// Slots that connections use now.
+    /// Returns the number of slots in use.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.shared.in_use.load(Relaxed)
     }
 
-    /// Connections that have said nothing yet.
+    /// Connections that have not yet sent data.
     pub(crate) fn silent(&self) -> &SilentConnections {
         &self.shared.silent
     }
 
-    /// Takes a slot for a client at `address`. Returns `None` where all are in use, or as many as its origin may have.
+    /// Takes a slot for a client at `address`. Returns `None` if all slots are in use, or the client is at its limit.
     #[must_use]
     pub fn take(&self, address: Option<IpAddr>) -> Option<Slot> {
         self.fill(self.try_reserve()?, address)
     }
 
-    /// A permit that is not yet a connection's, if one is free.
+    /// Returns a permit without a connection, if one is free.
     pub(crate) fn try_reserve(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.permits).try_acquire_owned().ok()
     }
 
-    /// Waits for a permit that is not yet a connection's.
+    /// Waits for a permit without a connection.
     pub(crate) async fn reserve(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.permits).acquire_owned().await.ok()
     }
 
-    /// Returns whether a client at `address` may have one more slot, as far as its origin is concerned.
+    /// Returns whether a client at `address` is below its limit.
     pub(crate) fn has_share(&self, address: Option<IpAddr>) -> bool {
         let origin =
             address.filter(|_| !self.is_proxy(address)).and_then(|address| self.shared.limit.of(address));
         origin.is_none_or(|(origin, max)| self.shared.used_by(origin) < max)
     }
 
-    /// Makes a permit the slot of a client at `address`, unless its origin has as many as it may have.
+    /// Turns a permit into the slot of a client at `address`, unless the client is at its limit.
     pub(crate) fn fill(&self, permit: OwnedSemaphorePermit, address: Option<IpAddr>) -> Option<Slot> {
         let mut taken = TakenSlot { shared: Arc::clone(&self.shared), origin: None, _permit: permit };
         if let Some(address) = address.filter(|_| !self.is_proxy(address))
@@ -141,7 +141,7 @@ impl Shared {
     }
 }
 
-/// The slot of a connection. Dropping it frees it.
+/// The slot of a connection. Dropping the slot frees it.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped is free"]
 pub struct Slot {
@@ -150,20 +150,19 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Frees the slot before its connection ends: the connection counts no longer, and is not evicted.
+    /// Frees the slot before its connection ends: the connection no longer counts and cannot be evicted.
     pub fn release(&mut self) {
         self.silence.end();
         self.taken = None;
     }
 
-    /// Counts the slot as one of the client at `address`, which a trusted proxy stated. False where that client has as many as it may
-    /// have.
+    /// Charges the slot to the client at `address`, which a trusted proxy sent. Returns false if the client is at its limit.
     pub(crate) fn charge(&mut self, address: IpAddr) -> bool {
         self.silence.move_to(crate::network(address));
         self.taken.as_mut().is_none_or(|taken| taken.0.charge(address))
     }
 
-    /// The silence of the connection, which its handler ends: see [`WhenFull::EvictSilent`](crate::WhenFull::EvictSilent).
+    /// Returns the silence of the connection, which the handler ends: see [`WhenFull::EvictSilent`](crate::WhenFull::EvictSilent).
     #[must_use]
     pub fn silence(&self) -> Silence {
         self.silence.clone()
@@ -187,7 +186,7 @@ struct TakenSlot {
 }
 
 impl TakenSlot {
-    /// Counts it for the origin of `address`, unless that has as many as it may have. Called once.
+    /// Charges the slot to the origin of `address`, unless the origin is at its limit. Called once.
     fn charge(&mut self, address: IpAddr) -> bool {
         let Some((origin, max)) = self.shared.limit.of(address) else { return true };
         let mut counts = self.shared.by_origin.lock();
@@ -225,7 +224,7 @@ mod tests {
     #[test]
     fn a_limit_holds_for_all_and_for_each_origin() {
         let table = [
-            // Limit, the first client, one of the same origin, one of another.
+            // Limit, first client, a client of the same origin, a client of another.
             (OriginLimit::PerAddress(2), "2001:db8::1", "2001:db8::1", "2001:db8::2"),
             (OriginLimit::PerAddress(2), "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"),
             (OriginLimit::PerNetwork(2), "2001:db8::1", "2001:db8::ffff", "2001:db8:0:1::1"),

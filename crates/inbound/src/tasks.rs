@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 type BoxedWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// All tasks of a service. Clones are of the same service.
+/// All tasks of a service. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceTasks {
     tracker: TaskTracker,
@@ -17,13 +17,13 @@ pub struct ServiceTasks {
 }
 
 impl ServiceTasks {
-    /// Tasks of a service whose shutdown begins when `stopping` is cancelled.
+    /// Creates the tasks of a service whose shutdown begins when `stopping` is cancelled.
     #[must_use]
     pub fn stopped_by(stopping: CancellationToken) -> Self {
         Self { stopping, ..Self::default() }
     }
 
-    /// A token that is cancelled when the shutdown begins.
+    /// Returns a token that is cancelled when the shutdown begins.
     #[must_use]
     pub fn stopping(&self) -> CancellationToken {
         self.stopping.clone()
@@ -34,7 +34,8 @@ impl ServiceTasks {
         self.spawn_boxed(Box::pin(work));
     }
 
-    /// One type of task for all futures: the runtime's code of a task is compiled once, not once a future.
+    /// Spawns a boxed future. With one task type for all futures, the compiler generates the runtime's task code once, not for each
+    /// future.
     fn spawn_boxed(&self, work: BoxedWork) {
         self.tracker.spawn(work);
     }
@@ -44,13 +45,13 @@ impl ServiceTasks {
         self.spawn_or(work, || {});
     }
 
-    /// As [`Self::spawn_bounded`]; calls `aborted` when `work` was aborted.
+    /// Like [`Self::spawn_bounded`]; calls `aborted` if `work` was aborted.
     pub fn spawn_or(
         &self,
         work: impl Future<Output = ()> + Send + 'static,
         aborted: impl FnOnce() + Send + 'static,
     ) {
-        // On the heap at once: a future is large, and is moved some times on its way into a task.
+        // Boxed immediately: the future is large, and would be moved several times on its way into a task.
         self.spawn_killable(Box::pin(work), Box::new(aborted));
     }
 
@@ -63,13 +64,14 @@ impl ServiceTasks {
         });
     }
 
-    /// Shuts down without a grace period and without waiting: all tasks end at their next turn, except those that [`Self::spawn`] started.
+    /// Shuts down without a grace period and without waiting: tasks end at their next poll, except those that [`Self::spawn`]
+    /// started.
     pub fn abort(&self) {
         self.stopping.cancel();
         self.kill.cancel();
     }
 
-    /// Shuts down: accepts no more connections, and waits for those that are open for `grace`. Returns false when some were aborted.
+    /// Shuts down: stops accepting connections, and waits up to `grace` for open ones. Returns false if some were aborted.
     pub async fn close(self, grace: Duration) -> bool {
         self.stopping.cancel();
         self.tracker.close();

@@ -1,13 +1,13 @@
-//! Requests that a web page makes a browser send.
+//! Detection of requests that a web page makes a browser send.
 
 use http::HeaderMap;
 use http::header::ORIGIN;
 
-/// Whether a web page made a browser send this request. A browser adds `Origin` or `Sec-Fetch-Site` (W3C Fetch Metadata) to it;
-/// programs send neither. `Sec-Fetch-Site: none` is a person who typed the address.
+/// Returns whether a web page made a browser send this request. Browsers add `Origin` or `Sec-Fetch-Site` (W3C Fetch Metadata) to
+/// such requests; programs send neither. `Sec-Fetch-Site: none` means that the user typed the address.
 ///
-/// A listener that needs no token (a loopback port, a client certificate that the browser sends by itself) refuses such a request:
-/// any site can make the browsers of its visitors send one.
+/// A listener that needs no token (a loopback port, or a client certificate that browsers send automatically) rejects such
+/// requests: any site can make its visitors' browsers send them.
 #[must_use]
 pub fn is_sent_by_web_page(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");

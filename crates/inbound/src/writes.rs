@@ -1,4 +1,4 @@
-//! Writing through a wrapper of a stream.
+//! Implements writes of a stream wrapper by forwarding them to the inner stream.
 
 /// The methods of `AsyncWrite` for a wrapper that passes writes on unchanged to the stream in `$stream`.
 ///
