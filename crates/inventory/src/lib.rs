@@ -1,11 +1,11 @@
-//! The inventory of certificates: what scans and listings of clouds showed, when they run, and who owns what they found.
+//! The inventory of certificates: results of scans and cloud listings, their schedule, and the owners of what they found.
 //!
 //! - [`record`]: observations as rows of the database.
-//! - [`recording`]: the one place where the observations of a scan are gathered and stored.
-//! - [`sources`]: what clouds and clusters keep, as observations.
-//! - [`watch`]: scans that a server repeats by itself.
-//! - [`ownership`]: rules that say which team owns an endpoint or certificate.
-//! - [`history`]: how long scans and calls to clouds take, and whether that has become worse.
+//! - [`recording`]: collects and stores the observations of a scan.
+//! - [`sources`]: certificates in clouds and clusters, as observations.
+//! - [`watch`]: scans that a server repeats on a schedule.
+//! - [`ownership`]: rules that assign owners to endpoints and certificates.
+//! - [`history`]: durations of scans and error rates of calls, and whether they have become worse.
 
 pub mod history;
 pub mod ownership;
@@ -15,7 +15,7 @@ pub mod sources;
 pub mod tables;
 pub mod watch;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use record::Recorder;

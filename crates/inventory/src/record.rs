@@ -1,4 +1,4 @@
-//! Observations as the inventory keeps them.
+//! Converts observations to rows of the inventory.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -10,20 +10,20 @@ use store::{EndpointKey, NewCertificate, NewObservation, Store, StoreError};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, HostName};
 
-/// Rows of a page when everything is read.
+/// Rows per page when all are read.
 const PAGE_ROWS: usize = 1_000;
 
-/// Certificates kept in the inventory's form, so that an intermediate is put into words once.
+/// Number of cached certificates, so that a repeated intermediate is converted only once.
 const KEPT_MAX: usize = 1_024;
 
-/// Writes observations as rows. One per scan: it remembers the intermediates.
+/// Converts observations to rows. One per scan: it caches the intermediates.
 #[derive(Default)]
 pub struct Recorder {
     kept: HashMap<Fingerprint, Arc<NewCertificate>>,
 }
 
 impl Recorder {
-    /// The row for `observation`. `detail` is a JSON object with whatever the columns do not say.
+    /// Converts `observation` to a row. `detail` is a JSON object with the data that has no column.
     pub fn row(&mut self, observation: &Observation, detail: String) -> NewObservation {
         let session = observation.session.as_deref();
         NewObservation {
@@ -62,7 +62,7 @@ impl Recorder {
     }
 }
 
-/// The target that an endpoint of the inventory was; `None` when this build has no such.
+/// Returns the scan target of an inventory endpoint; `None` when this build does not support it.
 #[must_use]
 pub fn target(key: &EndpointKey) -> Option<Target> {
     if key.protocol == Protocol::File.name() {
@@ -85,7 +85,7 @@ pub fn target(key: &EndpointKey) -> Option<Target> {
     Some(Target::new(host, key.port, protocol, ProtocolSource::Given, server_name))
 }
 
-/// How the engine knows an endpoint of the inventory (see [`Target::identity`]).
+/// Returns the engine's identity of an inventory endpoint (see [`Target::identity`]).
 #[must_use]
 pub fn identity(key: &EndpointKey) -> Option<String> {
     let target = target(key)?;
@@ -95,11 +95,11 @@ pub fn identity(key: &EndpointKey) -> Option<String> {
     })
 }
 
-/// Endpoints that `scan` has observed already, by [`identity`], for [`Known::observed`](scan::Known::observed): some 100
-/// bytes each.
+/// Returns the endpoints that `scan` has already observed, by [`identity`], for [`Known::observed`](scan::Known::observed). Some
+/// 100 bytes each.
 ///
 /// # Errors
-/// [`StoreError::UnknownScan`]; those of the database.
+/// [`StoreError::UnknownScan`]; database errors.
 #[crate::boxed]
 pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, StoreError> {
     let mut identities = HashSet::new();
@@ -114,7 +114,7 @@ pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, Stor
     }
 }
 
-/// The endpoint of an observation, as the inventory tells endpoints apart.
+/// Returns the key of an observed endpoint in the inventory.
 #[must_use]
 pub fn endpoint_key(observation: &Observation) -> EndpointKey {
     let target = &observation.target;

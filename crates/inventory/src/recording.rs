@@ -1,4 +1,4 @@
-//! Recording: observations of a scan, as they arrive, into the database.
+//! Stores the observations of a running scan in the database.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use uuid::Uuid;
 use crate::history::Samples;
 use crate::record::Recorder;
 
-/// How long the last rows of an interrupted scan may take.
+/// Time limit for storing the last rows of an interrupted scan.
 pub const LAST_ROWS_LIMIT: Duration = Duration::from_secs(1);
 
-/// Records the observations of one scan: turns them into rows and hands these to a writer of its own.
+/// Records the observations of one scan: converts them to rows and passes these to its own writer.
 pub struct Recording {
     recorder: Recorder,
     sender: Sender,
@@ -21,29 +21,29 @@ pub struct Recording {
     gave_up: bool,
 }
 
-/// How a scan ends.
+/// How a scan ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScanEnd {
-    /// All targets were probed: the last rows are waited for as long as the writer's patience lasts.
+    /// All targets were probed: waits for the last rows up to the writer's patience.
     Complete,
-    /// The scan was interrupted: the last rows are waited for [`LAST_ROWS_LIMIT`].
+    /// The scan was interrupted: waits for the last rows up to [`LAST_ROWS_LIMIT`].
     Interrupted,
 }
 
-/// Why the last rows of a scan were not stored.
+/// The last rows of a scan were not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The database did not store the rows of an interrupted scan within [`LAST_ROWS_LIMIT`].
     #[error("the database did not store the last results before the timeout")]
     OutOfTime,
-    /// The writer's.
+    /// The writer failed.
     #[error(transparent)]
     Writer(#[from] WriterError),
 }
 
 impl Recording {
-    /// Starts to record into `scan`, which the database must have. `patience` is how long the writer retries while the
-    /// database is away; `samples` measures its transactions.
+    /// Starts recording into `scan`, which must exist in the database. `patience` is how long the writer retries while the database
+    /// is unavailable; `samples` measures its transactions.
     #[must_use]
     pub fn start(store: Store, scan: Uuid, patience: Duration, samples: Option<&Samples>) -> Self {
         let on_flush = samples.map(Samples::on_flush);
@@ -52,8 +52,8 @@ impl Recording {
         Self { recorder: Recorder::default(), sender, writer, gave_up: false }
     }
 
-    /// Records an observation; `detail` is a JSON object with what the columns do not say. Waits while the writer's queue
-    /// is full, until `give_up` completes. Returns `false` when it was not queued; nothing is queued after that.
+    /// Records an observation; `detail` is a JSON object with the data that has no column. Waits while the writer's queue is full,
+    /// until `give_up` completes. Returns `false` when the observation was not queued; later ones are not queued either.
     pub async fn record(
         &mut self,
         observation: &Observation,
@@ -73,7 +73,7 @@ impl Recording {
         queued
     }
 
-    /// The state of the writer.
+    /// Returns the state of the writer.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.writer.status()

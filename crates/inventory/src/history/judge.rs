@@ -1,4 +1,4 @@
-//! Whether a series is what it was: a function of what was measured, and of whether people know already.
+//! Judges whether a series has drifted. Pure functions of the measurements and of the open alerts.
 
 use telemetry::sketch::Sketch;
 use uuid::Uuid;
@@ -6,65 +6,65 @@ use uuid::Uuid;
 use super::series::Series;
 use super::slot::{DAY_US, HOUR_US};
 
-/// A quarter of an hour: long enough that one busy moment is no trouble, short enough to act on.
+/// A quarter of an hour in µs: long enough to ignore a short peak, short enough to act.
 const QUARTER_US: i64 = HOUR_US / 4;
 
-/// Fewest runs that say how long scans take now.
+/// Minimum runs in the window to judge the current duration.
 const RUNS_MIN: u64 = 3;
-/// Fewest runs that say how long they took before.
+/// Minimum runs in the baseline.
 const RUNS_BASE_MIN: u64 = 12;
-/// Fewest calls: of a hundred, two errors are more than a hundredth and one is not.
+/// Minimum calls to judge an error rate: out of a hundred, two errors exceed one percent and one does not.
 const CALLS_MIN: u64 = 100;
-/// Fewest looks that say which part of them failed before.
+/// Minimum probes in the baseline of the failure rate.
 const LOOKS_BASE_MIN: u64 = 1_000;
-/// Fewest samples of a node's pool, of sixty: five minutes.
+/// Minimum samples of a node's connection pool, out of sixty: five minutes.
 const POOL_MIN: u64 = 20;
-/// Fewest samples of a node's tasks, of 240: half an hour.
+/// Minimum samples of a node's task count, out of 240: half an hour.
 const TASKS_MIN: u64 = 120;
-/// Fewest samples of tasks before: twelve hours of one node.
+/// Minimum samples of task counts in the baseline: twelve hours of one node.
 const TASKS_BASE_MIN: u64 = 2_880;
-/// A baseline reaches back so far at least, so that a night is not judged by an afternoon, µs.
+/// Minimum length of the baseline, µs, so that a night is not compared with an afternoon.
 const BASE_SPAN_MIN_US: i64 = DAY_US;
 
-/// What was measured of a series in a stretch of time.
+/// Measurements of a series in one time slot, by one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// When the stretch begins, µs.
+    /// Start of the slot, µs since 1970-01-01 UTC.
     pub from_us: i64,
-    /// The node that measured it.
+    /// The node that measured.
     pub node: Uuid,
-    /// The values.
+    /// Sketch of the values.
     pub sketch: Sketch,
 }
 
-/// What was measured of a series in seven days.
+/// Measurements of a series in the last seven days.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
-    /// Start, µs.
+    /// Time of the first measurement, µs since 1970-01-01 UTC.
     pub began_us: Option<i64>,
-    /// Values older than a day.
+    /// Sketch of the values older than a day.
     pub older: Sketch,
-    /// The last day, oldest first.
+    /// Measurements of the last day, oldest first.
     pub recent: Vec<Piece>,
 }
 
-/// A sketch in figures.
+/// Summary of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
-    /// Values.
+    /// Number of values.
     pub count: u64,
-    /// Their mean.
+    /// Mean of the values.
     pub mean: f64,
-    /// Half of them are at most this.
+    /// Median.
     pub p50: f64,
-    /// 95 % are.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 % are.
+    /// 99th percentile.
     pub p99: f64,
 }
 
 impl Figures {
-    /// None of none.
+    /// Returns the summary; `None` for an empty sketch.
     #[must_use]
     pub fn of(sketch: &Sketch) -> Option<Self> {
         let quantile = |q| sketch.quantile(q);
@@ -73,12 +73,12 @@ impl Figures {
     }
 }
 
-/// Whether a series changed.
+/// Result of judging a series.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// There is no rule for it: it is shown.
+    /// There is no rule for the series: it is only displayed.
     Shown,
-    /// There is too little to tell.
+    /// There are too few measurements.
     Learning,
     /// The series is steady.
     Steady,
@@ -87,7 +87,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The stable word for outputs.
+    /// Returns the stable name for outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -99,25 +99,25 @@ impl Verdict {
     }
 }
 
-/// The judgement of a series against its past.
+/// A series compared with its baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// Which.
+    /// The series.
     pub series: Series,
-    /// Of its window: the last hour, unless its rule says otherwise.
+    /// Summary of the window: the last hour, unless the rule sets another.
     pub last: Option<Figures>,
-    /// Of the days before it.
+    /// Summary of the baseline, the days before the window.
     pub base: Option<Figures>,
-    /// What is judged: a median, or a part; where there is too little to judge by, what there is.
+    /// The judged value: a median or a fraction. Also set if there are too few measurements for a verdict.
     pub value: Option<f64>,
-    /// The same of the days before.
+    /// The same value of the baseline.
     pub base_value: Option<f64>,
-    /// Whether the series changed.
+    /// Result of the comparison.
     pub verdict: Verdict,
 }
 
 impl Judgement {
-    /// The value beside that of the days before; none without it, or when that was zero.
+    /// Returns the ratio of the value to the baseline's; `None` if there is no baseline or it is zero.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let base = self.base_value.filter(|base| *base > 0.0)?;
@@ -125,32 +125,32 @@ impl Judgement {
     }
 }
 
-/// The samples that count as the present.
+/// The time window that counts as the present.
 #[derive(Clone, Copy)]
 struct Window {
-    /// Minimum period of the past, µs.
+    /// Minimum length of the window, µs.
     least_us: i64,
-    /// As far back as it takes for so many values, within a day.
+    /// The window extends further into the past until it contains this many values, a day at most.
     values: u64,
 }
 
 /// How a series is judged.
 struct Rule {
     window: Window,
-    /// Fewest values of the window, of one node where nodes are judged.
+    /// Minimum values in the window; per node if nodes are judged separately.
     least: u64,
-    /// Whether each node is judged, and the worst counts.
+    /// Whether each node is judged separately, and the worst counts.
     by_node: bool,
-    /// Fewest values of the days before, where they count.
+    /// Minimum values in the baseline, for rules that compare with it.
     least_base: Option<u64>,
-    /// The value of a sketch.
+    /// Returns the judged value of a sketch.
     value: fn(&Sketch) -> Option<f64>,
-    /// How far off a value is, given the days before (an empty sketch where they do not count), and how far is too far:
-    /// where a drift begins, and where it is over.
+    /// Returns the deviation of a value from the baseline (an empty sketch for rules that do not compare with it). A drift begins
+    /// above `begins_past` and ends at `over_at`.
     off: fn(f64, &Sketch) -> f64,
     begins_past: f64,
     over_at: f64,
-    /// Values of the days before that this part of them is at most are no drift: what is often so is not new.
+    /// A value up to this quantile of the baseline is no drift: frequent values are not new.
     usual: Option<f64>,
 }
 
@@ -168,8 +168,8 @@ fn times_the_median(value: f64, base: &Sketch) -> f64 {
 impl Rule {
     fn of(series: Series) -> Option<Self> {
         Some(match series {
-            // A quarter slower. Scans of one size may be of several watches: of what takes long now and then, three
-            // runs in a row say nothing.
+            // A quarter slower. Scans of one size may belong to several watches, so three slow runs in a row are not enough if slow
+            // runs are frequent.
             Series::ScanDuration(_) | Series::ListDuration(_) => Self {
                 window: Window { least_us: HOUR_US, values: RUNS_MIN },
                 least: RUNS_MIN,
@@ -181,7 +181,8 @@ impl Rule {
                 over_at: 1.15,
                 usual: Some(0.75),
             },
-            // An estate has its part of the dead: more than that counts. A whole day, for it is of many scans.
+            // A network always has some dead endpoints; only an increase counts. The window is a whole day, so that it covers many
+            // scans.
             Series::ProviderErrors(super::CallTarget::Endpoints) => Self {
                 window: Window { least_us: DAY_US, values: CALLS_MIN },
                 least: CALLS_MIN,
@@ -215,7 +216,7 @@ impl Rule {
                 over_at: 0.7,
                 usual: None,
             },
-            // Five times, for most of an hour. A node that scans for long has a task a look, and often has had.
+            // Five times the baseline, for most of an hour. A node in a long scan has one task per probe, often for a long time.
             Series::Tasks => Self {
                 window: Window { least_us: HOUR_US, values: 0 },
                 least: TASKS_MIN,
@@ -235,13 +236,13 @@ impl Rule {
 /// The open alert about a series.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reported {
-    /// Nothing.
+    /// No alert.
     Nothing,
-    /// The series drifts.
+    /// An alert about a drift.
     Drift,
 }
 
-/// Judges a series at `now_us`; `reported`: what people were told that is not over.
+/// Judges a series at `now_us`. `reported` is its open alert.
 #[must_use]
 pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Judgement {
     let rule = Rule::of(series);
@@ -259,7 +260,7 @@ pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Ju
     };
     let Some(rule) = rule else { return judgement };
     let value = if rule.by_node { worst(&rule, now) } else { enough(&rule, &last) };
-    // What is too little to judge by is shown all the same.
+    // The value is displayed even if there are too few measurements.
     judgement.value = value.or_else(|| (rule.value)(&last));
     judgement.base_value = (rule.value)(&base);
     let old = past.began_us.is_some_and(|began| began <= now_us.saturating_sub(BASE_SPAN_MIN_US));
@@ -273,7 +274,8 @@ pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Ju
 }
 
 impl Rule {
-    /// Begins past one mark and is over at another below it, so that what lies between does not begin and end all day.
+    /// Returns whether the value has drifted. The end threshold is below the start threshold (hysteresis), so that a value between
+    /// the two does not start and end alerts repeatedly.
     fn is_off(&self, value: f64, base: &Sketch, reported: Reported) -> bool {
         let off = (self.off)(value, base);
         if reported == Reported::Drift {
@@ -284,7 +286,7 @@ impl Rule {
     }
 }
 
-/// The first piece of the window.
+/// Returns the index of the first piece in the window.
 fn begin_of(window: Window, pieces: &[Piece], now_us: i64) -> usize {
     let at_least = pieces.partition_point(|piece| piece.from_us < now_us.saturating_sub(window.least_us));
     let mut values = sum(&pieces[at_least..]).count();
@@ -306,7 +308,7 @@ fn enough(rule: &Rule, sketch: &Sketch) -> Option<f64> {
     (rule.value)(sketch).filter(|_| sketch.count() >= rule.least)
 }
 
-/// The highest value of a node that has enough.
+/// Returns the highest value of all nodes with enough measurements.
 fn worst(rule: &Rule, pieces: &[Piece]) -> Option<f64> {
     let mut nodes = std::collections::BTreeMap::<Uuid, Sketch>::new();
     for piece in pieces {
@@ -333,7 +335,7 @@ mod tests {
         Series::ProviderErrors(CallTarget::Cloud(Provider::Aws))
     }
 
-    /// Stretches of one node, by age and what was measured in each.
+    /// Measurements of one node in time slots, by age.
     struct Measurements(Vec<Piece>);
 
     impl Measurements {
@@ -341,7 +343,7 @@ mod tests {
             Self(Vec::new())
         }
 
-        /// `count` values in each stretch of `every_us`, from `from_us` ago until `until_us` ago.
+        /// Adds `count` values to each slot of length `every_us`, from `from_us` to `until_us` before now.
         fn then(self, [from_us, until_us]: [i64; 2], every_us: i64, count: u64, value: f64) -> Self {
             self.of_node(1, [from_us, until_us], every_us, &[(value, count)])
         }
@@ -381,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Runs of 87 s each hour for a week, then three that took so much of it.
+    /// Hourly runs of 87 s for a week, then three runs that take `part` times as long.
     fn a_week_and_then(part: f64) -> Measurements {
         let week = [WEEK_US, 3 * HOUR_US];
         Measurements::nothing().then(week, HOUR_US, 1, 87.0).then([3 * HOUR_US, 0], HOUR_US, 1, 87.0 * part)
@@ -416,21 +418,21 @@ mod tests {
     fn too_little_says_nothing_and_ends_what_began() {
         let too_little = [
             Measurements::nothing(),
-            // Two runs in the last day.
+            // Two runs in the last day: too few.
             Measurements::nothing().then([WEEK_US, DAY_US], HOUR_US, 1, 87.0).then(
                 [2 * HOUR_US, 0],
                 HOUR_US,
                 1,
                 870.0,
             ),
-            // Eleven before them.
+            // Eleven runs in the baseline: too few.
             Measurements::nothing().then([WEEK_US, WEEK_US - 11 * HOUR_US], HOUR_US, 1, 87.0).then(
                 [3 * HOUR_US, 0],
                 HOUR_US,
                 1,
                 870.0,
             ),
-            // Many, and all of today.
+            // Many runs, but all of today.
             Measurements::nothing().then([20 * HOUR_US, 3 * HOUR_US], HOUR_US, 9, 87.0).then(
                 [3 * HOUR_US, 0],
                 HOUR_US,
@@ -476,7 +478,7 @@ mod tests {
         assert_eq!(calls(11, 1_000).verdict(clouds(), Reported::Nothing), Verdict::Drifting);
         assert_eq!(calls(6, 1_000).verdict(clouds(), Reported::Drift), Verdict::Drifting);
         assert_eq!(calls(5, 1_000).verdict(clouds(), Reported::Drift), Verdict::Steady);
-        // A listing a night is enough of the day.
+        // One listing per night: the window extends to a day.
         let night =
             Measurements::nothing().of_node(1, [9 * HOUR_US, 8 * HOUR_US], HOUR_US, &[(0.0, 90), (1.0, 10)]);
         assert_eq!(night.verdict(clouds(), Reported::Nothing), Verdict::Drifting);
@@ -508,7 +510,7 @@ mod tests {
         };
         assert_eq!(pool(0.75, 19), Verdict::Steady);
         assert_eq!(pool(0.875, 19), Verdict::Drifting);
-        // Six samples of it are not enough to judge the node by, and the other is well.
+        // Six samples are too few to judge the node, and the other node is fine.
         assert_eq!(pool(1.0, 1), Verdict::Steady);
     }
 

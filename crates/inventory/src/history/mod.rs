@@ -1,8 +1,9 @@
-//! History and drift: what a scanner's figures were over the last week, and whether they still are.
+//! History and drift detection: scan durations, error rates and resource usage of the last week, and whether they have become
+//! worse.
 //!
-//! Every process measures ([`Samples`]) and stores its sketches once a minute, in stretches of five minutes. Every
-//! server reads those of all each minute and judges each [`Series`] against its own seven days ([`judge`]); one of them,
-//! under a lease, tells of what begins and of what is over, and folds what is older than two hours into hours.
+//! Every process measures ([`Samples`]) and stores its sketches once a minute, in slots of five minutes. Every server reads the
+//! sketches of all processes once a minute and compares each [`Series`] with its own last seven days ([`judge`]). One server, which
+//! has the lease, sends alerts when drifts begin and end, and merges slots older than two hours into hours.
 
 mod judge;
 mod samples;
@@ -34,31 +35,31 @@ use crate::tables::history::{
     unfolded_history,
 };
 
-/// How far back the baseline reaches.
+/// Length of the baseline.
 const BASE_US: i64 = 7 * DAY_US;
-/// What is older is removed: a day more than is read.
+/// Age at which measurements are deleted: a day more than the baseline.
 const KEPT_US: i64 = 8 * DAY_US;
-/// Age at which finished periods are folded, µs: by then every node has stored them.
+/// Age at which finished slots are folded, µs: by then every node has stored them.
 const FOLD_AFTER_US: i64 = 2 * HOUR_US;
 
-/// Between two samples of what is not an event: tasks, connections.
+/// Interval between samples of gauges: tasks, connections.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
-/// Samples between two looks: a minute.
+/// Samples between two rounds: a minute.
 const LOOK_EVERY: u64 = 4;
-/// Looks between two foldings: ten minutes.
+/// Rounds between two clean-ups: ten minutes.
 const TIDY_EVERY: u64 = 10;
 /// Lease of the node that sends alerts, µs: three rounds.
 const LEASE_US: i64 = 180_000_000;
 const LEASE: &str = "history";
-/// What may be spent on the last measurements, once the process is to stop.
+/// Timeout for storing the last measurements during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
-/// Rows read at a time, some kilobytes each.
+/// Maximum rows per page, some kilobytes each.
 const PAGE: usize = 1_000;
-/// Pages of one read: sixteen series of a hundred nodes for the last two hours, and the folded days.
+/// Maximum pages per round: sixteen series of a hundred nodes in the last two hours, and the folded days.
 const PAGES_MAX: usize = 64;
 
-/// The history of a cluster, as one node keeps and judges it. Cheap to clone.
+/// Drift detection of one node, for the measurements of the whole cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct History(Arc<HistoryState>);
 
@@ -67,14 +68,14 @@ struct HistoryState {
     clock: Clock,
     node: Uuid,
     samples: Samples,
-    /// Of this process' listings.
+    /// Call counters of this process's listings.
     clouds: Option<Mutex<CloudCalls>>,
-    /// What is older than a day, read once an hour.
+    /// Measurements older than a day, read once an hour.
     older: tokio::sync::Mutex<Older>,
     seen: Mutex<Vec<SeriesStatus>>,
 }
 
-/// What does not change within an hour.
+/// Measurements older than a day.
 #[derive(Default)]
 struct Older {
     until_us: i64,
@@ -87,13 +88,13 @@ struct Older {
 pub struct SeriesStatus {
     /// The judgement.
     pub judgement: Judgement,
-    /// Time since when the alert is open, µs.
+    /// Start of the open alert, µs since 1970-01-01 UTC.
     pub since_us: Option<i64>,
 }
 
 impl History {
-    /// Opens it; nothing is measured before [`History::run`] but what [`History::samples`] is given. `pools` are those
-    /// that this process' listings of clouds share.
+    /// Creates the history. Apart from calls of [`History::samples`], nothing is measured before [`History::run`]. `pools` are the
+    /// call pools of this process's cloud listings.
     #[must_use]
     pub fn new(store: Store, clock: Clock, pools: Option<Pools>) -> Self {
         let samples = Samples::new(clock.clone());
@@ -109,19 +110,20 @@ impl History {
         }))
     }
 
-    /// Where this process' measurements go.
+    /// Returns the recorder of this process's measurements.
     #[must_use]
     pub fn samples(&self) -> &Samples {
         &self.0.samples
     }
 
-    /// What the last look saw: series with something measured in eight days, by name. Empty before the first.
+    /// Returns the judgements of the last round, for all series with measurements in the last eight days, by name. Empty before the
+    /// first round.
     #[must_use]
     pub fn seen(&self) -> Vec<SeriesStatus> {
         self.0.seen.lock().clone()
     }
 
-    /// Measures, stores, judges, and tells where it is this node's turn, until told to stop.
+    /// Measures, stores and judges until `stop`; sends alerts while this node has the lease.
     pub async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("history");
         let mut samples = 0_u64;
@@ -143,7 +145,7 @@ impl History {
         }
         let last = async {
             self.0.samples.store(&self.0.store).await?;
-            // Another takes over at once.
+            // Another node can take over immediately.
             self.0.store.release(LEASE, self.0.node).await
         };
         if !matches!(tokio::time::timeout(LAST_TRY, last).await, Ok(Ok(()))) {
@@ -164,7 +166,7 @@ impl History {
         Ok(())
     }
 
-    /// Takes one sample of what is not an event.
+    /// Takes one sample of each gauge.
     fn sample(&self) {
         let tasks: i64 = telemetry::tasks::live().into_iter().map(|(_, live)| live).sum();
         self.0.samples.record(Series::Tasks, tasks as f64);
@@ -176,10 +178,10 @@ impl History {
         }
     }
 
-    /// Reads what all nodes have measured, and judges it.
+    /// Reads and judges the measurements of all nodes.
     ///
     /// # Errors
-    /// Those of the database; what was seen before stays.
+    /// Database errors; the previous judgements stay.
     #[crate::boxed]
     pub async fn look(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
@@ -225,7 +227,8 @@ impl History {
         Ok(older)
     }
 
-    /// Gives every row of a time, oldest first. Series of a newer Bulla and texts that are no sketches are passed over.
+    /// Passes every row of a time range to the callback, oldest first. Skips series of newer versions of Bulla and invalid
+    /// sketches.
     async fn read(
         &self,
         from_us: i64,
@@ -253,10 +256,11 @@ impl History {
         Ok(())
     }
 
-    /// Sends an event for each drift that began or ended since the last ones. Each is sent once, whichever node finds it.
+    /// Sends an event for each drift that began or ended since the last call. Each event is sent once, whichever node detects the
+    /// drift.
     ///
     /// # Errors
-    /// Those of the database; nothing is told then.
+    /// Database errors; no event is sent then.
     #[crate::boxed]
     pub async fn tell(&self) -> Result<(), StoreError> {
         let at_us = self.0.clock.now_us();
@@ -283,14 +287,14 @@ impl History {
             .boxed()
         });
         write.await?;
-        // Since when is known by the next reader, too.
+        // Reads the start times of the new alerts.
         self.look().await
     }
 
-    /// Folds stretches long over into hours of all nodes, and removes what is older than eight days.
+    /// Folds old slots into hours of all nodes, and deletes measurements older than eight days.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn tidy(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
@@ -308,7 +312,7 @@ impl History {
     }
 }
 
-/// Folds a page of rows; answers how many there were.
+/// Folds a page of rows; returns the number of rows.
 async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
     let rows = unfolded_history(tx, before_us, PAGE).await?;
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(0) };
@@ -338,7 +342,7 @@ async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
     Ok(keys.len())
 }
 
-/// The event of a drift that began or is over.
+/// Returns the event for the beginning or end of a drift.
 fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<NewEvent> {
     type Kind = fn(Drift) -> Event;
     let [began, over]: [Kind; 2] = match judgement.series {
@@ -361,7 +365,7 @@ fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<NewEvent>
     Some(new_event(at_us, subject, &if begins { began(drift) } else { over(drift) }))
 }
 
-/// The text of the alert, with figures.
+/// Returns the text of the alert, with values.
 fn detail(judgement: &Judgement) -> String {
     let shown = |value: f64| match judgement.series.unit() {
         "share" => format!("{:.1} %", value * 100.0),

@@ -1,4 +1,4 @@
-//! What this process has measured and not stored for good.
+//! Measurements of this process that are not stored yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use super::series::{CallTarget, FleetSize, Series};
 use super::slot::{SLOT_US, start_of};
 use crate::tables::history::{HistoryKey, HistoryRow, put_history};
 
-/// Stretches of time kept while the database is away: two hours. Older ones are given up.
+/// Maximum time slots buffered while the database is unavailable: two hours. Older ones are dropped.
 const SLOTS_MAX: usize = 24;
 
-/// Sketches by stretch and series, until they are stored. Cheap to clone; clones share them.
+/// Sketches by time slot and series, until they are stored. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
 pub struct Samples(Arc<SampleBuffer>);
 
 #[derive(Debug)]
 struct SampleBuffer {
     clock: Clock,
-    /// Whose rows these are: of this process, in this life.
+    /// Identifier of this process in the rows; new at each start.
     node: Uuid,
-    // Held for one count, never across an await.
+    // Locked only to add one value, never across an await.
     kept: Mutex<BTreeMap<i64, BTreeMap<Series, Sketch>>>,
 }
 
 impl Samples {
-    /// None yet.
+    /// Creates an empty buffer.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         Self(Arc::new(SampleBuffer { clock, node: Uuid::now_v7(), kept: Mutex::default() }))
     }
 
-    /// Counts a value of now.
+    /// Records a value at the current time.
     pub fn record(&self, series: Series, value: f64) {
         self.record_many(series, &[(value, 1)]);
     }
@@ -58,13 +58,13 @@ impl Samples {
         }
     }
 
-    /// Counts calls and failed calls.
+    /// Records calls and failed calls.
     pub fn calls(&self, asked: CallTarget, calls: u64, failed: u64) {
         let failed = failed.min(calls);
         self.record_many(Series::ProviderErrors(asked), &[(0.0, calls - failed), (1.0, failed)]);
     }
 
-    /// Counts the looks of a scan; one that shows no certificate has failed.
+    /// Records the probes of a scan; a probe that shows no certificate counts as failed.
     pub fn looks(&self, progress: &Snapshot) {
         self.calls(
             CallTarget::Endpoints,
@@ -73,21 +73,21 @@ impl Samples {
         );
     }
 
-    /// Counts a scan that went over all of its endpoints.
+    /// Records the duration of a scan that covered all of its endpoints.
     pub fn scanned(&self, endpoints: u64, took: Duration) {
         if let Some(size) = FleetSize::of(endpoints) {
             self.record(Series::ScanDuration(size), took.as_secs_f64());
         }
     }
 
-    /// Counts a run that listed clouds, whole, beside its looks: apart from scans, for clouds have a pace of their own.
+    /// Records the duration of a complete run that listed clouds. Separate from scans, because clouds have their own rate limits.
     pub fn listed(&self, seen: u64, took: Duration) {
         if let Some(size) = FleetSize::of(seen) {
             self.record(Series::ListDuration(size), took.as_secs_f64());
         }
     }
 
-    /// Counts the transactions of a writer that is given this.
+    /// Returns a callback for a writer that records the writer's transactions.
     #[must_use]
     pub fn on_flush(&self) -> OnFlush {
         let samples = self.clone();
@@ -97,14 +97,14 @@ impl Samples {
         }))
     }
 
-    /// Stores all samples in one statement. Samples of a current period are stored again with later ones; those of a finished
-    /// one are dropped from memory.
+    /// Stores all samples in one statement. Samples of the current slot are stored again with later ones; samples of finished slots
+    /// are dropped from memory.
     ///
     /// # Errors
-    /// Those of the database; nothing is forgotten then.
+    /// Database errors; no sample is dropped then.
     #[crate::boxed]
     pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
-        // Before the rows are read: nothing is added to an earlier stretch after this.
+        // Read before the rows: nothing is added to an earlier slot afterwards.
         let under_way = start_of(self.0.clock.now_us(), SLOT_US);
         let rows = self.rows();
         if rows.is_empty() {
@@ -130,20 +130,20 @@ impl Samples {
     }
 }
 
-/// The calls of pools, and how many of them were counted before.
+/// Counters of call pools, and the values recorded last.
 pub struct CloudCalls {
     pools: Pools,
     counted: BTreeMap<Provider, [u64; 2]>,
 }
 
 impl CloudCalls {
-    /// None of the calls is counted yet.
+    /// Creates a counter for calls from now on.
     #[must_use]
     pub fn new(pools: Pools) -> Self {
         Self { pools, counted: BTreeMap::new() }
     }
 
-    /// Counts those since the last time.
+    /// Records the calls since the last time.
     pub fn count(&mut self, samples: &Samples) {
         let mut now: BTreeMap<Provider, [u64; 2]> = BTreeMap::new();
         for pool in self.pools.gauges() {
@@ -217,7 +217,7 @@ mod tests {
             let pool = pools.of(Provider::Gcp, project);
             let _ = pool.call("compute:Read", Deadline::within(Duration::from_secs(60)), answer).await;
         };
-        // Two pools of one provider are one series.
+        // Two pools of one provider belong to the same series.
         for (project, status) in [("a", 200), ("b", 200), ("a", 403), ("b", 200)] {
             call(project, status).await;
         }

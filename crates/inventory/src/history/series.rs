@@ -1,31 +1,31 @@
-//! What is measured. Few by their type, so that neither memory nor database can fill with series.
+//! The measured series. Their number is limited by the type, so that they cannot fill memory or database.
 
 use clouds::Provider;
 
 /// A measured series.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Series {
-    /// How long a scan of so many endpoints took, seconds.
+    /// Duration of a scan with this number of endpoints, in seconds.
     ScanDuration(FleetSize),
-    /// How long a run took that listed clouds, by the endpoints and certificates that it saw, seconds.
+    /// Duration of a run that listed clouds, by the number of endpoints and certificates, in seconds.
     ListDuration(FleetSize),
-    /// Whether a call failed, 0 or 1: the mean is the part of calls that failed.
+    /// Failed calls: 0 or 1 for each call; the mean is the error rate.
     ProviderErrors(CallTarget),
-    /// Rows of a transaction of the inventory's writer.
+    /// Rows per transaction of the inventory's writer.
     WriterBatch,
-    /// How long it took, seconds.
+    /// Duration of the writer's transactions, in seconds.
     WriterFlush,
-    /// The part of this process' database connections that is taken: of readers or of writers, whichever is more.
+    /// Fraction of this process's database connections in use: readers or writers, whichever is higher.
     DatabasePool,
-    /// Tasks alive in a process.
+    /// Number of tasks in a process.
     Tasks,
 }
 
-/// Endpoints of a scan, by powers of ten: a scan is slow beside its like.
+/// Number of a scan's endpoints by order of magnitude: scans are compared with scans of similar size.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FleetSize(u8);
 
-/// The largest size: a million endpoints and more.
+/// The largest order of magnitude: a million endpoints or more.
 const SIZE_MAX: u8 = 6;
 
 /// The destination of calls.
@@ -38,7 +38,7 @@ pub enum CallTarget {
 }
 
 impl FleetSize {
-    /// The size of a scan; none without endpoints.
+    /// Returns the size of a scan; `None` without endpoints.
     #[must_use]
     pub fn of(endpoints: u64) -> Option<Self> {
         endpoints.checked_ilog10().map(|power| Self(u8::try_from(power).unwrap_or(SIZE_MAX).min(SIZE_MAX)))
@@ -72,24 +72,24 @@ const ALL: [(Series, &str); 23] = [
 ];
 
 impl Series {
-    /// Every series there is.
+    /// Returns all series.
     pub fn all() -> impl Iterator<Item = Self> {
         ALL.into_iter().map(|(series, _)| series)
     }
 
-    /// The stable name in the database, the API and metrics.
+    /// Returns the stable name in the database, the API and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         ALL.iter().find(|(series, _)| *series == self).map_or("other", |(_, name)| name)
     }
 
-    /// The series of that name.
+    /// Returns the series with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         ALL.iter().find(|(_, known)| *known == name).map(|(series, _)| *series)
     }
 
-    /// The unit of the series.
+    /// Returns the unit of the values.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! What a rule assigns: team, owner, environment and tags.
+//! Values that a rule assigns: team, owner, environment and tags.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::BadRule;
 use super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
 
-/// Whether a text can name an owner, team, environment, tag or its value: 1 to [`LABEL_OCTETS_MAX`] bytes, not blank, no
+/// Returns whether a text is valid as owner, team, environment, tag or tag value: 1 to [`LABEL_OCTETS_MAX`] bytes, not blank, no
 /// control characters.
 #[must_use]
 pub fn is_label(text: &str) -> bool {
@@ -19,22 +19,22 @@ pub fn is_label(text: &str) -> bool {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Assignment {
-    /// The team that answers.
+    /// The responsible team.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
     /// The owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The environment: `production`.
+    /// The environment, such as `production`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Labels.
+    /// Tags by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
 }
 
 impl Assignment {
-    /// Whether it says anything, in texts that can be kept.
+    /// Checks that the assignment is not empty and its texts are valid.
     ///
     /// # Errors
     /// [`BadRule`]
@@ -43,7 +43,7 @@ impl Assignment {
         if *self == Self::default() { Err(BadRule::Nothing) } else { Ok(()) }
     }
 
-    /// Whether its texts can be kept.
+    /// Checks that the texts are valid.
     ///
     /// # Errors
     /// [`BadRule`]

@@ -1,4 +1,4 @@
-//! What rules of ownership are matched against.
+//! Input of ownership rules.
 
 use std::net::IpAddr;
 
@@ -9,27 +9,27 @@ use crate::tables::ownership::OWNERSHIP_NAMES_MAX;
 /// An endpoint or certificate that rules are matched against. Unknown texts are empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Candidate {
-    /// Name, address or path.
+    /// Host name, address or path.
     pub host: String,
     /// The requested server name (SNI).
     pub server_name: String,
-    /// The address that was connected to.
+    /// The address of the connection.
     pub address: Option<IpAddr>,
-    /// What the certificate speaks for: its subject alternative names, at most [`OWNERSHIP_NAMES_MAX`].
+    /// The certificate's subject alternative names, at most [`OWNERSHIP_NAMES_MAX`].
     pub names: Vec<String>,
     /// Issuer of the certificate.
     pub issuer: String,
     /// Protocol or cloud service: `tls`, `smtp`, `aws-acm`.
     pub protocol: String,
-    /// The group of the watch that looks there.
+    /// Group of the watch that scans the endpoint.
     pub group: String,
-    /// The tags that clouds and clusters give to it, or to the certificate wherever they keep it: one key may have several
-    /// values then.
+    /// Tags of the cloud resource, or of all resources that contain the certificate: a key may then have several values.
     pub tags: Vec<(String, String)>,
 }
 
 impl Candidate {
-    /// An endpoint. Its address is the one connected to, else the one it is told apart by, else its host if that is one.
+    /// Creates a candidate for an endpoint. Its address is the one of the connection, else the one in its key, else its host if
+    /// that is an address.
     #[must_use]
     pub fn of(endpoint: &EndpointKey, connected: Option<IpAddr>) -> Self {
         let address =
@@ -43,9 +43,9 @@ impl Candidate {
         }
     }
 
-    /// In lower case, once for all the rules it is held against.
+    /// Converts the texts to lower case, once for all rules.
     pub(super) fn lower(&self) -> Self {
-        // Most endpoints are asked for by their host's name: once is enough.
+        // For most endpoints SNI is the host name; then it is not matched twice.
         let server_name = if self.server_name == self.host { "" } else { &self.server_name };
         Self {
             host: self.host.to_ascii_lowercase(),
@@ -63,7 +63,7 @@ impl Candidate {
         }
     }
 
-    /// With the first of these names.
+    /// Adds the first of these names.
     #[must_use]
     pub fn named(mut self, names: &[String]) -> Self {
         self.names = names.iter().take(OWNERSHIP_NAMES_MAX).cloned().collect();

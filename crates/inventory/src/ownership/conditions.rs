@@ -1,4 +1,4 @@
-//! Conditions of a rule, and which of them does not hold.
+//! Conditions of a rule, and the reason why a candidate does not meet them.
 
 use std::net::IpAddr;
 
@@ -11,51 +11,51 @@ use super::glob::Glob;
 use super::limits::ISSUER_OCTETS_MAX;
 use super::tagged::Tagged;
 
-/// Names shown in an explanation: enough to see what a certificate is for.
+/// Maximum names shown in an explanation.
 const NAMES_SHOWN: usize = 5;
 
-/// Conditions as people write them; all that are given must hold, and none given holds everywhere.
+/// Conditions as configured. All given conditions must hold; a rule without conditions always matches.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Conditions {
-    /// A pattern for the host or the server name.
+    /// Pattern for the host or the server name.
     pub host: Option<String>,
-    /// A pattern for one of the certificate's names.
+    /// Pattern for one of the certificate's names.
     pub name: Option<String>,
-    /// A network, or one address.
+    /// A network in CIDR notation, or one address.
     pub network: Option<String>,
-    /// A pattern for the protocol or the watch's group.
+    /// Pattern for the protocol or the watch's group.
     pub source: Option<String>,
-    /// A part of the issuer's name.
+    /// Substring of the issuer name.
     pub issuer: Option<String>,
     /// A tag's key, or `KEY=PATTERN` for its value.
     pub tag: Option<String>,
 }
 
-/// Conditions that were understood.
+/// Parsed conditions.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
-    /// What the host or the server name is like.
+    /// Pattern for the host or the server name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Glob>,
-    /// What one of the certificate's names is like.
+    /// Pattern for one of the certificate's names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Glob>,
-    /// Network of the address.
+    /// Network that contains the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<IpNet>,
-    /// What the protocol or the watch's group is like.
+    /// Pattern for the protocol or the watch's group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Glob>,
-    /// What the issuer's name holds, in any case.
+    /// Substring of the issuer name, in any case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// What one of its tags in a cloud or cluster is.
+    /// Condition on a tag in a cloud or cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tagged>,
 }
 
-/// A condition that does not hold.
+/// A condition that is not met.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Unmet {
     Host,
@@ -64,12 +64,12 @@ pub(super) enum Unmet {
     Source,
     Issuer,
     Tag,
-    /// No tag that something is to be taken from.
+    /// The candidate lacks all tags from which the rule takes values.
     Taken,
 }
 
 impl When {
-    /// Reads conditions.
+    /// Parses conditions.
     ///
     /// # Errors
     /// [`BadRule`]
@@ -92,7 +92,7 @@ impl When {
         })
     }
 
-    /// The first condition that does not hold, of a place in lower case.
+    /// Returns the first condition that is not met. `place` must be in lower case.
     pub(super) fn unmet(&self, place: &Candidate) -> Option<Unmet> {
         let like = |glob: &Option<Glob>, texts: [&str; 2]| {
             let one = |glob: &Glob| texts.iter().any(|text| !text.is_empty() && glob.matches_lower(text));
@@ -120,7 +120,7 @@ impl When {
         (!self.tag.as_ref().is_none_or(tagged)).then_some(Unmet::Tag)
     }
 
-    /// Why a condition does not hold, for people.
+    /// Explains for people why a condition is not met.
     pub(super) fn why(&self, unmet: Unmet, place: &Candidate) -> String {
         let shown = |wanted: Option<String>| wanted.unwrap_or_default();
         match unmet {
@@ -156,7 +156,7 @@ fn is_part(text: &str) -> bool {
 }
 
 fn network(text: &str) -> Result<IpNet, BadRule> {
-    // An IPv4 address in IPv6's clothes is an IPv4 address.
+    // An IPv4-mapped IPv6 address is treated as an IPv4 address.
     let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     let network = text.parse::<IpNet>().ok().or_else(one);
     network.map(|network| network.trunc()).ok_or_else(|| BadRule::Network(text.to_owned()))
@@ -168,7 +168,7 @@ fn tags_of(place: &Candidate) -> String {
     listed(&tags)
 }
 
-/// A list of texts, for people.
+/// Formats a list of texts for people.
 fn listed(texts: &[&str]) -> String {
     let mut known: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
     known.dedup();

@@ -1,4 +1,4 @@
-//! Rules applied to endpoints of the inventory.
+//! Applies rules to endpoints of the inventory.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::rule::Rules;
 use crate::tables;
 
 impl Rules {
-    /// Whom the rules name for endpoints of the inventory, in their order. Four statements at most, whatever their number,
-    /// and none without a rule.
+    /// Returns the assignment of each endpoint, in the order of `found`. At most four statements, whatever the number of endpoints;
+    /// none without rules.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn of_found(
         &self,
@@ -29,10 +29,10 @@ impl Rules {
         Ok(places.iter().map(|place| self.of(place)).collect())
     }
 
-    /// Endpoints as candidates, with the fields that some rule needs.
+    /// Converts endpoints to candidates, with the fields that the rules need.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn places(&self, store: &Store, found: &[InventoryRow]) -> Result<Vec<Candidate>, StoreError> {
         let mut leaves = Vec::new();
@@ -62,11 +62,11 @@ impl Rules {
         Ok(found.iter().enumerate().map(place).collect())
     }
 
-    /// The tags of endpoints with the certificates they show, in their order: of a place in a cloud its own, of anything
-    /// else those that the certificate has wherever it is kept. Two statements at most, and none when no rule looks at tags.
+    /// Returns the tags of endpoints, in their order: for a cloud resource its own tags, otherwise the tags of all resources that
+    /// contain the certificate. At most two statements; none when no rule uses tags.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub(crate) async fn tags(
         &self,
         store: &Store,
@@ -101,7 +101,7 @@ impl Rules {
     }
 }
 
-/// Tags as kept. What is none of ours has none.
+/// Parses stored tags. Returns none for an invalid text.
 fn read(text: &str) -> Vec<(String, String)> {
     let tags: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
     tags.into_iter().collect()

@@ -1,37 +1,37 @@
-//! Why a rule is refused.
+//! Errors of invalid rules.
 
 use clouds::TAG_KEY_OCTETS_MAX;
 
 use super::glob::BadGlob;
 use super::limits::{ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, TAGS_MAX};
 
-/// Why a rule is refused.
+/// A rule is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
-    /// A pattern that is none.
+    /// A pattern is invalid.
     #[error("{field}: {source}")]
     Glob {
-        /// Which condition.
+        /// Name of the condition.
         field: &'static str,
-        /// Why.
+        /// The error.
         source: BadGlob,
     },
-    /// Neither a network nor an address.
+    /// The text is neither a network nor an address.
     #[error("network: {0:?} is neither a network as 10.0.0.0/8 nor an address")]
     Network(String),
-    /// Empty, too long, or with control characters.
+    /// The issuer condition is empty, too long, or has control characters.
     #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} bytes and no control characters")]
     Issuer,
     /// The rule assigns nothing.
     #[error("a rule names a team, an owner, an environment or a tag")]
     Nothing,
-    /// Too long, empty, or with control characters.
+    /// A text is too long, empty, or has control characters.
     #[error("{0} has 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
     Label(&'static str),
-    /// More than [`TAGS_MAX`].
+    /// The rule assigns more than [`TAGS_MAX`] tags.
     #[error("a rule adds up to {TAGS_MAX} tags")]
     TooManyTags,
-    /// Neither a key nor a key and a pattern.
+    /// The condition is neither a key nor a key and a pattern.
     #[error(
         "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} bytes, without control characters"
     )]

@@ -5,24 +5,24 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use x509::star;
 
-/// Bytes of a pattern: as many as a host name has (RFC 1035 section 2.3.4, without the bytes of lengths).
+/// Longest pattern in bytes: the longest host name (RFC 1035 section 2.3.4, without length bytes).
 pub const GLOB_OCTETS_MAX: usize = 253;
 
-/// A pattern: `*` stands for any run of characters, dots and nothing at all included; everything else for itself. In
-/// ASCII, case does not count.
+/// A pattern in which `*` matches any sequence of characters, including dots and the empty sequence. All other characters match
+/// themselves; ASCII case is ignored.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Glob {
     text: String,
 }
 
-/// Why there is no pattern.
+/// A pattern is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a pattern has 1 to {GLOB_OCTETS_MAX} bytes and no control characters")]
 pub struct BadGlob;
 
 impl Glob {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
     /// [`BadGlob`] when it is empty, too long, or has control characters.
@@ -34,18 +34,18 @@ impl Glob {
         Ok(Self { text: text.to_ascii_lowercase() })
     }
 
-    /// Whether the whole of `text` is as the pattern says.
+    /// Returns whether the pattern matches the whole `text`.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.matches_lower(&text.to_ascii_lowercase())
     }
 
-    /// [`Glob::matches`] for a text that is in lower case.
+    /// Like [`Glob::matches`], for a text in lower case.
     pub(super) fn matches_lower(&self, text: &str) -> bool {
         star::matches(&self.text, text)
     }
 
-    /// As it is kept: in lower case.
+    /// Returns the stored pattern, in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

@@ -1,4 +1,4 @@
-//! The rules as they are kept: made, changed, removed, with who did it.
+//! Stores the rules: creates, changes and deletes them, with an audit trail.
 
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
@@ -17,21 +17,21 @@ use crate::tables::ownership::{
     insert_ownership_rule, last_ownership_position, update_ownership_rule,
 };
 
-/// Characters of a name.
+/// Maximum characters of a rule name.
 pub const NAME_MAX: usize = 64;
-/// The last position: room to put rules between others by hand.
+/// The highest position; leaves room to place rules between others.
 pub const POSITION_MAX: u32 = 1_000_000;
-/// From the last rule to one without a position of its own, so that others fit between.
+/// Distance between the last rule and a new one without a position, so that others fit between them.
 const POSITION_STEP: u32 = 10;
 /// Reserved name: the API's path uses it.
 const RESERVED: &str = "explain";
 
-/// A rule to make, or what one shall be.
+/// A rule to create, or the new settings of one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewRule {
-    /// Unique: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
+    /// Unique name: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
     pub name: String,
-    /// Its place among the others, at most [`POSITION_MAX`], lowest first. Behind all others, or where it was, when `None`.
+    /// Position among the rules, at most [`POSITION_MAX`], lowest first. `None`: after all others, or unchanged.
     pub position: Option<u32>,
     /// The conditions of the rule.
     pub when: Conditions,
@@ -41,38 +41,38 @@ pub struct NewRule {
     pub from_tags: FromTags,
 }
 
-/// A rule as kept.
+/// A stored rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RuleRecord {
     /// The rule.
     pub rule: Rule,
-    /// Moves with every change.
+    /// Changes with every update.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
-/// Why nothing was done.
+/// A request to the rules failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
-    /// The database's.
+    /// A database error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Caller: correct the named value.
+    /// The request is invalid. Caller: correct the named value.
     #[error("{0}")]
     Invalid(String),
-    /// There is none.
+    /// The rule does not exist.
     #[error("ownership rule {0}")]
     Unknown(String),
-    /// Caller: choose another name.
+    /// Another rule has the name. Caller: choose another name.
     #[error("another ownership rule is called {0}")]
     Taken(String),
-    /// Operator: remove some, or put several into one by wider patterns.
+    /// There are too many rules. Operator: remove some, or merge several with wider patterns.
     #[error("there are {OWNERSHIP_RULES_MAX} ownership rules already")]
     Full,
-    /// Caller: another request changed it first; read it again.
+    /// Another request changed the rule first. Caller: read it again.
     #[error("another request changed the ownership rule: read it again")]
     Changed,
 }
@@ -83,7 +83,7 @@ impl From<BadRule> for OwnershipError {
     }
 }
 
-/// What the database keeps of a rule as JSON.
+/// The part of a rule that is stored as JSON.
 #[derive(Deserialize, Serialize)]
 struct Body {
     when: When,
@@ -92,7 +92,7 @@ struct Body {
     from_tags: FromTags,
 }
 
-/// The rules of a cluster. Cheap to clone.
+/// Access to the stored rules of a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Ownership {
     store: Store,
@@ -100,10 +100,10 @@ pub struct Ownership {
 }
 
 impl Rules {
-    /// All rules as they stand: one statement.
+    /// Reads all rules with one statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
         let page = tables::Ownership::of(store).rules(None, OWNERSHIP_RULES_MAX).await?;
@@ -113,25 +113,25 @@ impl Rules {
 }
 
 impl Ownership {
-    /// Opens them.
+    /// Creates the access to the rules in `store`.
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
         Self { store, clock }
     }
 
-    /// All of them, to decide by.
+    /// Reads all rules, for matching.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn rules(&self) -> Result<Rules, OwnershipError> {
         Ok(Rules::read(&self.store).await?)
     }
 
-    /// A page of the rules, in their order.
+    /// Returns a page of the rules, in their order.
     ///
     /// # Errors
-    /// Those of the database; a cursor of another listing.
+    /// Database errors; a cursor of another listing.
     #[crate::boxed]
     pub async fn list(
         &self,
@@ -143,10 +143,10 @@ impl Ownership {
         Ok(Page { rows, next: page.next })
     }
 
-    /// A rule by its identity or name.
+    /// Returns a rule by its id or name.
     ///
     /// # Errors
-    /// [`OwnershipError::Unknown`]; those of the database.
+    /// [`OwnershipError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn get(&self, named: &str) -> Result<RuleRecord, OwnershipError> {
         let found = match named.parse::<Uuid>() {
@@ -156,10 +156,10 @@ impl Ownership {
         Ok(record_of(found.ok_or_else(|| OwnershipError::Unknown(named.to_owned()))?)?)
     }
 
-    /// Makes a rule, behind all others when it says nothing of its position.
+    /// Creates a rule, after all others if it has no position.
     ///
     /// # Errors
-    /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Full`]; those of the database.
+    /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Full`]; database errors.
     #[crate::boxed]
     pub async fn create(&self, new: &NewRule, actor: &str) -> Result<RuleRecord, OwnershipError> {
         let body = checked(new)?;
@@ -189,10 +189,10 @@ impl Ownership {
         }
     }
 
-    /// Changes a rule, as it was read.
+    /// Changes a rule, unless it changed since it was read.
     ///
     /// # Errors
-    /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Changed`]; those of the database.
+    /// [`OwnershipError::Invalid`], [`OwnershipError::Taken`], [`OwnershipError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn update(
         &self,
@@ -223,10 +223,10 @@ impl Ownership {
         }
     }
 
-    /// Deletes a rule. Its past assignments stay on claimed certificates and on sent alerts.
+    /// Deletes a rule. Its past assignments stay on claimed certificates and in sent alerts.
     ///
     /// # Errors
-    /// [`OwnershipError::Unknown`]; those of the database.
+    /// [`OwnershipError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn delete(&self, read: &RuleRecord, actor: &str) -> Result<(), OwnershipError> {
         let (id, at_us) = (read.rule.id, self.clock.now_us());

@@ -1,10 +1,10 @@
-//! Lengths and counts that rules of ownership may have.
+//! Limits of ownership rules.
 
-/// Bytes of a part of an issuer's name.
+/// Longest substring of an issuer name, in bytes.
 pub const ISSUER_OCTETS_MAX: usize = 256;
 
-/// Bytes of an owner, team, environment, tag or its value.
+/// Longest owner, team, environment, tag or tag value, in bytes.
 pub const LABEL_OCTETS_MAX: usize = 200;
 
-/// Tags that one rule adds, and that one certificate has.
+/// Maximum tags that one rule assigns, and maximum tags of one certificate.
 pub const TAGS_MAX: usize = 32;

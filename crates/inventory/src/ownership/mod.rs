@@ -1,7 +1,7 @@
-//! Who answers for what scans found: an ordered list of rules, of which the first that matches wins.
+//! Ownership of scan results: an ordered list of rules, of which the first match wins.
 //!
-//! [`Rules`] decides, as a function of values; [`Ownership`] keeps the rules. Watches ask for what they tell, the
-//! inventory for what it shows, and a claim for what nobody said.
+//! [`Rules`] evaluates the rules as a pure function; [`Ownership`] stores them. They determine the owner in alerts of watches, in
+//! views of the inventory, and of claimed certificates without an explicit owner.
 
 mod assignment;
 mod candidate;

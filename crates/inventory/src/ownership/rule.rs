@@ -1,4 +1,4 @@
-//! Rules as values: what one matches, what it assigns, and which of several wins.
+//! Rules: conditions, assignment, and the choice of the first match.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::candidate::Candidate;
 use super::conditions::{Unmet, When};
 use super::tagged::FromTags;
 
-/// A rule.
+/// An ownership rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// Its identity.
+    /// Unique identifier.
     pub id: Uuid,
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// Its place among the others, lowest first; of equal ones the name decides.
+    /// Position among the rules, lowest first; for equal positions the order is by name.
     pub position: u32,
     /// The conditions of the rule.
     pub when: When,
@@ -28,13 +28,13 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The first condition that does not hold, of a place in lower case.
+    /// Returns the first condition that is not met by `lower`, a candidate in lower case.
     fn unmet(&self, lower: &Candidate) -> Option<Unmet> {
         let taken = || self.from_tags.finds_nothing(&lower.tags).then_some(Unmet::Taken);
         self.when.unmet(lower).or_else(taken)
     }
 
-    /// The assignment of the rule for a candidate.
+    /// Returns the assignment of the rule for a candidate.
     fn names(&self, place: &Candidate) -> Assignment {
         let mut assign = self.assign.clone();
         self.from_tags.fill(&place.tags, &mut assign);
@@ -45,58 +45,58 @@ impl Rule {
         self.when.tag.is_some() || !self.from_tags.is_empty()
     }
 
-    /// The keys of the tags that it looks at.
+    /// Returns the keys of the tags that the rule uses.
     fn tags_looked_at(&self) -> impl Iterator<Item = &String> {
         self.when.tag.iter().map(|tagged| &tagged.key).chain(self.from_tags.keys())
     }
 }
 
-/// One rule of an explanation.
+/// One rule in an explanation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step<'r> {
     /// The rule.
     pub rule: &'r Rule,
-    /// The first of its conditions that does not hold; `None` when the rule matches.
+    /// Description of the first condition that is not met; `None` when the rule matches.
     pub unmet: Option<String>,
 }
 
-/// All rules, in their order.
+/// All rules, in order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// These rules, in their order.
+    /// Sorts the rules into their order.
     #[must_use]
     pub fn new(mut rules: Vec<Rule>) -> Self {
         rules.sort_by(|one, other| (one.position, &one.name).cmp(&(other.position, &other.name)));
         Self(rules)
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether some rule looks at the names of certificates.
+    /// Returns whether a rule uses the names of certificates.
     #[must_use]
     pub fn look_at_names(&self) -> bool {
         self.0.iter().any(|rule| rule.when.name.is_some())
     }
 
-    /// Whether some rule matches protocols or groups.
+    /// Returns whether a rule uses protocols or groups.
     #[must_use]
     pub fn look_at_sources(&self) -> bool {
         self.0.iter().any(|rule| rule.when.source.is_some())
     }
 
-    /// Whether some rule matches tags.
+    /// Returns whether a rule uses tags.
     #[must_use]
     pub fn look_at_tags(&self) -> bool {
         self.0.iter().any(Rule::looks_at_tags)
     }
 
-    /// Whether some rule looks at a tag whose values differ between the tags of one of these pairs.
+    /// Returns whether a rule uses a tag whose values differ between the tags of one of these pairs.
     #[must_use]
     pub(crate) fn tell_apart<'t>(&self, pairs: impl IntoIterator<Item = (&'t Tags, &'t Tags)>) -> bool {
         let keys: BTreeSet<String> =
@@ -108,13 +108,13 @@ impl Rules {
         !keys.is_empty() && pairs.into_iter().any(|(one, other)| seen(one) != seen(other))
     }
 
-    /// The assignment of the first rule that matches.
+    /// Returns the assignment of the first matching rule.
     #[must_use]
     pub fn of(&self, place: &Candidate) -> Option<Assignment> {
         self.of_any(std::slice::from_ref(place))
     }
 
-    /// Whom the first rule names that matches one of several places, for the first of them.
+    /// Returns the assignment of the first rule that matches any of several candidates, for the first candidate that it matches.
     #[must_use]
     pub fn of_any(&self, places: &[Candidate]) -> Option<Assignment> {
         let lower: Vec<Candidate> = places.iter().map(Candidate::lower).collect();
@@ -124,7 +124,7 @@ impl Rules {
         })
     }
 
-    /// Every rule up to the first that matches, with why those before do not; whom that one names is [`Rules::of`]'s to say.
+    /// Returns the rules up to the first match, each with the reason why it does not match. [`Rules::of`] returns the assignment.
     #[must_use]
     pub fn explain(&self, place: &Candidate) -> Vec<Step<'_>> {
         let lower = place.lower();
@@ -222,7 +222,7 @@ mod tests {
             Some("tag team=bank: its tags are Team=Pay, cost-center=4711, empty=, Team=web"),
         ),
         (&[("tag", "tea")], Some("tag tea: its tags are Team=Pay, cost-center=4711, empty=, Team=web")),
-        // All that are given must hold.
+        // All given conditions must hold.
         (
             &[("host", "*.pay.example"), ("network", "10.0.0.0/8"), ("source", "prod"), ("issuer", "R11")],
             None,
@@ -298,7 +298,7 @@ mod tests {
             ..Assignment::default()
         };
         for (from_tags, team, owner, environment) in [
-            // The first of several values, as written there.
+            // The first of several values is taken, with its original case.
             (FromTags { team: key("team"), ..FromTags::default() }, "Pay", None, Some("lab")),
             (
                 FromTags { owner: key("COST-CENTER"), ..FromTags::default() },
@@ -306,14 +306,14 @@ mod tests {
                 Some("4711"),
                 Some("lab"),
             ),
-            // One of them is enough; what is not found is as the rule says.
+            // One value is enough; others come from the rule itself.
             (
                 FromTags { team: key("none"), owner: key("cost-center"), environment: key("empty") },
                 "platform",
                 Some("4711"),
                 Some("lab"),
             ),
-            // None is found: the rule does not hold.
+            // No value is found: the rule does not match.
             (FromTags { team: key("none"), ..FromTags::default() }, "rest", None, None),
             (FromTags { team: key("empty"), ..FromTags::default() }, "rest", None, None),
         ] {
@@ -327,14 +327,14 @@ mod tests {
         assert_eq!(why, "no tag to take from: its tags are Team=Pay, cost-center=4711, empty=, Team=web");
         assert!(none.look_at_tags() && !Rules::new(vec![rule("one", 1, &[])]).look_at_tags());
         assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).look_at_tags());
-        // Of several places the first that the rule matches names.
+        // With several candidates, the first one that the rule matches provides the values.
         let other = Candidate { tags: vec![("team".to_owned(), "web".to_owned())], ..Candidate::default() };
         let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());
         let named = rules.of_any(&[Candidate::default(), other, place()]).unwrap();
         assert_eq!(named.team.as_deref(), Some("web"));
     }
 
-    /// A deployment changes labels all day; only those that rules look at say that something is another's.
+    /// Deployments change labels frequently. Only tags that rules use may change an owner.
     #[test]
     fn only_tags_that_rules_look_at_tell_certificates_apart() {
         let tags = |of: &[(&str, &str)]| -> Tags {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order in which rules come does not count, and the winner is the first in their own order that matches.
+        /// The input order of rules is irrelevant: the winner is the first match in the order of positions.
         #[test]
         fn the_winner_is_the_lowest_that_matches(
             positions in proptest::collection::vec((0_u32..5, 0_usize..4), 0..12).prop_shuffle(),

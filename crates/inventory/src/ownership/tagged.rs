@@ -1,4 +1,4 @@
-//! What rules have to do with tags: whether one is there, and what its value names.
+//! Tags in rules: conditions on tags, and values taken from tags.
 
 use clouds::TAG_KEY_OCTETS_MAX;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use super::assignment::{Assignment, is_label};
 use super::error::BadRule;
 use super::glob::Glob;
 
-/// A tag by its key, and what its value is like: `team=pay*`; `team` alone is any value, also none. In ASCII, case does not
-/// count. What stands before the first `=` is the key.
+/// A condition on a tag: its key and a pattern for its value, `team=pay*`; `team` alone matches any value, also an empty one. ASCII
+/// case is ignored. The key ends at the first `=`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Tagged {
-    /// In lower case.
+    /// The key in lower case.
     pub(super) key: String,
     value: Option<Glob>,
 }
@@ -52,29 +52,29 @@ impl From<Tagged> for String {
     }
 }
 
-/// Whether a text can be a tag's key in a rule.
+/// Returns whether a text is a valid tag key in a rule.
 fn is_key(text: &str) -> bool {
     !text.trim().is_empty() && text.len() <= TAG_KEY_OCTETS_MAX && !text.chars().any(char::is_control)
 }
 
-/// What a rule takes from the value of a tag, by the tag's key: `team` from `cost-center`. A rule that takes something holds
-/// only where it finds something to take; what it does not find is as the rule says by itself.
+/// Keys of the tags from which a rule takes values: for example `team` from `cost-center`. Such a rule matches only if at least one
+/// of the tags has a value; the others come from the rule's assignment.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FromTags {
-    /// The team that answers.
+    /// Tag that contains the responsible team.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// The owner.
+    /// Tag that contains the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The environment: `production`.
+    /// Tag that contains the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
 }
 
 impl FromTags {
-    /// Whether nothing is taken.
+    /// Returns whether the rule takes no values from tags.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -84,7 +84,7 @@ impl FromTags {
         [&self.team, &self.owner, &self.environment].into_iter().flatten()
     }
 
-    /// Whether its keys can be those of tags.
+    /// Checks that the keys are valid.
     ///
     /// # Errors
     /// [`BadRule::Tag`]
@@ -92,7 +92,7 @@ impl FromTags {
         if self.keys().all(|key| is_key(key)) { Ok(()) } else { Err(BadRule::Tag) }
     }
 
-    /// Puts what these tags say into `assign`.
+    /// Copies the values of tags into `assign`.
     pub(super) fn fill(&self, tags: &[(String, String)], assign: &mut Assignment) {
         let into = [
             (&self.team, &mut assign.team),
@@ -106,13 +106,13 @@ impl FromTags {
         }
     }
 
-    /// Whether there is nothing to take, although something is to be taken.
+    /// Returns whether the rule takes values from tags and none of the tags has one.
     pub(super) fn finds_nothing(&self, tags: &[(String, String)]) -> bool {
         !self.is_empty() && self.keys().all(|key| value_of(key, tags).is_none())
     }
 }
 
-/// The first value of a tag that can name somebody.
+/// Returns the first value of a tag that is a valid label.
 fn value_of<'t>(key: &str, tags: &'t [(String, String)]) -> Option<&'t str> {
     let of_key = tags.iter().filter(|(one, _)| one.eq_ignore_ascii_case(key));
     of_key.map(|(_, value)| value.as_str()).find(|value| is_label(value))

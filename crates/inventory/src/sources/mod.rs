@@ -1,7 +1,7 @@
-//! Certificates of clouds and clusters on their way into the inventory.
+//! Stores certificates from clouds and clusters in the inventory.
 //!
-//! [`Observer`] turns what a source lists into observations, the same as those of endpoints and files. [`keep`] stores what
-//! a source showed, after its observations are stored: a crash costs a repetition, never a gap.
+//! [`Observer`] converts listed certificates to observations, like those of endpoints and files. [`keep`] stores the state of a
+//! source after its observations are stored: a crash causes a repetition but loses nothing.
 
 mod observer;
 mod states;

@@ -1,4 +1,4 @@
-//! What clouds keep as observations: the same as those of endpoints and files.
+//! Converts cloud certificates to observations, like those of endpoints and files.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use x509::{Certificate, Fingerprint};
 
 use crate::tables;
 
-/// Observations under way to the reader: a slow writer is felt at once.
+/// Observations buffered for the reader: a small number, so that a slow writer slows the listing immediately.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
-/// Why certificates could not be turned into observations.
+/// Certificates could not be converted to observations.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// The inventory, which has the unchanged certificates, could not be read.
+    /// The inventory, which contains the unchanged certificates, could not be read.
     #[error("unchanged certificates could not be read from the inventory")]
     Inventory(#[from] StoreError),
 }
 
-/// Judges what clouds keep. Built once; it remembers intermediates and signatures.
+/// Judges cloud certificates. Create it once; it caches intermediates and verified signatures.
 pub struct Observer {
     judge: Arc<Judge>,
     revocation: Option<RevocationChecker>,
@@ -38,16 +38,17 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Judges by `options` and `trust`. Certificates that a source calls unchanged are read from `store`; without one, use
-    /// empty states, and none will be. Where `options` ask about revocation, so does [`observe`], beside the listing.
+    /// Creates an observer that judges by `options` and `trust`. Unchanged certificates are read from `store`. Without a store, use
+    /// empty states, so that no certificate is unchanged. If `options` enable revocation checks, [`observe`] runs them during the
+    /// listing.
     #[must_use]
     pub fn new(options: &ScanOptions, trust: Trusted, store: Option<Store>) -> Self {
         let (judge, revocation) = (Arc::new(Judge::new(options, trust)), options.revocation.clone());
         Self { judge, revocation, store }
     }
 
-    /// Observations of `certificates`, one each, in their order; and the places whose certificates the inventory does not
-    /// have, although their source calls them unchanged: [`State::forget`] them.
+    /// Returns one observation per certificate, in their order. Also returns resources whose certificate is unchanged but not in
+    /// the inventory: call [`State::forget`] for these.
     ///
     /// # Errors
     /// [`ObserveError`].
@@ -71,14 +72,14 @@ impl Observer {
         Ok((observations, missing))
     }
 
-    /// The observation of a place that is there no more.
+    /// Returns the observation of a resource that no longer exists.
     #[must_use]
     pub fn gone(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
         let detail = format!("{source} does not list it any more");
         observation(source, place, ProbeOutcome::Gone, Some(detail))
     }
 
-    /// The unchanged certificates of a batch, in one read.
+    /// Reads the unchanged certificates of a batch in one query.
     async fn known(&self, batch: &[CloudCertificate]) -> Result<HashMap<[u8; 32], Arc<[u8]>>, ObserveError> {
         let mut wanted: Vec<[u8; 32]> = batch
             .iter()
@@ -133,7 +134,7 @@ impl Observer {
                 Err(error) => seen.unparsed.push(format!("certificate {index}: {error}")),
             }
             if seen.chain.is_empty() {
-                // What stands above an unreadable certificate is not judged in its place.
+                // If the leaf is unreadable, its issuer must not be judged as the leaf.
                 break;
             }
         }
@@ -146,18 +147,18 @@ impl Observer {
     }
 }
 
-/// A listing as observations.
+/// A running listing, as observations.
 pub struct CloudRun {
-    /// Every certificate, once, and the places that are gone. Ends when all sources have.
+    /// One observation per certificate, and one per resource that is gone. Closed when all sources have ended.
     pub observations: mpsc::Receiver<Observation>,
-    /// How each source ended, once the observations have: keep the states after storing those.
+    /// The result of each source, available after the observations: store the states after the observations.
     pub ended: JoinHandle<Result<Vec<Listed>, ObserveError>>,
 }
 
-/// [`clouds::start`], with the certificates as observations.
+/// Like [`clouds::start`], with the certificates as observations.
 ///
 /// # Cancellation
-/// As there; the sources that had not ended then are not among those told.
+/// See [`clouds::start`]; sources that have not ended are missing from the result.
 #[must_use = "the channel is where the results come from"]
 pub fn observe(
     sources: Vec<Arc<dyn CloudSource>>,
@@ -181,7 +182,7 @@ pub fn observe(
 }
 
 impl CloudRun {
-    /// The observations of `run` and of the listing through one channel, and how the listing ended.
+    /// Merges the observations of `run` and of the listing into one channel. Also returns the result of the listing.
     pub fn beside(self, run: Run) -> (Run, JoinHandle<Result<Vec<Listed>, ObserveError>>) {
         let (out, both) = mpsc::channel(OBSERVATIONS_IN_CHANNEL);
         let Run { observations, refused, progress } = run;
@@ -192,7 +193,7 @@ impl CloudRun {
     }
 }
 
-/// Ends with its source, or with the reader.
+/// Forwards observations until the source ends or the reader is gone.
 async fn forward(
     mut from: mpsc::Receiver<Observation>,
     to: mpsc::Sender<Observation>,
@@ -233,7 +234,7 @@ async fn observe_all(
         };
         for observation in observations {
             if out.send(observation).await.is_err() {
-                // Nobody reads any more: what was not read must not count as shown.
+                // The reader is gone: unread observations must not count as stored.
                 return Ok(Vec::new());
             }
         }

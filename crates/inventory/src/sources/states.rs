@@ -1,4 +1,4 @@
-//! States in the inventory, and the tags that came with them.
+//! States of sources in the inventory, and the tags of their certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::tables;
 use crate::tables::kept_tags::{TagsRow, put_kept_tags};
 use crate::tables::ownership::note_ownership_changed;
 
-/// Places whose tags are written in one transaction.
+/// Maximum resources whose tags are written in one transaction.
 const TAGGED_AT_ONCE: usize = 500;
 
-/// What `sources` showed when they were last listed into this inventory, by name. A state that cannot be read costs one
-/// listing in full.
+/// Returns the state of each of the `sources` after its last listing into this inventory, by name. An unreadable state causes one
+/// full listing.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn states_of(
     store: &Store,
@@ -30,11 +30,11 @@ pub async fn states_of(
     Ok(states.map(|(name, state)| (name, State::from_text(&state).unwrap_or_default())).collect())
 }
 
-/// Keeps the states of what was `listed`, and the tags that are new, once its observations are stored. Where the same
-/// certificate has other values than before of tags that rules of ownership look at, watches tell again whose it is.
+/// Stores the states and changed tags of `listed` sources; call it after their observations are stored. If tags that ownership
+/// rules use have changed for the same certificate, watches send notifications again with the new owner.
 ///
 /// # Errors
-/// Those of the database. What was kept stays.
+/// Database errors. What was already stored remains.
 #[crate::boxed]
 pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), StoreError> {
     let tagged = listed.iter().flat_map(|one| &one.tagged);
@@ -47,7 +47,7 @@ pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), St
         let noting = store.write("tags_changed", move |tx| note_ownership_changed(tx, at_us).boxed());
         noting.await?;
     }
-    // Last: whatever broke off before is done again.
+    // The states are stored last: after a failure everything is repeated.
     for one in listed {
         tables::Sources::of(store).put(&one.source, &one.state.to_text(), at_us).await?;
     }

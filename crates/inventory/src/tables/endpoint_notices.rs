@@ -1,4 +1,4 @@
-//! What people were told of endpoints, so that a watch tells them of what is new and of what is over, once.
+//! Notices: the conditions of endpoints that were reported, so that a watch reports each beginning and end once.
 
 use std::net::IpAddr;
 
@@ -16,112 +16,112 @@ store::handle! {
 /// The last notice about an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EndpointNotice {
-    /// The certificate's row.
+    /// Row of the certificate.
     pub leaf: i64,
-    /// Its issuer's row.
+    /// Row of its issuer.
     pub issuer: i64,
-    /// The row of the chain it came in; 0 when it came alone.
+    /// Row of the chain; 0 when the certificate came alone.
     pub chain: i64,
-    /// A set of bits; what each says is the teller's.
+    /// Bit set of the reported conditions; the caller defines the bits.
     pub conditions: i64,
-    /// Whether the certificate's end is being watched.
+    /// Whether the certificate's expiry is monitored.
     pub expiry: bool,
 }
 
-/// An endpoint that answered a scan, and what was told of it before.
+/// An endpoint that responded in a scan, and its last notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenEndpoint {
-    /// Its row: pages go by it.
+    /// Row of the endpoint; pages are ordered by it.
     pub row: i64,
-    /// Which.
+    /// The endpoint.
     pub endpoint: EndpointKey,
-    /// Whether it was in no scan before.
+    /// Whether this is the first scan with the endpoint.
     pub new: bool,
-    /// Time of the observation, µs.
+    /// Time of the observation, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// The address that was connected to.
+    /// The address of the connection.
     pub address: Option<IpAddr>,
-    /// JSON.
+    /// Findings, JSON.
     pub findings: String,
     /// The observed certificate.
     pub leaf: SeenLeaf,
-    /// The last notice about it.
+    /// The last notice about the endpoint.
     pub told: Option<EndpointNotice>,
 }
 
 /// A certificate that an endpoint showed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenLeaf {
-    /// Its row.
+    /// Row of the certificate.
     pub row: i64,
-    /// Which.
+    /// SHA-256 of the certificate.
     pub sha256: [u8; 32],
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// Its first name.
+    /// First subject alternative name.
     pub name: Option<String>,
-    /// Its issuer's row.
+    /// Row of the issuer.
     pub issuer: i64,
-    /// Its issuer's name.
+    /// Name of the issuer.
     pub issuer_name: String,
-    /// Start of validity, µs.
+    /// Start of validity, µs since 1970-01-01 UTC.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
-    /// The row of the chain; 0 when it came alone.
+    /// Row of the chain; 0 when the certificate came alone.
     pub chain: i64,
-    /// Of the certificates above it in the chain that had not ended when it began, the one that ends first.
+    /// The issuer in the chain that expires first, among those that were valid when the leaf's validity began.
     pub above: Option<SeenAbove>,
-    /// Whether it is a version of a certificate under management.
+    /// Whether the certificate is a version of a managed certificate.
     pub managed: bool,
-    /// Since when that certificate has had a later version, µs.
+    /// Since when that managed certificate has a later version, µs since 1970-01-01 UTC.
     pub replaced_at_us: Option<i64>,
-    /// Whether an authority here issued it.
+    /// Whether our own CA issued the certificate.
     pub issued: bool,
-    /// Whether it is dismissed at the given time.
+    /// Whether the certificate is dismissed at the given time.
     pub dismissed: bool,
 }
 
-/// A certificate above a leaf, in the chain that an endpoint showed.
+/// An issuer certificate in the chain that an endpoint showed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenAbove {
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// Start of validity, µs.
+    /// Start of validity, µs since 1970-01-01 UTC.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
 }
 
-/// An endpoint of which a watch told, and that did not answer a scan.
+/// An endpoint with a notice of a watch that did not respond in a scan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SilentEndpoint {
-    /// Its row: pages go by it.
+    /// Row of the endpoint; pages are ordered by it.
     pub row: i64,
-    /// Which.
+    /// The endpoint.
     pub endpoint: EndpointKey,
-    /// Time of the observation, µs.
+    /// Time of the observation, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// How the probe ended.
+    /// Outcome of the probe.
     pub outcome: ProbeOutcome,
     /// SHA-256 of the certificate that it showed last.
     pub sha256: [u8; 32],
-    /// The certificate's first name, or its subject.
+    /// First name in the certificate, or its subject.
     pub name: String,
-    /// Its issuer's name.
+    /// Name of the issuer.
     pub issuer_name: String,
-    /// The last notice about it.
+    /// The last notice about the endpoint.
     pub told: EndpointNotice,
 }
 
-/// An endpoint that a watch told of and that it does not look at any more, or that is gone by its source's word.
+/// An endpoint with a notice of a watch that the watch no longer scans, or that its source reports as gone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnseenEndpoint {
-    /// Its row: pages go by it.
+    /// Row of the endpoint; pages are ordered by it.
     pub row: i64,
-    /// Which.
+    /// The endpoint.
     pub endpoint: EndpointKey,
-    /// The last notice about it.
+    /// The last notice about the endpoint.
     pub told: EndpointNotice,
 }
 
@@ -191,10 +191,10 @@ SELECT c.sha256 FROM certificates c WHERE c.id = :id
 pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
 pub(crate) const BULKS: &[&Bulk] = &[&TELL, &UNTELL, &UNSERVED];
 
-/// Stores the notices about endpoints, by row, for `watch`.
+/// Stores the notices of `watch` about endpoints, by row.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> Result<(), StoreError> {
     let ints = |of: fn(&EndpointNotice) -> i64| Column::Int(told.iter().map(|(_, told)| of(told)).collect());
@@ -213,27 +213,27 @@ pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> R
 /// Deletes the notices about endpoints, by row.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn untell(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
 }
 
-/// Which of these certificates, by row, no endpoint shows any more whose end is being watched.
+/// Returns those of the certificates, given by row, that no endpoint with monitored expiry shows any longer.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn unserved(tx: &mut Tx, leaves: Vec<i64>) -> Result<Vec<[u8; 32]>, StoreError> {
     tx.bulk(&UNSERVED, vec![Column::Int(leaves)]).await?.into_iter().map(|mut row| row.hash()).collect()
 }
 
 impl EndpointNotices<'_> {
-    /// Endpoints that answered `scan`, behind row `after`, with what was told of them; `now_us` is for dismissals that
-    /// have an end. At most `limit`; fewer are the last.
+    /// Returns endpoints after row `after` that responded in `scan`, with their notices; `now_us` decides whether dismissals have
+    /// ended. At most `limit`; fewer mean the last page.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; those of the database.
+    /// [`StoreError::UnknownScan`]; database errors.
     pub async fn seen_endpoints(
         self,
         scan: Uuid,
@@ -250,11 +250,11 @@ impl EndpointNotices<'_> {
         self.0.rows(Cost::Walk, SEEN, parameters).await?.into_iter().map(seen).collect()
     }
 
-    /// Endpoints behind row `after` that `watch` told of and that did not answer `scan`; `now_us` is for dismissals that
-    /// have an end. At most `limit`; fewer are the last.
+    /// Returns endpoints after row `after` with a notice of `watch` that did not respond in `scan`; `now_us` decides whether
+    /// dismissals have ended. At most `limit`; fewer mean the last page.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; those of the database.
+    /// [`StoreError::UnknownScan`]; database errors.
     pub async fn silent_endpoints(
         self,
         watch: Uuid,
@@ -269,11 +269,11 @@ impl EndpointNotices<'_> {
         self.0.rows(Cost::Walk, SILENT, parameters).await?.into_iter().map(silent).collect()
     }
 
-    /// Endpoints behind row `after` that `watch` told of and that `scan` did not look at; without a scan, all that it
-    /// told of. At most `limit`; fewer are the last.
+    /// Returns endpoints after row `after` with a notice of `watch` that `scan` did not include; without a scan, all with a notice.
+    /// At most `limit`; fewer mean the last page.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; those of the database.
+    /// [`StoreError::UnknownScan`]; database errors.
     pub async fn unseen_endpoints(
         self,
         watch: Uuid,
@@ -281,7 +281,7 @@ impl EndpointNotices<'_> {
         after: i64,
         limit: usize,
     ) -> Result<Vec<UnseenEndpoint>, StoreError> {
-        // No scan's row is 0.
+        // Row numbers of scans start at 1.
         let scan = match scan {
             Some(scan) => Scans::of(self.0).row_id(scan).await?,
             None => 0,

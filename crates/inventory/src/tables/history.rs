@@ -1,46 +1,46 @@
-//! What was measured over the last days, in sketches, and the drifts that people were told of.
+//! Measurements of the last days as sketches, and the reported drifts.
 //!
-//! A row is what one node measured of a series in one stretch of time. Rows of stretches long over are folded: those of
-//! all nodes and of an hour become one, of [`FOLDED`]. What a sketch says is the reader's.
+//! A row contains the measurements of one series by one node in one time slot. Old rows are folded: the rows of all nodes within an
+//! hour become one row with the node [`FOLDED`]. The format of the sketch is defined by the caller.
 
 use uuid::Uuid;
 
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 
 store::handle! {
-    /// Measured series of the last days, in sketches, and the drifts that were reported.
+    /// Table of measurements of the last days, as sketches, and of reported drifts.
     History
 }
 
-/// The node of rows that are of all nodes.
+/// Node id of folded rows, which contain the measurements of all nodes.
 pub const FOLDED: Uuid = Uuid::nil();
 
-/// Which row. The order is that of pages; the default is before every row.
+/// Key of a row. Pages are in key order; the default is before every row.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct HistoryKey {
-    /// When the stretch begins, µs.
+    /// Start of the time slot, µs since 1970-01-01 UTC.
     pub from_us: i64,
     /// The measured series.
     pub series: String,
-    /// The node that measured it.
+    /// The node that measured.
     pub node: Uuid,
 }
 
-/// What was measured of a series in a stretch of time.
+/// Measurements of a series in one time slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HistoryRow {
-    /// Which row.
+    /// Key of the row.
     pub key: HistoryKey,
-    /// The text of a sketch.
+    /// The sketch, serialized.
     pub sketch: String,
 }
 
-/// A drift that people were told of, and that is not over.
+/// A reported drift that has not ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DriftRow {
     /// The series.
     pub series: String,
-    /// Since when, µs.
+    /// Start of the drift, µs since 1970-01-01 UTC.
     pub began_at_us: i64,
 }
 
@@ -74,10 +74,10 @@ DELETE FROM history_drifts WHERE series = ?1";
 pub(crate) const ALL: &[&str] = &[PAGE, UNFOLDED, FOLDED_ROWS, TRIM, DRIFTS, DRIFT_BEGIN, DRIFT_END];
 pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DELETE];
 
-/// Stores rows in place of those with the same keys: one statement. No key may be given twice.
+/// Stores rows and replaces those with the same keys, in one statement. Keys must be distinct.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_history(tx: &mut Tx, rows: &[HistoryRow]) -> Result<(), StoreError> {
     let mut columns = key_columns(rows.iter().map(|row| &row.key));
@@ -85,10 +85,10 @@ pub async fn put_history(tx: &mut Tx, rows: &[HistoryRow]) -> Result<(), StoreEr
     tx.bulk(&PUT, columns).await.map(drop)
 }
 
-/// Removes rows by key: one statement.
+/// Deletes rows by key, in one statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_history(tx: &mut Tx, keys: &[HistoryKey]) -> Result<(), StoreError> {
     tx.bulk(&DELETE, key_columns(keys.iter())).await.map(drop)
@@ -102,10 +102,10 @@ fn key_columns<'k>(keys: impl Iterator<Item = &'k HistoryKey> + Clone) -> Vec<Co
     ]
 }
 
-/// The first rows of single nodes whose stretch begins before `before_us`, at most `limit`.
+/// Returns the first rows of single nodes whose slot begins before `before_us`, at most `limit`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn unfolded_history(
     tx: &mut Tx,
@@ -116,10 +116,10 @@ pub async fn unfolded_history(
     tx.rows(UNFOLDED, parameters).await?.into_iter().map(row_of).collect()
 }
 
-/// The rows of [`FOLDED`] whose stretch begins at or after `from_us` and before `before_us`, at most `limit`.
+/// Returns the folded rows whose slot begins at or after `from_us` and before `before_us`, at most `limit`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn folded_history(
     tx: &mut Tx,
@@ -131,10 +131,10 @@ pub async fn folded_history(
     tx.rows(FOLDED_ROWS, parameters).await?.into_iter().map(row_of).collect()
 }
 
-/// Notes that people are told of a drift; false when they were told before and it is not over.
+/// Records the beginning of a drift; false when it is already recorded and has not ended.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn begin_drift(tx: &mut Tx, series: &str, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(DRIFT_BEGIN, vec![series.into(), at_us.into()]).await? == 1)
@@ -143,18 +143,17 @@ pub async fn begin_drift(tx: &mut Tx, series: &str, at_us: i64) -> Result<bool, 
 /// Ends a drift; false if there was none.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn end_drift(tx: &mut Tx, series: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(DRIFT_END, vec![series.into()]).await? == 1)
 }
 
 impl History<'_> {
-    /// Rows behind `after` whose stretch begins before `before_us`, in the order of their keys. At most `limit`; fewer
-    /// are the last.
+    /// Returns rows after `after` whose slot begins before `before_us`, in key order. At most `limit`; fewer mean the last page.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn page(
         self,
         after: &HistoryKey,
@@ -171,18 +170,18 @@ impl History<'_> {
         self.0.rows(Cost::Walk, PAGE, parameters).await?.into_iter().map(row_of).collect()
     }
 
-    /// Removes rows whose stretch begins before `before_us`; says how many.
+    /// Deletes rows whose slot begins before `before_us`; returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(TRIM, vec![before_us.into()]).await
     }
 
-    /// The drifts that people were told of and that are not over, by series; at most `limit`.
+    /// Returns the reported drifts that have not ended, by series; at most `limit`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn drifts(self, limit: usize) -> Result<Vec<DriftRow>, StoreError> {
         let rows = self.0.rows(Cost::Point, DRIFTS, vec![(limit_of(limit).0 as i64).into()]).await?;
         let drift = |mut row: Row| Ok(DriftRow { series: row.text()?, began_at_us: row.int()? });

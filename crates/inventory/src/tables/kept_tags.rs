@@ -1,4 +1,4 @@
-//! Tags that clouds and clusters give to the certificates they keep, by the place that keeps one.
+//! Tags of the cloud resources that contain certificates.
 
 use std::collections::HashMap;
 
@@ -8,24 +8,24 @@ use db::{Bulk, Column, StoreError, Tx};
 use store::{EndpointKey, stored_key};
 
 store::handle! {
-    /// Tags of the places that keep certificates.
+    /// Table of tags by resource.
     PlaceTags
 }
 
-/// Places of one certificate whose tags are read, the first by protocol and host: one certificate in a thousand namespaces
-/// of a cluster is told of by some of them.
+/// Maximum resources per certificate whose tags are read, the first by protocol and host. A certificate in a thousand namespaces of
+/// a cluster gets the tags of these.
 pub const KEPT_PLACES_MAX: usize = 16;
 
-/// Tags of a place to be kept.
+/// Tags of a resource to store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TagsRow {
-    /// The kind of place: an endpoint's protocol.
+    /// Kind of resource: the endpoint's protocol.
     pub protocol: String,
-    /// Its name there: an endpoint's host.
+    /// Name of the resource: the endpoint's host.
     pub host: String,
     /// The certificate that the resource holds.
     pub sha256: Option<[u8; 32]>,
-    /// A JSON object; `None`: it has none.
+    /// Tags as a JSON object; `None`: the resource has none.
     pub tags: Option<String>,
 }
 
@@ -57,10 +57,10 @@ ORDER BY k.sha256, k.protocol, k.host",
 
 pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTIFICATES];
 
-/// Keeps the tags of these places, each once, in place of what was kept of them.
+/// Stores the tags of these resources and replaces earlier ones. Resources must be distinct.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreError> {
     let (mut put, mut gone) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
@@ -86,7 +86,7 @@ pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreE
     tx.bulk(&DROP, vec![Column::Text(gone.0), Column::Text(gone.1)]).await.map(drop)
 }
 
-/// As endpoints are stored, so that both are found by the same words.
+/// Converts names to the form stored for endpoints, so that both are found by the same key.
 fn stored(protocol: String, host: String) -> (String, String) {
     let key = EndpointKey { host, port: 0, protocol, server_name: String::new(), address: String::new() };
     let EndpointKey { host, protocol, .. } = stored_key(&key);
@@ -94,10 +94,10 @@ fn stored(protocol: String, host: String) -> (String, String) {
 }
 
 impl PlaceTags<'_> {
-    /// The tags of places that keep certificates, by place in `places`, JSON; none for those without. One statement.
+    /// Returns the tags of resources as JSON, by index in `places`; resources without tags are missing. One statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn of_places(self, places: &[EndpointKey]) -> Result<HashMap<usize, String>, StoreError> {
         let (protocols, hosts): (Vec<_>, Vec<_>) =
             places.iter().map(stored_key).map(|key| (key.protocol, key.host)).unzip();
@@ -108,11 +108,10 @@ impl PlaceTags<'_> {
         rows.into_iter().map(|mut row| Ok((row.number()?, row.text()?))).collect()
     }
 
-    /// The tags that certificates have wherever they are kept, the first [`KEPT_PLACES_MAX`] places of each, JSON. One
-    /// statement.
+    /// Returns the tags of certificates as JSON, from the first [`KEPT_PLACES_MAX`] resources that contain each. One statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn of_certificates(
         self,
         leaves: Vec<[u8; 32]>,

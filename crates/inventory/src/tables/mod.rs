@@ -1,6 +1,6 @@
 //! The tables of watches, ownership, history and sources.
 //!
-//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+//! Each table has a handle, created by `Name::of(&store)`; functions that change rows take the transaction.
 
 pub mod endpoint_notices;
 pub mod history;

@@ -1,4 +1,4 @@
-//! Rules that say who answers for what scans found, and what they look at that rows of the inventory do not say.
+//! Table of ownership rules, and queries for data that rules need beyond the rows of the inventory.
 
 use std::collections::HashMap;
 
@@ -9,50 +9,50 @@ use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, l
 use store::{EndpointKey, stored_key};
 
 store::handle! {
-    /// Rules by which certificates belong to owners and teams.
+    /// Table of ownership rules.
     Ownership
 }
 
-/// Rules there may be: all of them are held in memory by anyone who asks whose something is, some hundred bytes each.
+/// Maximum rules: all are loaded into memory for matching, some hundred bytes each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;
 
-/// Names of one certificate that are read for rules, its first: twice and a half what public authorities put into one.
+/// Maximum names of one certificate that rules read, the first ones: two and a half times what public CAs allow.
 pub const OWNERSHIP_NAMES_MAX: usize = 256;
 
-/// What a rule is to be.
+/// Settings of a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnershipSettings {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// Its place among the others, lowest first; of equal ones the name decides.
+    /// Position among the rules, lowest first; for equal positions the order is by name.
     pub position: u32,
     /// Conditions and assignment, JSON.
     pub body: String,
 }
 
-/// A rule as stored.
+/// A stored rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnershipRow {
-    /// Its identity.
+    /// Unique identifier.
     pub id: Uuid,
-    /// The new settings.
+    /// Settings of the rule.
     pub settings: OwnershipSettings,
-    /// Moves with every change, from 1.
+    /// Changes with every update, starting at 1.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
-/// What became of a rule to be made.
+/// Result of creating a rule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnershipInsertion {
     /// The rule was created.
     Made,
-    /// Another has its name.
+    /// Another rule has the name.
     Taken,
-    /// There are [`OWNERSHIP_RULES_MAX`].
+    /// There are already [`OWNERSHIP_RULES_MAX`] rules.
     Full,
 }
 
@@ -104,10 +104,10 @@ WHERE e.host = :host AND e.port = :port AND e.protocol = :protocol AND e.server_
 pub(crate) const ALL: &[&str] = &[RULE, RULE_NAMED, RULES, LAST, INSERT, UPDATE, DELETE, CHANGED, CHANGE];
 pub(crate) const BULKS: &[&Bulk] = &[&NAMES, &GROUPS];
 
-/// The highest position there is; 0 when there is no rule.
+/// Returns the highest position; 0 when there are no rules.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn last_ownership_position(tx: &mut Tx) -> Result<u32, StoreError> {
     counted(tx).await.map(|(_, last)| last)
@@ -120,10 +120,10 @@ async fn counted(tx: &mut Tx) -> Result<(usize, u32), StoreError> {
     }
 }
 
-/// Makes a rule.
+/// Creates a rule.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_ownership_rule(
     tx: &mut Tx,
@@ -141,19 +141,19 @@ pub async fn insert_ownership_rule(
     Ok(OwnershipInsertion::Made)
 }
 
-/// Notes that whose something is may be another's from now on, without a rule having changed: watches tell again.
+/// Records that owners may have changed although no rule did, so that watches send notifications again.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn note_ownership_changed(tx: &mut Tx, at_us: i64) -> Result<(), StoreError> {
     tx.execute(CHANGE, vec![at_us.into()]).await.map(drop)
 }
 
-/// Changes a rule of this revision; false when it has another.
+/// Changes a rule with this revision; false when its revision differs.
 ///
 /// # Errors
-/// [`StoreError::Conflict`] when another has the name; those of the database.
+/// [`StoreError::Conflict`] when another rule has the name; database errors.
 #[crate::boxed]
 pub async fn update_ownership_rule(
     tx: &mut Tx,
@@ -171,10 +171,10 @@ pub async fn update_ownership_rule(
     Ok(changed)
 }
 
-/// Removes a rule; false when it was not there.
+/// Deletes a rule; false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_ownership_rule(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let gone = tx.execute(DELETE, vec![id.into()]).await? == 1;
@@ -195,26 +195,26 @@ fn settings_of(id: Uuid, settings: &OwnershipSettings, at_us: i64) -> Vec<Value>
 }
 
 impl Ownership<'_> {
-    /// A rule by its identity.
+    /// Returns a rule by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn rule(self, id: Uuid) -> Result<Option<OwnershipRow>, StoreError> {
         self.0.row(RULE, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// A rule by its name.
+    /// Returns a rule by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn rule_named(self, name: &str) -> Result<Option<OwnershipRow>, StoreError> {
         self.0.row(RULE_NAMED, vec![name.into()]).await?.map(row_of).transpose()
     }
 
-    /// A page of the rules, in their order.
+    /// Returns a page of the rules, in their order.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn rules(self, after: Option<&Cursor>, limit: usize) -> Result<Page<OwnershipRow>, StoreError> {
         let first = [Value::Int(-1), Value::Text(String::new())];
         let mut parameters = key_or(after, "ownership-rules", &first)?;
@@ -228,19 +228,19 @@ impl Ownership<'_> {
         })
     }
 
-    /// When a rule was last made, changed or removed, µs; 0 when none ever was.
+    /// Returns the time of the last creation, change or deletion of a rule, µs since 1970-01-01 UTC; 0 when there was none.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn changed_us(self) -> Result<i64, StoreError> {
         self.0.row(CHANGED, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
-    /// The names of certificates, by fingerprint: the first [`OWNERSHIP_NAMES_MAX`] of each, in its own order. One
+    /// Returns the names of certificates, by fingerprint: the first [`OWNERSHIP_NAMES_MAX`] of each, in certificate order. One
     /// statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn names(self, leaves: Vec<[u8; 32]>) -> Result<HashMap<[u8; 32], Vec<String>>, StoreError> {
         let most = vec![OWNERSHIP_NAMES_MAX as i64; leaves.len()];
         let columns =
@@ -253,11 +253,11 @@ impl Ownership<'_> {
         Ok(names)
     }
 
-    /// The groups of the watches that last told of endpoints, by place in `endpoints`; none for those no watch told of.
-    /// One statement.
+    /// Returns the groups of the watches that last reported endpoints, by index in `endpoints`; endpoints that no watch reported
+    /// are missing. One statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn groups(self, endpoints: &[EndpointKey]) -> Result<HashMap<usize, String>, StoreError> {
         let keys: Vec<EndpointKey> = endpoints.iter().map(stored_key).collect();
         let text = |of: fn(&EndpointKey) -> &String| Column::Text(keys.iter().map(of).cloned().collect());

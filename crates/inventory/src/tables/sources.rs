@@ -1,4 +1,4 @@
-//! What sources of certificates showed when they were last listed, and the certificates they call unchanged.
+//! States of certificate sources at their last listing, and the unchanged certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use db::{Cost, StoreError, Value};
 
 store::handle! {
-    /// Sources of certificates, such as cloud accounts: what each showed when it was last listed.
+    /// Table of certificate sources, such as cloud accounts, with the state of each at its last listing.
     Sources
 }
 
-/// Certificates read in one statement: shorter lists repeat their last one, so that one text serves all lengths.
+/// Certificates read in one statement: shorter lists repeat their last element, so that one prepared statement serves all lengths.
 const DERS_AT_ONCE: usize = 64;
-/// Sources there may be; accounts, subscriptions, projects and clusters.
+/// Maximum sources: accounts, subscriptions, projects and clusters.
 const SOURCES_MAX: i64 = 10_000;
 
 const STATE_PUT: &str = "-- source_state_put
@@ -45,44 +45,44 @@ pub(crate) fn composed() -> Vec<String> {
 }
 
 impl Sources<'_> {
-    /// Keeps what a source showed, unless something later is kept already. Call it once the observations are stored.
+    /// Stores the state of a source, unless a later one is already stored. Call it after the observations are stored.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn put(self, source: &str, state: &str, at_us: i64) -> Result<(), StoreError> {
         self.0.execute(STATE_PUT, vec![source.into(), state.into(), at_us.into()]).await.map(drop)
     }
 
-    /// What a source showed when it was last listed.
+    /// Returns the state of a source at its last listing.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, source: &str) -> Result<Option<String>, StoreError> {
         self.0.row(STATE, vec![source.into()]).await?.map(|mut row| row.text()).transpose()
     }
 
-    /// What every source showed, by its name; ten thousand at most.
+    /// Returns the states of all sources, by name; ten thousand at most.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn all(self) -> Result<HashMap<String, String>, StoreError> {
         let rows = self.0.rows(Cost::Walk, STATES, vec![SOURCES_MAX.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
-    /// Forgets what a source showed: it is listed in full next time.
+    /// Deletes the state of a source, so that the next listing is full.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn delete(self, source: &str) -> Result<(), StoreError> {
         self.0.execute(STATE_DELETE, vec![source.into()]).await.map(drop)
     }
 
-    /// The certificates with these SHA-256, DER; those the inventory does not have are left out. A statement for
-    /// every 64.
+    /// Returns the certificates with these SHA-256 fingerprints, DER; those that are not in the inventory are missing. One
+    /// statement for every 64.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn ders(self, wanted: &[[u8; 32]]) -> Result<HashMap<[u8; 32], Arc<[u8]>>, StoreError> {
         let statement = ders();
         let mut found = HashMap::with_capacity(wanted.len());

@@ -1,7 +1,7 @@
-//! Parts of a watch's run: nodes share a run over many endpoints, and one that dies costs its part only.
+//! Parts of a watch's run: nodes share a run over many endpoints, and a crashed node delays only its own parts.
 //!
-//! A part belongs to its holder until the lease ends; [`PartRow::claims`] is its fence. A part without a result that
-//! nobody holds is there to be claimed.
+//! A part belongs to its holder until the lease ends; [`PartRow::claims`] is the fencing token. A part without a result and without
+//! a holder can be claimed.
 
 use std::collections::HashMap;
 
@@ -11,42 +11,42 @@ use uuid::Uuid;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
 
 store::handle! {
-    /// Parts that watches are cut into, so that several processes scan at once.
+    /// Table of parts of runs, so that several processes can scan concurrently.
     WatchParts
 }
 
-/// Parts of one run: each is a row that every claim may meet.
+/// Maximum parts of one run: every claim may read all of these rows.
 pub const PARTS_MAX: u64 = 64;
 
-/// A part, as claimed.
+/// A claimed part of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PartRow {
-    /// The scan that the run fills.
+    /// The scan that the run records.
     pub scan: Uuid,
-    /// Its number, from 0.
+    /// Number of the part, from 0.
     pub part: u64,
-    /// How many there are.
+    /// Number of parts of the run.
     pub parts: u64,
     /// The watch of the run.
     pub watch: Uuid,
-    /// How often it was claimed: the holder's fence.
+    /// Number of claims so far: the holder's fencing token.
     pub claims: i64,
 }
 
-/// How far a run under way has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RunProgress {
-    /// Endpoints, and certificates that clouds keep, whose observations are stored.
+    /// Number of endpoints and cloud certificates whose observations are stored.
     pub observations: u64,
-    /// Parts that it is cut into; none when it is not.
+    /// Number of parts of the run; 0 when it is not split.
     pub parts: u64,
-    /// Parts that have ended.
+    /// Number of parts that have ended.
     pub parts_ended: u64,
-    /// Parts that some node holds.
+    /// Number of parts that a node holds.
     pub parts_held: u64,
 }
 
-/// Once for a scan, however often it is asked for: a run that is taken up goes on with the parts there are.
+/// Inserts the parts of a scan only once: a run that another node continues has the same parts.
 const INSERT: Bulk = db::bulk! { (scan uuid, part bigint, parts bigint, watch uuid)
     "-- watch_parts_insert
 INSERT INTO watch_parts (scan, part, parts, watch, claims) VALUES (:scan, :part, :parts, :watch, 0)
@@ -87,20 +87,20 @@ FROM scans s WHERE s.uuid = :scan"
 };
 pub(crate) const BULKS: &[&Bulk] = &[&CLAIM, &INSERT, &RENEW, &PROGRESS];
 
-/// Removes all parts of a watch, when its run has ended or it is removed itself.
+/// Deletes all parts of a watch, when its run has ended or the watch is deleted.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_parts(tx: &mut Tx, watch: Uuid) -> Result<(), StoreError> {
     tx.execute(DELETE, vec![watch.into()]).await.map(drop)
 }
 
 impl WatchParts<'_> {
-    /// Cuts a run into `parts`, at most [`PARTS_MAX`], to be claimed; does nothing when it is cut already.
+    /// Splits a run into `parts`, at most [`PARTS_MAX`]; does nothing when it is already split.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn cut(self, watch: Uuid, scan: Uuid, parts: u64) -> Result<(), StoreError> {
         if !self.results(scan).await?.is_empty() {
             return Ok(());
@@ -115,11 +115,11 @@ impl WatchParts<'_> {
         self.0.write("watch_cut", move |tx| tx.bulk(&INSERT, columns).boxed()).await.map(drop)
     }
 
-    /// Claims up to `limit` parts for `holder` until `until_us`, of one scan or of any: one statement. Parts that another
-    /// holds are left out until its lease has ended.
+    /// Claims up to `limit` parts for `holder` until `until_us`, of one scan or of any, in one statement. Skips parts with a valid
+    /// lease of another node.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn claim(
         self,
         holder: Uuid,
@@ -140,10 +140,11 @@ impl WatchParts<'_> {
         claimed.await?.into_iter().map(part_of).collect()
     }
 
-    /// Keeps parts that `holder` has claimed until `until_us`; answers those that are still its own, by scan and number.
+    /// Extends the leases of parts that `holder` has claimed to `until_us`; returns those that `holder` still has, by scan and
+    /// number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn renew(
         self,
         holder: Uuid,
@@ -161,10 +162,10 @@ impl WatchParts<'_> {
         kept.await?.into_iter().map(|mut row| Ok((row.uuid()?, row.int()? as u64))).collect()
     }
 
-    /// Ends a held part with its result; false when it is no longer the holder's.
+    /// Ends a claimed part and stores its result; false when `holder` has lost it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn end(self, part: &PartRow, holder: Uuid, result: &str) -> Result<bool, StoreError> {
         let parameters = vec![
             part.scan.into(),
@@ -176,18 +177,18 @@ impl WatchParts<'_> {
         Ok(self.0.execute(END, parameters).await? == 1)
     }
 
-    /// Gives back every part that `holder` holds.
+    /// Releases every part that `holder` has claimed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn release(self, holder: Uuid) -> Result<(), StoreError> {
         self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }
 
-    /// How far runs have come at `now_us`, by their scans; nothing of those that have not begun. One statement.
+    /// Returns the progress of runs at `now_us`, by scan; runs that have not begun are missing. One statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn progress(
         self,
         scans: Vec<Uuid>,
@@ -205,10 +206,10 @@ impl WatchParts<'_> {
         rows.into_iter().map(progress).collect()
     }
 
-    /// The results of a scan's parts, in their order, `None` for those that go on; empty when it is not cut.
+    /// Returns the results of a scan's parts in their order, `None` for parts in progress; empty when the scan is not split.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn results(self, scan: Uuid) -> Result<Vec<Option<String>>, StoreError> {
         let rows = self.0.rows(Cost::Point, RESULTS, vec![scan.into()]).await?;
         rows.into_iter().map(|mut row| row.maybe_text()).collect()

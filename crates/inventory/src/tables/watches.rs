@@ -1,7 +1,7 @@
-//! Watches: scans that the server makes by itself, when each is due, and who is at it.
+//! Watches: repeated scans of the server, their due times, and the node that runs each.
 //!
-//! A run belongs to its holder until the lease ends; [`WatchRow::claims`] is its fence. A run that nobody holds any more
-//! is due as it was, and anyone who claims it goes on with the scan it was filling.
+//! A run belongs to its holder until the lease ends; [`WatchRow::claims`] is the fencing token. A run without a holder stays due,
+//! and the node that claims it continues the scan that it was recording.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -10,41 +10,41 @@ use crate::tables::watch_parts::delete_parts;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable};
 
 store::handle! {
-    /// Watches: scans that repeat.
+    /// Table of watches: repeated scans.
     Watches
 }
 
-/// Watches there may be: each is a row that the claim of due ones may meet, and an estate has some dozens.
+/// Maximum watches: every claim may read all of these rows. An organization usually has some dozens.
 pub const WATCHES_MAX: i64 = 10_000;
 
-/// What a watch is to be.
+/// Settings of a watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchSettings {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// For people, to list together; may be empty.
+    /// Group for listings; may be empty.
     pub group: String,
     /// Targets and options, JSON.
     pub spec: String,
-    /// From one planned time to the next, µs.
+    /// Interval between two planned times, µs.
     pub interval_us: i64,
-    /// How much later than planned a run may begin, µs.
+    /// Maximum delay of a run after its planned time, µs.
     pub jitter_us: i64,
-    /// Whether runs begin.
+    /// Whether the watch is enabled; false: paused.
     pub enabled: bool,
 }
 
 /// When a watch runs next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WatchTimes {
-    /// The place on the interval's grid, µs.
+    /// Planned time on the interval's grid, µs since 1970-01-01 UTC.
     pub planned_at_us: i64,
-    /// That with its jitter: when the run is due, µs.
+    /// Planned time plus jitter, when the run is due, µs since 1970-01-01 UTC.
     pub next_run_at_us: i64,
 }
 
 coded::named! {
-    /// Whether a run went over all of its targets.
+    /// Whether a run scanned all of its targets.
     pub enum WatchOutcome: "outcome of a watch" {
         /// The run scanned all targets.
         Finished => "finished",
@@ -53,20 +53,20 @@ coded::named! {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchEnd {
-    /// The scan it filled; none when it never began.
+    /// The scan that the run recorded; `None` when it never began.
     pub scan: Option<Uuid>,
-    /// When, µs.
+    /// End time, µs since 1970-01-01 UTC.
     pub ended_at_us: i64,
     /// Whether the run scanned all its targets.
     pub outcome: WatchOutcome,
-    /// The error.
+    /// The error, if the run failed.
     pub error: Option<String>,
-    /// JSON; `None` when nothing was counted.
+    /// Counters, JSON; `None` when nothing was counted.
     pub counts: Option<String>,
-    /// The next run.
+    /// Times of the next run.
     pub times: WatchTimes,
 }
 
@@ -75,51 +75,51 @@ pub struct WatchEnd {
 pub struct WatchLast {
     /// The scan that the run recorded.
     pub scan: Option<Uuid>,
-    /// Start time, µs.
+    /// Start time, µs since 1970-01-01 UTC.
     pub began_at_us: i64,
-    /// End time, µs.
+    /// End time, µs since 1970-01-01 UTC.
     pub ended_at_us: i64,
     /// Whether the run scanned all its targets.
     pub outcome: WatchOutcome,
-    /// The error.
+    /// The error, if the run failed.
     pub error: Option<String>,
-    /// JSON.
+    /// Counters, JSON.
     pub counts: Option<String>,
 }
 
-/// The run under way.
+/// The run in progress.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchRun {
-    /// Start time, µs.
+    /// Start time, µs since 1970-01-01 UTC.
     pub began_at_us: i64,
-    /// The scan that the run records, once it began.
+    /// The scan that the run records, once it has begun.
     pub scan: Option<Uuid>,
     /// The node that runs it; `None` if it was released.
     pub holder: Option<Uuid>,
-    /// Until when the holder is trusted to be at it, µs.
+    /// End of the node's lease, µs since 1970-01-01 UTC.
     pub until_us: Option<i64>,
 }
 
 /// A watch as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchRow {
-    /// Its identity.
+    /// Unique identifier.
     pub id: Uuid,
-    /// The new settings.
+    /// Settings of the watch.
     pub settings: WatchSettings,
-    /// Moves with every change of the settings, from 1.
+    /// Changes with every update of the settings, starting at 1.
     pub revision: i64,
     /// Times of the next runs.
     pub times: WatchTimes,
-    /// How often a run of it was claimed: the holder's fence.
+    /// Number of claims so far: the holder's fencing token.
     pub claims: i64,
-    /// The run under way.
+    /// The run in progress.
     pub run: Option<WatchRun>,
     /// The last run that ended.
     pub last: Option<WatchLast>,
-    /// Creation time, µs.
+    /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// When its settings last changed, µs.
+    /// Time of the last change of the settings, µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
@@ -148,7 +148,7 @@ UPDATE watches SET name = ?2, group_name = ?3, spec = ?4, interval_us = ?5, jitt
 WHERE uuid = ?1 AND revision = ?11";
 const DELETE: &str = "-- watch_delete
 DELETE FROM watches WHERE uuid = ?1";
-/// Not while a run is under way: its end plans the next.
+/// No effect during a run: its end plans the next one.
 const WANT: &str = "-- watch_want
 UPDATE watches SET next_run_at = ?2 WHERE uuid = ?1 AND enabled = 1 AND run_began_at IS NULL";
 
@@ -180,30 +180,30 @@ pub(crate) const ALL: &[&str] =
     &[WATCH, WATCH_NAMED, WATCHES, COUNT, INSERT, UPDATE, DELETE, WANT, RELEASE, FILL, END];
 pub(crate) const BULKS: &[&Bulk] = &[&CLAIM, &RENEW];
 
-/// What became of a watch to be made.
+/// Result of creating a watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WatchInsertion {
     /// The watch was created.
     Made,
-    /// Another has its name.
+    /// Another watch has the name.
     Taken,
-    /// There are [`WATCHES_MAX`].
+    /// There are already [`WATCHES_MAX`] watches.
     Full,
 }
 
-/// A watch, in the caller's transaction.
+/// Returns a watch, in the caller's transaction.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn watch(tx: &mut Tx, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
     tx.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
 }
 
-/// Makes a watch.
+/// Creates a watch.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_watch(
     tx: &mut Tx,
@@ -220,10 +220,10 @@ pub async fn insert_watch(
     Ok(if made == 1 { WatchInsertion::Made } else { WatchInsertion::Taken })
 }
 
-/// Changes a watch of this revision; false when it has another.
+/// Changes a watch with this revision; false when its revision differs.
 ///
 /// # Errors
-/// [`StoreError::Conflict`] when another has the name; those of the database.
+/// [`StoreError::Conflict`] when another watch has the name; database errors.
 #[crate::boxed]
 pub async fn update_watch(
     tx: &mut Tx,
@@ -253,29 +253,29 @@ fn settings_of(id: Uuid, settings: &WatchSettings, times: WatchTimes, at_us: i64
     ]
 }
 
-/// Removes a watch and the parts of its run; what its scans found stays. False when it was not there.
+/// Deletes a watch and the parts of its run; the results of its scans stay. False when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_watch(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     delete_parts(tx, id).await?;
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-/// Makes a watch due at `at_us`; false when it is paused or a run is under way.
+/// Makes a watch due at `at_us`; false when it is paused or a run is in progress.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(WANT, vec![id.into(), at_us.into()]).await? == 1)
 }
 
-/// Notes which scan a held run fills; false when the run is no longer the holder's.
+/// Records which scan a claimed run fills; false when `holder` has lost the run.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn fill_watch(
     tx: &mut Tx,
@@ -287,10 +287,10 @@ pub async fn fill_watch(
     Ok(tx.execute(FILL, vec![id.into(), holder.into(), claims.into(), scan.into()]).await? == 1)
 }
 
-/// Ends a held run, removes its parts and plans the next; false when the run is no longer the holder's.
+/// Ends a claimed run, deletes its parts and plans the next run; false when `holder` has lost the run.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn end_watch(
     tx: &mut Tx,
@@ -321,26 +321,26 @@ pub async fn end_watch(
 }
 
 impl Watches<'_> {
-    /// A watch by its identity.
+    /// Returns a watch by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<WatchRow>, StoreError> {
         self.0.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// A watch by its name.
+    /// Returns a watch by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn named(self, name: &str) -> Result<Option<WatchRow>, StoreError> {
         self.0.row(WATCH_NAMED, vec![name.into()]).await?.map(row_of).transpose()
     }
 
-    /// A page of the watches, by name.
+    /// Returns a page of the watches, by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, StoreError> {
         let mut parameters = key_or(after, "watches", &[Value::Text(String::new())])?;
         let (limit, asked) = limit_of(limit);
@@ -353,11 +353,11 @@ impl Watches<'_> {
         })
     }
 
-    /// Claims up to `limit` runs that are due at `now_us` for `holder`, until `until_us`, the longest due first: one
-    /// statement. Runs that another holds are left out until its lease has ended.
+    /// Claims up to `limit` runs that are due at `now_us` for `holder`, until `until_us`, in the order of their due times, in one
+    /// statement. Skips runs with a valid lease of another node.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn claim(
         self,
         holder: Uuid,
@@ -372,11 +372,11 @@ impl Watches<'_> {
         claimed.await?.into_iter().map(row_of).collect()
     }
 
-    /// Keeps runs that `holder` has claimed, by identity and fence, until `until_us`; answers those that are still its
-    /// own. Anyone who was late and was not replaced goes on.
+    /// Extends the leases of runs that `holder` has claimed, given by id and fencing token, to `until_us`; returns those that
+    /// `holder` still has. An expired lease can be extended if no other node has claimed the run.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn renew(
         self,
         holder: Uuid,
@@ -393,10 +393,10 @@ impl Watches<'_> {
         kept.await?.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// Gives back everything that `holder` holds: another takes the runs up at once, where they are.
+    /// Releases all runs that `holder` has claimed: other nodes continue them immediately.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn release(self, holder: Uuid) -> Result<(), StoreError> {
         self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }

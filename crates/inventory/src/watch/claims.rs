@@ -1,4 +1,4 @@
-//! What a node holds under leases: runs, and parts of runs.
+//! Leases of a node: runs and parts of runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use uuid::Uuid;
 
 use crate::tables::watch_parts::PartRow;
 
-/// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
-/// database costs no run.
+/// Duration of a lease without renewal: twelve periods, so that a pause of the process or a database failover loses no run.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 
 /// A run that a node has claimed.
@@ -22,18 +21,18 @@ pub(super) struct RunClaim {
     pub(super) claims: i64,
 }
 
-/// A node, and the parts that it holds.
+/// A node and the parts that it has claimed.
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) id: Uuid,
     pub(super) parts: LeasedParts,
 }
 
-/// Parts that somebody on this node is at: their leases are extended for so long, and no longer.
+/// Parts that this node is scanning. Their leases are renewed until the scan of the part ends.
 #[derive(Clone, Default)]
 pub(super) struct LeasedParts(Arc<Mutex<HashMap<(Uuid, u64), (PartRow, CancellationToken)>>>);
 
-/// One of them, until it is dropped.
+/// A part that this node is scanning; removed from [`LeasedParts`] on drop.
 pub(super) struct LeasedPart {
     all: LeasedParts,
     row: PartRow,
@@ -51,7 +50,7 @@ impl LeasedParts {
         self.0.lock().values().map(|(row, _)| *row).collect()
     }
 
-    /// Cancels the parts of `asked` that are not in `kept`: another node has them, or they are no longer wanted.
+    /// Cancels the parts in `asked` that are not in `kept`: another node has them, or they are no longer needed.
     pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
         let held = self.0.lock();
         for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {

@@ -1,9 +1,8 @@
-//! Watches: scans that a running server makes by itself, when they are due.
+//! Watches: scans that a server repeats on a schedule.
 //!
-//! [`Watches`] keeps them and, in [`Watches::run`], makes their runs. Any number of nodes may: a run belongs to who holds
-//! its lease. A node that stops gives its runs back, a node that dies loses them when their leases end, and anyone who takes
-//! a run up goes on with its scan, leaving out the endpoints already stored. A run over many endpoints is cut into parts,
-//! which nodes share in the same way.
+//! [`Watches`] manages them; [`Watches::run`] runs those that are due. Any number of nodes can share the work: a run belongs to the
+//! node that holds its lease. A node that stops releases its runs; the leases of a crashed node expire. The next node continues the
+//! scan and skips the endpoints already stored. A run over many endpoints is split into parts, which nodes share in the same way.
 
 mod claims;
 mod news;
@@ -40,100 +39,100 @@ use crate::tables::watches::{
     update_watch, want_watch,
 };
 
-/// The shortest interval: below it a scan would hardly be over before the next.
+/// Minimum interval: with a shorter one, a scan would hardly end before the next.
 pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// The longest interval: a year.
+/// Maximum interval: a year.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// Targets of one watch, as they are written: they are one row's text.
+/// Maximum targets of one watch, as configured: they are stored in one row.
 pub const TARGETS_MAX: usize = 10_000;
-/// Bytes of one target: a network with a dozen server names fits. Of a source's name too.
+/// Longest target in bytes: a network with a dozen server names fits. Also the limit of source names.
 pub const TARGET_BYTES_MAX: usize = 1_024;
-/// Names of sources of one watch.
+/// Maximum source names of one watch.
 pub const SOURCES_MAX: usize = 1_000;
-/// Endpoints that the targets of one watch stand for: a sixteenth of the IPv4 network 10.0.0.0/8. What is larger is
-/// better several watches, whose runs nodes share.
+/// Maximum endpoints of one watch: a sixteenth of the network 10.0.0.0/8. Larger networks should be split into several watches,
+/// whose runs nodes share.
 pub const ENDPOINTS_MAX: u64 = 1_048_576;
-/// Characters of a name.
+/// Maximum characters of a watch name.
 pub const NAME_MAX: usize = 64;
 
-/// Runs at once on a node: each has an engine, a writer and its descriptors; more gain nothing that a scan's own
-/// concurrency does not.
+/// Maximum concurrent runs on a node. Each has an engine, a writer and sockets; more would not be faster, because a scan is
+/// concurrent itself.
 const AT_ONCE: usize = 2;
 
-/// Endpoints of a part of a run: some ten seconds of one node, so that what a dead one was at is soon made up for; and
-/// 64 parts are the largest watch.
+/// Endpoints of a part: about ten seconds for one node, so that the work of a crashed node is repeated quickly. 64 parts cover the
+/// largest watch.
 const PART_ENDPOINTS: u64 = 16_384;
 
 /// Targets and options of a watch.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchSpec {
-    /// As `bulla scan` takes them, but of the network only: no files, no lists, no standard input.
+    /// Targets in the syntax of `bulla scan`, but network targets only: no files, lists or standard input.
     pub targets: Vec<String>,
-    /// Clouds and clusters, by name, by provider, or `all` ([`CloudSettings::named`](clouds::CloudSettings::named)).
+    /// Clouds and clusters by name, by provider, or `all` ([`CloudSettings::named`](clouds::CloudSettings::named)).
     pub sources: Vec<String>,
-    /// Ports for targets that name none, as `443,8443,9000-9010`.
+    /// Ports of targets without a port, such as `443,8443,9000-9010`.
     pub ports: Option<String>,
-    /// Server names to ask for, each in turn, at targets that name none.
+    /// Server names for targets without one; each is requested separately.
     pub server_names: Vec<String>,
-    /// Protocol spoken before TLS at targets without a scheme.
+    /// Protocol before TLS for targets without a scheme.
     pub starttls: Option<String>,
-    /// Whether every address of a name is an endpoint of its own.
+    /// Whether every address of a name is a separate endpoint.
     pub all_addresses: bool,
 }
 
-/// A watch to make, or what one shall be.
+/// A watch to create, or the new settings of one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewWatch {
-    /// Unique: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
+    /// Unique name: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
     pub name: String,
-    /// The same characters; may be empty.
+    /// Group name, with the same characters; may be empty.
     pub group: String,
     /// Targets and options of the scan.
     pub spec: WatchSpec,
-    /// From one run to the next.
+    /// Interval between runs.
     pub interval: Duration,
-    /// How much later a run may begin; at most the interval.
+    /// Maximum delay of a run; at most the interval.
     pub jitter: Duration,
-    /// Whether runs begin.
+    /// Whether the watch is enabled; false: paused.
     pub enabled: bool,
 }
 
-/// How far a run under way has come.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// Progress of the run.
+    /// What the run has done so far.
     pub done: RunProgress,
-    /// Endpoints that are looked at in all; `None` when that is not known beforehand.
+    /// Total number of endpoints; `None` when it is not known in advance.
     pub expected: Option<u64>,
 }
 
-/// What a run needs and a watch does not say: resolver, trust and limits of this process.
+/// Process-wide dependencies of runs: resolver, trust and limits.
 pub trait Kit: Send + Sync + 'static {
-    /// The targets of a spec; refuses what is not understood or not of the network.
+    /// Parses the targets of a spec; rejects targets that are invalid or not on the network.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A description for people.
     fn targets(&self, spec: &WatchSpec) -> Result<Targets, String>;
 
-    /// A scanner for a spec.
+    /// Creates a scanner for a spec.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A description for people.
     fn scanner(&self, spec: &WatchSpec) -> Result<Scanner, String>;
 
-    /// Refuses sources that this process is not told how to reach: any, unless a kit says otherwise.
+    /// Rejects sources that this process has no configuration for; the default implementation rejects all.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A description for people.
     fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
         if spec.sources.is_empty() { Ok(()) } else { Err("no clouds or clusters are configured".to_owned()) }
     }
 
-    /// The sources of a spec, ready to be listed; `store` has what they call unchanged.
+    /// Prepares the sources of a spec for listing; `store` contains their unchanged certificates.
     ///
     /// # Errors
-    /// What is wrong, for people.
+    /// A description for people.
     fn clouds<'a>(
         &'a self,
         spec: &'a WatchSpec,
@@ -143,29 +142,29 @@ pub trait Kit: Send + Sync + 'static {
         std::future::ready(self.check_sources(spec).map(|()| None)).boxed()
     }
 
-    /// What the scan was asked for, JSON, as the inventory keeps it with every scan.
+    /// Returns the parameters of the scan as JSON, which the inventory stores with every scan.
     fn asked(&self, spec: &WatchSpec) -> String;
 
-    /// What the inventory's columns do not say of an observation, a JSON object.
+    /// Returns the data of an observation that has no column in the inventory, as a JSON object.
     fn detail(&self, observation: &Observation) -> String;
 }
 
-/// Sources ready to be listed, and who judges what they keep.
+/// Prepared sources, and the observer that judges their certificates.
 pub struct Clouds {
-    /// Each once.
+    /// The sources, without duplicates.
     pub sources: Vec<Arc<dyn CloudSource>>,
-    /// By the rules of the watch's looks.
+    /// The observer, with the rules of the watch's scans.
     pub observer: Observer,
 }
 
-/// Bounds of the runs on this node.
+/// Limits of the runs on this node.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Runs at once; at least 1.
+    /// Maximum concurrent runs; at least 1.
     pub at_once: usize,
-    /// How long a database may be away before a run is given up.
+    /// How long the database may be unavailable before a run fails.
     pub patience: Duration,
-    /// Endpoints of a part: a run over more is cut into parts that nodes share.
+    /// Endpoints of a part: a run with more is split into parts that nodes share.
     pub part_endpoints: u64,
     /// Samples of the runs' durations.
     pub samples: Option<Samples>,
@@ -182,28 +181,28 @@ impl Default for WatchOptions {
     }
 }
 
-/// Why nothing was done.
+/// A request to the watches failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// The database's.
+    /// A database error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Caller: correct the named value.
+    /// The request is invalid. Caller: correct the named value.
     #[error("{0}")]
     Invalid(String),
-    /// There is none.
+    /// The watch does not exist.
     #[error("watch {0}")]
     Unknown(String),
-    /// Caller: choose another name.
+    /// Another watch has the name. Caller: choose another name.
     #[error("another watch is called {0}")]
     Taken(String),
-    /// Operator: remove some, or put targets together.
+    /// There are too many watches. Operator: remove some, or combine targets.
     #[error("there are {WATCHES_MAX} watches already")]
     Full,
-    /// Caller: another request changed it first; read it again.
+    /// Another request changed the watch first. Caller: read it again.
     #[error("another request changed the watch: read it again")]
     Changed,
-    /// Caller: resume it first, or wait for the run's end.
+    /// The watch is paused or running. Caller: resume it, or wait for the run's end.
     #[error("the watch is paused, or a run is under way")]
     NotNow,
 }
@@ -220,24 +219,24 @@ struct WatchService {
 }
 
 impl Watches {
-    /// Opens them; nothing runs before [`Watches::run`].
+    /// Creates the watches of `store`; no run starts before [`Watches::run`].
     pub fn new(store: Store, clock: Clock, kit: impl Kit, options: WatchOptions) -> Self {
         Self(Arc::new(WatchService { store, clock, kit: Box::new(kit), options }))
     }
 
-    /// A page of the watches, by name.
+    /// Returns a page of the watches, by name.
     ///
     /// # Errors
-    /// Those of the database; a cursor of another listing.
+    /// Database errors; a cursor of another listing.
     #[crate::boxed]
     pub async fn list(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<WatchRow>, WatchError> {
         Ok(tables::Watches::of(&self.0.store).page(after, limit).await?)
     }
 
-    /// A watch by its identity or name.
+    /// Returns a watch by its id or name.
     ///
     /// # Errors
-    /// [`WatchError::Unknown`]; those of the database.
+    /// [`WatchError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn get(&self, named: &str) -> Result<WatchRow, WatchError> {
         let found = match named.parse::<Uuid>() {
@@ -247,10 +246,10 @@ impl Watches {
         found.ok_or_else(|| WatchError::Unknown(named.to_owned()))
     }
 
-    /// Makes a watch; its first run is due at once, as far as it is enabled.
+    /// Creates a watch; if it is enabled, its first run is due immediately.
     ///
     /// # Errors
-    /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Full`]; those of the database.
+    /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Full`]; database errors.
     #[crate::boxed]
     pub async fn create(&self, new: &NewWatch, actor: &str) -> Result<WatchRow, WatchError> {
         let settings = self.checked(new)?;
@@ -278,10 +277,10 @@ impl Watches {
         }
     }
 
-    /// Changes a watch, if its revision is still that of the caller. A run in progress keeps its settings.
+    /// Changes a watch, unless it changed since it was read. A run in progress keeps its settings.
     ///
     /// # Errors
-    /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Changed`]; those of the database.
+    /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn update(&self, row: &WatchRow, new: &NewWatch, actor: &str) -> Result<WatchRow, WatchError> {
         let settings = self.checked(new)?;
@@ -289,19 +288,19 @@ impl Watches {
         self.change(row, settings, event).await
     }
 
-    /// Pauses a watch, as it was read. A run under way goes on to its end.
+    /// Pauses a watch, unless it changed since it was read. A run in progress continues to its end.
     ///
     /// # Errors
-    /// [`WatchError::Changed`]; those of the database.
+    /// [`WatchError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn pause(&self, row: &WatchRow, actor: &str) -> Result<WatchRow, WatchError> {
         self.set_enabled(row, false, actor).await
     }
 
-    /// Resumes a watch, as it was read.
+    /// Resumes a watch, unless it changed since it was read.
     ///
     /// # Errors
-    /// [`WatchError::Changed`]; those of the database.
+    /// [`WatchError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn resume(&self, row: &WatchRow, actor: &str) -> Result<WatchRow, WatchError> {
         self.set_enabled(row, true, actor).await
@@ -340,10 +339,10 @@ impl Watches {
         }
     }
 
-    /// How far the runs under way of these watches have come, by watch: one statement.
+    /// Returns the progress of the current runs of these watches, by watch. One statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn progress(&self, rows: &[WatchRow]) -> Result<HashMap<Uuid, Progress>, WatchError> {
         let scans: HashMap<Uuid, &WatchRow> =
@@ -358,21 +357,22 @@ impl Watches {
         Ok(found.into_iter().filter_map(of).collect())
     }
 
-    /// Endpoints that a run will scan; unknown for clouds before their listing.
+    /// Returns the number of endpoints of a run; unknown for clouds before their listing.
     fn expected(&self, row: &WatchRow) -> Option<u64> {
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec).ok()?;
         if spec.sources.is_empty() { self.0.kit.targets(&spec).ok()?.expected() } else { None }
     }
 
-    /// Removes a watch, and ends what was told of its endpoints. What its scans found stays; a run under way is cancelled at
-    /// the next look at its lease.
+    /// Deletes a watch, and ends the alerts about its endpoints. Its scan results stay; a run in progress is cancelled when its
+    /// lease is next checked.
     ///
     /// # Errors
-    /// [`WatchError::Unknown`]; those of the database.
+    /// [`WatchError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn delete(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let id = row.id;
-        // Before, so that a crash leaves nothing told without a watch; after, for what a run under way has told meanwhile.
+        // Alerts are ended before the deletion, so that a crash leaves none without a watch, and again after it, for those of a run
+        // in progress.
         self.tell_of_unseen(row, None).await?;
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));
         let removed = Event::WatchRemoved(WatchRemoved { name: row.settings.name.clone() });
@@ -394,10 +394,10 @@ impl Watches {
         Ok(self.tell_of_unseen(row, None).await?)
     }
 
-    /// Makes a watch due now. The planned times stay as they are.
+    /// Makes a watch due now. Its planned times do not change.
     ///
     /// # Errors
-    /// [`WatchError::NotNow`] when it is paused or runs; those of the database.
+    /// [`WatchError::NotNow`] when it is paused or running; database errors.
     #[crate::boxed]
     pub async fn run_now(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let (id, at_us) = (row.id, self.0.clock.now_us());

@@ -1,4 +1,4 @@
-//! Notices about one endpoint, from its observation and the last notice. Pure functions.
+//! Determines the notices about one endpoint from its observation and its last notice. Pure functions.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ use crate::record;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, SeenLeaf, SilentEndpoint};
 use crate::tables::watches::{WatchOutcome, WatchRow};
 
-/// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
-/// not for a pager. Troubles beyond are told by the runs after it, as far as they last.
+/// Maximum problems, and changes, of one kind that one run reports by endpoint: a problem that affects many endpoints belongs in a
+/// report, not in a pager. Later runs report the remaining problems if they persist.
 pub const TOLD_AT_ONCE: usize = 100;
-/// Bytes of a finding's evidence in an event.
+/// Longest evidence of a finding in an event, in bytes.
 const EVIDENCE_MAX: usize = 512;
-/// How far the clocks of nodes may be apart, µs: a run that seems to have begun this little after the rules of ownership
-/// changed may have gone by the old ones.
+/// Maximum clock difference between nodes, µs: a run that seems to have begun up to this long after a change of the ownership rules
+/// may have used the old ones.
 const CLOCKS_APART_US: i64 = 300_000_000;
 
-/// A certificate above the leaf ends soon when a tenth of its life is left, at most this, µs: authorities take weeks to
+/// Limit for issuers, µs: an issuer certificate expires soon when a tenth of its lifetime remains, at most this. CAs take weeks to
 /// replace one.
 const CHAIN_SOON_US: i64 = 30 * 86_400_000_000;
 
-/// Every condition, in the order in which people are told of them.
+/// All conditions, in the order in which they are reported.
 const CONDITIONS: [Condition; 10] = [
     Condition::Mismatch,
     Condition::Untrusted,
@@ -43,7 +43,7 @@ const CONDITIONS: [Condition; 10] = [
     Condition::Critical,
 ];
 
-/// The bit of a condition in the inventory.
+/// Returns the bit of a condition in [`EndpointNotice`].
 fn bit(condition: Condition) -> i64 {
     match condition {
         Condition::Mismatch => 1,
@@ -59,7 +59,7 @@ fn bit(condition: Condition) -> i64 {
     }
 }
 
-/// The condition that a finding puts its endpoint in. The end of a certificate is watched by its date.
+/// Returns the condition of an endpoint that a finding causes. Expiry is monitored by date, not by finding.
 fn condition_of(finding: &StoredFinding) -> Option<Condition> {
     Some(match finding.code.as_str() {
         "certificate.expired" | "certificate.expiring" | "certificate.expiring-fraction" => return None,
@@ -67,7 +67,7 @@ fn condition_of(finding: &StoredFinding) -> Option<Condition> {
         "endpoint.name-mismatch" => Condition::Mismatch,
         "chain.self-signed"
         | "chain.untrusted-root"
-        // Its code before 0.1.0, still in databases.
+        // Code used before version 0.1.0, still in databases.
         | "chain.untrusted"
         | "chain.incomplete"
         | "chain.expired-intermediate"
@@ -84,7 +84,7 @@ fn condition_of(finding: &StoredFinding) -> Option<Condition> {
     })
 }
 
-/// A finding, as stored.
+/// A stored finding.
 #[derive(Deserialize)]
 struct StoredFinding {
     code: String,
@@ -99,23 +99,23 @@ fn least() -> Severity {
     Severity::Info
 }
 
-/// What a run counts together.
+/// Kinds of events that are counted together.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Topic {
     Condition(Condition),
     Change(CertificateChange),
 }
 
-/// What one run may still tell, by topic.
+/// Number of events that one run may still send, by topic.
 #[derive(Default)]
 pub(super) struct Budget {
     told: BTreeMap<Topic, usize>,
-    /// Notices that were left out because there were too many.
+    /// Number of events omitted because there were too many.
     pub(super) untold: u64,
 }
 
 impl Budget {
-    /// Resets the count of omitted notices: conditions that persist are met again.
+    /// Resets the count of omitted notices: each pass counts persisting conditions again.
     pub(super) fn begin_pass(&mut self) {
         self.untold = 0;
     }
@@ -154,25 +154,25 @@ impl From<EndpointEvent> for NewEvent {
     }
 }
 
-/// What one endpoint comes to.
+/// The notices and events about one endpoint.
 #[derive(Default)]
 pub(super) struct News {
     pub(super) events: Vec<EndpointEvent>,
-    /// A certificate whose end is to be watched from now on.
+    /// A certificate whose expiry is monitored from now on.
     pub(super) found: Option<EndpointEvent>,
-    /// What has been told now, when that is something else than before.
+    /// The new notice, if it differs from the last one.
     pub(super) told: Option<EndpointNotice>,
-    /// A certificate whose end this endpoint was watched for, and is not any more.
+    /// A certificate whose expiry was monitored for this endpoint and no longer is.
     pub(super) left: Option<i64>,
 }
 
-/// The run that tells.
+/// The run that sends the notices.
 #[derive(Clone, Copy)]
 pub(super) struct TellingRun<'w> {
     pub(super) watch: &'w WatchRow,
-    /// What the first run finds is what there is, not what is new.
+    /// Whether this is the first run: its results are the baseline and not reported as new.
     pub(super) baseline: bool,
-    /// Whether whose a certificate is may differ from what was told, so that its end is told of again.
+    /// Whether owners may have changed since the last notice, so that expiry notices are sent again.
     pub(super) again: bool,
 }
 
@@ -182,8 +182,8 @@ impl News {
     }
 }
 
-/// Whether the rules of ownership, last changed at `changed_us` (0: there never was one), may have changed since the last
-/// run that went over everything began.
+/// Returns whether the ownership rules, last changed at `changed_us` (0: never), may have changed since the last complete run
+/// began.
 pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
     let told_us = watch
         .last
@@ -193,7 +193,7 @@ pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
     changed_us > 0 && told_us.is_none_or(|told_us| told_us < changed_us.saturating_add(CLOCKS_APART_US))
 }
 
-/// The notices about one endpoint.
+/// Returns the notices about one endpoint.
 pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Budget) -> News {
     let (mut news, watch) = (News::default(), run.watch);
     let leaf = &seen.leaf;
@@ -213,8 +213,8 @@ pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Bud
         }
     }
     if let Some(change) = change_of(seen, run.baseline) {
-        // A listener that is new is told of, whatever it shows. Of the other changes ours are expected; the rest is told of as
-        // long as there is room, and is in the list of changes in any case.
+        // A new listener is always reported. Other changes by managed or issued certificates are expected. All others are reported
+        // within the budget, and always appear in the list of changes.
         let ours = change != CertificateChange::New && (leaf.managed || leaf.issued);
         let expected = ours || leaf.dismissed || change == CertificateChange::Renewed;
         let quiet = expected || !budget.take(Topic::Change(change));
@@ -239,8 +239,7 @@ fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<CertificateChange> {
     Some(if told.issuer == seen.leaf.issuer { CertificateChange::Renewed } else { CertificateChange::Chain })
 }
 
-/// The worst finding for each condition, in the order of the findings, which is worst first; and what only the inventory
-/// knows.
+/// Returns the worst finding for each condition, worst first, and the conditions that only the inventory detects.
 fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
     let all: Vec<StoredFinding> = serde_json::from_str(&seen.findings).unwrap_or_default();
     let mut found: Vec<_> = all.into_iter().filter_map(|one| Some((condition_of(&one)?, one))).collect();
@@ -263,13 +262,13 @@ fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
     found
 }
 
-/// Whether a certificate above the leaf ends before the leaf, or soon.
+/// Returns a finding if an issuer certificate expires before the leaf, or soon.
 fn chain_ends(seen: &SeenEndpoint) -> Option<(Condition, StoredFinding)> {
     let leaf = &seen.leaf;
     let above = leaf.above.as_ref()?;
     let soon_us = (above.not_after_us.saturating_sub(above.not_before_us) / 10).clamp(0, CHAIN_SOON_US);
     if above.not_after_us <= seen.at_us {
-        // Clients that have another path do not care; of those that have none the scan says that the chain is not trusted.
+        // Clients with another path are not affected; for the others, the scan reports that the chain is not trusted.
         return None;
     }
     let early = above.not_after_us < leaf.not_after_us;
@@ -291,7 +290,7 @@ fn chain_ends(seen: &SeenEndpoint) -> Option<(Condition, StoredFinding)> {
     Some((Condition::ChainEnds, finding))
 }
 
-/// What is to be told of an endpoint that answered before and does not any more; `None` when there is no room.
+/// Returns the notices about an endpoint that has stopped responding; `None` when the budget is used up.
 pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: &mut Budget) -> Option<News> {
     if !budget.take(Topic::Condition(Condition::Silent)) {
         return None;
@@ -316,7 +315,7 @@ pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: 
     Some(News { events: vec![event], told: Some(told), ..News::default() })
 }
 
-/// Whether people were told that an endpoint does not answer.
+/// Returns whether it was reported that an endpoint does not respond.
 pub(super) fn is_silent(told: &EndpointNotice) -> bool {
     told.conditions & bit(Condition::Silent) != 0
 }
@@ -325,7 +324,7 @@ pub(super) fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
     CONDITIONS.into_iter().filter(move |one| conditions & bit(*one) != 0)
 }
 
-/// The endpoint as people write it.
+/// Formats the endpoint for people.
 fn written(endpoint: &EndpointKey) -> String {
     let text = record::target(endpoint)
         .map_or_else(|| format!("{}:{}", endpoint.host, endpoint.port), |target| target.to_string());
@@ -340,7 +339,7 @@ pub(super) fn found(leaf: &[u8; 32]) -> String {
     format!("found/{}", x509::Fingerprint::from_bytes(*leaf))
 }
 
-/// The common members of events about an endpoint.
+/// Returns the common fields of events about an endpoint.
 fn certificate(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointCertificate {
     EndpointCertificate {
         name: written(&seen.endpoint),
@@ -404,7 +403,7 @@ fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
         found: EndpointCertificate { name: name_of(&seen.leaf).to_owned(), ..certificate(seen, watch) },
         detail: format!("{how} {}", written(&seen.endpoint)),
         not_before_us: seen.leaf.not_before_us,
-        // Clients fail when the first certificate of the chain ends.
+        // Clients fail when the first certificate of the chain expires.
         not_after_us: seen
             .leaf
             .above
@@ -480,7 +479,7 @@ mod tests {
         }
     }
 
-    /// The kinds of the notices, without details.
+    /// Returns the topics of the notices, without details.
     fn topics(news: &News) -> Vec<(&'static str, Topic)> {
         let of = |one: &EndpointEvent| {
             let topic = match &one.event {
@@ -510,7 +509,7 @@ mod tests {
         one.leaf.replaced_at_us = Some(9 * DAY_US - 1);
         let began = news(&one);
         assert_eq!(topics(&began), [("endpoint.trouble", Topic::Condition(Condition::Outdated))]);
-        // The new version is in its place.
+        // The new version has been installed.
         let mut over = seen(began.told);
         over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
         let over = topics(&news(&over));
@@ -526,7 +525,7 @@ mod tests {
     fn a_chain_that_ends_before_its_leaf_or_soon_is_told_and_its_end_counts() {
         let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
         let ends = [("endpoint.trouble", Topic::Condition(Condition::ChainEnds))];
-        // It is day 10; the leaf ends on day 90. Days on which the certificate above ends.
+        // Today is day 10; the leaf expires on day 90. The days are expiry days of the issuer certificate.
         for (day, is_told) in [(9, false), (11, true), (89, true), (90, false), (4_000, false)] {
             let mut one = seen(Some(told));
             one.leaf.above = above(day * DAY_US);

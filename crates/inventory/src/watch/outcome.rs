@@ -1,16 +1,16 @@
-//! How a run, or a part of one, ends.
+//! Results of a run or of a part of one.
 
 use std::collections::BTreeMap;
 
 use store::StoreError;
 use telemetry::chain;
 
-/// Endpoints by the severity of their worst finding.
+/// Number of endpoints by the severity of their worst finding.
 pub(super) type Findings = BTreeMap<String, u64>;
 
 /// Why a run, or a part of one, has no results.
 pub(super) enum Unfinished {
-    /// The run was cancelled: another node has it, or will.
+    /// The run was cancelled: another node has it, or will claim it.
     Cancelled,
     Failed(String),
 }

@@ -1,7 +1,7 @@
-//! A run over many endpoints is cut into parts that nodes share, each under a lease of its own: a node that dies costs
-//! the run one part's time.
+//! Splits a run over many endpoints into parts that nodes share, each with its own lease: a crashed node costs the time of one
+//! part.
 //!
-//! Anyone who holds the run cuts it, makes parts as any other node does, and ends the run once all parts have ended.
+//! The node that holds the run splits it, scans parts like every other node, and ends the run once all parts have ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,32 +18,32 @@ use crate::tables;
 use crate::tables::watch_parts::{PARTS_MAX, PartRow};
 use crate::tables::watches::WatchRow;
 
-/// Between two looks at what other nodes still do.
+/// Interval of checks for the results of other nodes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How a part ended, as stored.
+/// Stored result of a part.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 struct PartResult {
-    /// Endpoints by the severity of their worst finding.
+    /// Number of endpoints by the severity of their worst finding.
     findings: Findings,
-    /// The error.
+    /// The error, if the part failed.
     error: Option<String>,
 }
 
-/// How many parts so many endpoints make; one is no cut at all.
+/// Returns the number of parts for this many endpoints; one means that the run is not split.
 pub(super) fn parts_of(endpoints: u64, part_endpoints: u64) -> u64 {
     endpoints.div_ceil(part_endpoints.max(1)).clamp(1, PARTS_MAX)
 }
 
-/// Targets left out before a part, and those that are its own.
+/// Returns the number of targets before a part, and the number in it.
 fn range(endpoints: u64, part: &PartRow) -> (usize, usize) {
     let size = endpoints.div_ceil(part.parts.max(1));
     ((part.part * size) as usize, size as usize)
 }
 
 impl Watches {
-    /// Makes a run together with anyone who else has room, and answers the findings of all parts.
+    /// Scans the parts of a run together with other nodes, and returns the findings of all parts.
     pub(super) async fn make_parts(
         &self,
         scan: Uuid,
@@ -75,11 +75,11 @@ impl Watches {
         }
     }
 
-    /// Makes a part of another node's run.
+    /// Scans a part of another node's run.
     pub(super) async fn make_claimed_part(&self, part: PartRow, node: Node, stop: CancellationToken) {
         match tables::Watches::of(&self.0.store).get(part.watch).await {
             Ok(Some(row)) => self.make_part(part, &row, &node, &stop).await,
-            // Its parts are gone with it.
+            // The watch was deleted, and its parts with it.
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(error = chain(&error), "a part of a watch's run is left to its lease")
@@ -87,7 +87,7 @@ impl Watches {
         }
     }
 
-    /// Makes a claimed part and notes how it ended. One that was lost meanwhile is somebody else's.
+    /// Scans a claimed part and stores its result. If the lease was lost meanwhile, the part belongs to another node.
     async fn make_part(&self, part: PartRow, row: &WatchRow, node: &Node, stop: &CancellationToken) {
         let held = node.parts.hold(part, stop);
         let ended = match self.scan_part(&part, row, &held.stop).await {
@@ -114,8 +114,8 @@ impl Watches {
     }
 }
 
-/// The findings of all parts together, once all have ended; an error as soon as one has failed. Where there is none any more,
-/// the run was ended by somebody else, or its watch was removed.
+/// Returns the findings of all parts once all have ended, or an error as soon as one has failed. If there are no parts any longer,
+/// another node has ended the run, or its watch was deleted.
 fn all_of(results: &[Option<String>]) -> Result<Option<Findings>, Unfinished> {
     if results.is_empty() {
         return Err(Unfinished::Cancelled);

@@ -1,4 +1,4 @@
-//! One run: a scan into the inventory, and its end.
+//! One run: scans into the inventory, and stores the result.
 
 use std::time::Duration;
 
@@ -24,20 +24,20 @@ use crate::sources::{CloudRun, keep, observe, states_of};
 use crate::tables;
 use crate::tables::watches::{WatchEnd, WatchOutcome, WatchRow, end_watch, fill_watch, watch};
 
-/// Parts of sources that could not be listed of which a run says why; the rest is counted.
+/// Maximum failed parts of sources that a run describes; the others are counted.
 const FAILURES_SHOWN: usize = 10;
 
-/// Targets that a run could not list or read.
+/// Parts of sources that a run could not list or read.
 #[derive(Default)]
 struct NotListed {
     count: u64,
     first: Vec<String>,
-    /// What could not be read beside the certificates: nothing is missing for it.
+    /// Additional data that could not be read; the certificates are complete.
     not_read: Vec<String>,
 }
 
 impl Watches {
-    /// Makes a claimed run. Whatever cannot be written down is left to the lease.
+    /// Runs a claimed run. If its end cannot be stored, the lease expires and another node continues.
     pub(super) async fn run_claimed(
         &self,
         held: RunClaim,
@@ -69,7 +69,8 @@ impl Watches {
         }
     }
 
-    /// Nobody will go on with the scan of a watch that is gone; another's run is the other's to end.
+    /// Marks the scan as incomplete if its watch no longer exists: no node will continue it. A run that another node holds is left
+    /// to that node.
     async fn abandon_without_watch(&self, held: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
         if tables::Watches::of(&self.0.store).get(held.id).await?.is_none() {
             self.abandon(scan).await;
@@ -77,7 +78,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Notes that a scan did not come to its end. One that cannot even be marked shows as running, as a killed one does.
+    /// Marks a scan as incomplete. If this fails, the scan is shown as running, like after a crash.
     async fn abandon(&self, scan: Option<Uuid>) {
         let Some(scan) = scan else { return };
         let at_us = self.0.clock.now_us();
@@ -88,7 +89,7 @@ impl Watches {
         }
     }
 
-    /// Gives the run its scan.
+    /// Assigns a new scan to the run; fails if another node has the run.
     async fn fill(&self, held: RunClaim) -> Result<Uuid, Unfinished> {
         let scan = Uuid::now_v7();
         let RunClaim { id, node, claims } = held;
@@ -97,7 +98,7 @@ impl Watches {
         if filled.await? { Ok(scan) } else { Err(Unfinished::Cancelled) }
     }
 
-    /// Looks at all targets that the scan has not seen yet, and lists all sources; answers the counts, JSON.
+    /// Scans all targets that the scan has not covered yet, and lists all sources; returns the counters as JSON.
     async fn look(
         &self,
         scan: Uuid,
@@ -125,7 +126,7 @@ impl Watches {
         let seen = async { tokio::try_join!(looks, self.list_clouds(scan, &spec, stop)) };
         let (mut findings, (kept, not_listed)) = tokio::select! {
             seen = seen => seen?,
-            // Never ends: it only tells.
+            // Never completes by itself: it only sends notices.
             () = self.tell_meanwhile(scan, row, &mut budget, stop) => return Err(Unfinished::Cancelled),
         };
         for (severity, count) in kept {
@@ -153,7 +154,7 @@ impl Watches {
         let summary = json!({"watch": row.settings.name, "counts": counts}).to_string();
         let ended_at_us = self.0.clock.now_us();
         store::Scans::of(store).finish(scan, ended_at_us, ScanState::Finished, &summary).await?;
-        // What another node began has waited for this one.
+        // The duration is recorded only for runs that this node began: others include waiting times.
         if let (false, Some(samples), Some(run)) = (again, &self.0.options.samples, &row.run) {
             let took =
                 Duration::from_micros(ended_at_us.saturating_sub(run.began_at_us).max(0).unsigned_abs());
@@ -166,8 +167,8 @@ impl Watches {
         Ok(counts)
     }
 
-    /// Looks at the targets of a range, the first so many left out and so many taken, or at all; if `again`, at those only that
-    /// the scan has not seen yet.
+    /// Scans a range of targets, given by the number to skip and the number to take, or all targets. With `again`, skips targets
+    /// that the scan has already covered.
     pub(super) async fn scan_range(
         &self,
         scan: Uuid,
@@ -185,7 +186,7 @@ impl Watches {
         let scanner = kit.scanner(spec).map_err(Unfinished::Failed)?;
         let looking = stop.child_token();
         let _ended = looking.clone().drop_guard();
-        // Every target was understood when the watch was made, so nobody reads refusals.
+        // All targets were validated when the watch was created, so there are no refusals.
         let Run { observations, refused, progress } =
             scanner.start(Box::new(targets.skip(skip).take(take)), known, looking.clone());
         drop(refused);
@@ -196,7 +197,7 @@ impl Watches {
         findings
     }
 
-    /// Lists clouds and clusters, and keeps what they showed once its observations are stored.
+    /// Lists clouds and clusters, and stores their states after the observations.
     async fn list_clouds(
         &self,
         scan: Uuid,
@@ -228,7 +229,8 @@ impl Watches {
         Ok((findings, not_listed))
     }
 
-    /// Records observations; returns endpoints by the severity of their worst finding. `probing` stops the scan or listing.
+    /// Records observations; returns the number of endpoints by the severity of their worst finding. `probing` stops the scan or
+    /// listing.
     async fn gather(
         &self,
         scan: Uuid,
@@ -250,7 +252,7 @@ impl Watches {
             }
         }
         if stop.is_cancelled() {
-            // The node that takes the run up probes again what was not stored.
+            // The node that continues the run probes again what was not stored.
             drop(recording.finish(ScanEnd::Interrupted).await);
             return Err(Unfinished::Cancelled);
         }
@@ -260,7 +262,7 @@ impl Watches {
         }
     }
 
-    /// Ends the run, tells of it and plans the next, in one transaction. Nothing when the run is another's by now.
+    /// Ends the run, writes its event and plans the next run, in one transaction. Does nothing when another node has the run.
     async fn end(
         &self,
         held: RunClaim,

@@ -1,4 +1,4 @@
-//! A node's part of watches: claims due runs, keeps its leases, releases runs that it cannot finish.
+//! Runs watches on a node: claims due runs, renews their leases, and releases runs that it cannot finish.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use super::claims::{LEASE, LeasedParts, Node, RunClaim};
 use super::{Watches, in_us};
 use crate::tables;
 
-/// Between two looks at what is due, and between two extensions of leases. A due run begins so much later at worst.
+/// Interval of checks for due runs and of lease renewals; also the maximum delay of a due run.
 const PERIOD: Duration = Duration::from_secs(5);
-/// What may be spent on a database that does not answer, once the node is to stop.
+/// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
-/// A node's runs. Dropping it aborts them; their leases end by themselves.
+/// The runs of a node. Dropping it aborts them; their leases then expire.
 pub struct Runner {
     watches: Watches,
     node: Node,
     runs: JoinSet<()>,
     held: HashMap<Id, (RunClaim, CancellationToken)>,
-    /// Ends parts of others' runs.
+    /// Cancels parts of other nodes' runs.
     stop: CancellationToken,
 }
 
 impl Watches {
-    /// Makes runs when they are due, until told to stop; then gives back those under way.
+    /// Runs watches when they are due, until `stop`; then releases the runs in progress.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("watches");
@@ -45,7 +45,7 @@ impl Watches {
         runner.stop().await;
     }
 
-    /// A node's part, to be driven by hand: for tests.
+    /// Returns a runner that tests drive manually.
     #[doc(hidden)]
     #[must_use]
     pub fn runner(&self) -> Runner {
@@ -61,11 +61,11 @@ impl Watches {
 }
 
 impl Runner {
-    /// Extends leases, ends runs whose lease is lost, begins runs that are due and that there is room for, and then parts
-    /// of others' runs; answers how many began.
+    /// Renews leases, cancels runs with lost leases, and starts due runs and then parts of other nodes' runs as far as the limit
+    /// allows; returns the number started.
     ///
     /// # Errors
-    /// Those of the database. Runs under way go on.
+    /// Database errors. Runs in progress continue.
     #[crate::boxed]
     pub async fn tick(&mut self) -> Result<usize, StoreError> {
         while let Some(ended) = self.runs.try_join_next_with_id() {
@@ -75,7 +75,7 @@ impl Runner {
         Ok(self.begin_runs().await? + self.begin_parts().await?)
     }
 
-    /// Runs and parts that may begin.
+    /// Returns how many more runs and parts may start.
     fn room(&self) -> usize {
         self.watches.0.options.at_once.max(1).saturating_sub(self.runs.len())
     }
@@ -122,8 +122,8 @@ impl Runner {
         Ok(began)
     }
 
-    /// One statement for all runs that this node holds, and one for all parts. What is another's by now, or whose watch is
-    /// gone, is cancelled.
+    /// Renews the leases of all runs of this node in one statement, and those of all parts in another. Cancels runs and parts that
+    /// another node has, or whose watch was deleted.
     async fn keep(&self) -> Result<(), StoreError> {
         let store = &self.watches.0.store;
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));
@@ -144,7 +144,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Waits until no run is under way.
+    /// Waits until no run is in progress.
     #[crate::boxed]
     pub async fn idle(&mut self) {
         while let Some(ended) = self.runs.join_next_with_id().await {
@@ -155,7 +155,7 @@ impl Runner {
     fn ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
         let id = match &ended {
             Ok((id, ())) => *id,
-            // Its lease ends by itself, and anyone who claims it goes on behind what was stored.
+            // The lease expires, and the node that claims the run continues after what was stored.
             Err(error) => {
                 tracing::error!(%error, "a watch's run ended in a panic");
                 error.id()
@@ -164,7 +164,7 @@ impl Runner {
         self.held.remove(&id);
     }
 
-    /// Ends what is under way without its end, and gives it back.
+    /// Cancels the runs in progress and releases them.
     #[crate::boxed]
     pub async fn stop(mut self) {
         for (_, stop) in self.held.values() {

@@ -1,11 +1,11 @@
-//! When a watch runs: a grid of planned times, and a jitter by hash so that watches of one interval do not run together.
+//! Times of runs: a grid of planned times, and a jitter by hash so that watches with the same interval do not run at the same time.
 
 use outbound::jitter;
 use uuid::Uuid;
 
 use crate::tables::watches::{WatchRow, WatchSettings, WatchTimes};
 
-/// The first planned time after `after_us`. Those missed are not made up for: the run before stood for them all.
+/// Returns the first planned time after `after_us`. Missed runs are not repeated: the next run covers them.
 pub(super) fn next(
     id: Uuid,
     planned_at_us: i64,
@@ -23,8 +23,8 @@ pub(super) fn next(
     at(id, planned, jitter_us)
 }
 
-/// The times of a watch whose settings change. A run under way plans at its end; another interval or jitter counts from
-/// the planned time there is, brought nearer where the interval has become shorter.
+/// Returns the times of a watch after a change of its settings. A run in progress plans the next one at its end. A new interval or
+/// jitter counts from the current planned time, which moves closer when the interval becomes shorter.
 pub(super) fn changed(row: &WatchRow, to: &WatchSettings, now_us: i64) -> WatchTimes {
     let same = (row.settings.interval_us, row.settings.jitter_us) == (to.interval_us, to.jitter_us);
     if same || row.run.is_some() {

@@ -1,6 +1,6 @@
-//! What a run saw that people should hear of: endpoints that are in trouble or are well again, certificates that are new
-//! or come from somewhere else, ends of certificates to be watched. The inventory keeps what was told, so that all of it
-//! is told once, anyone who makes the run, however often it is taken up.
+//! Sends notices about the results of a run: endpoints with new or resolved problems, new or changed certificates, and certificates
+//! whose expiry must be monitored. The inventory stores the notices, so that each is sent once, whichever nodes run the scan and
+//! however often it is continued.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -21,25 +21,25 @@ use crate::tables;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, tell, unserved, untell};
 use crate::tables::watches::WatchRow;
 
-/// Endpoints told of in one transaction.
+/// Endpoints whose notices are sent in one transaction.
 const PAGE: usize = 500;
-/// How often people are told of what a run has seen so far.
+/// Interval of notices during a run.
 const TELL_EVERY: Duration = Duration::from_secs(20);
-/// The pause after a pass is so many times as long as the pass: telling of a million endpoints takes a tenth of a core.
+/// The pause after a pass is this many times as long as the pass: notices about a million endpoints then use a tenth of a core.
 const PASS_SHARE: u32 = 9;
 
-/// When a run tells.
+/// When notices are sent.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Pass {
     /// During the scan.
     Meanwhile,
-    /// At its end.
+    /// At the end of the run.
     Last,
 }
 
 impl Watches {
-    /// Tells of what `scan` has stored so far, again and again, until the caller drops this: people hear of a long run's
-    /// findings before its end. What one pass costs is small beside the pause after it.
+    /// Sends notices about the results that `scan` has stored so far, repeatedly, until the future is dropped: recipients need not
+    /// wait for the end of a long run. Each pass is short compared with the pause after it.
     pub(super) async fn tell_meanwhile(
         &self,
         scan: Uuid,
@@ -58,8 +58,9 @@ impl Watches {
         }
     }
 
-    /// Tells of what `scan` saw and, if it saw `whole` of it, of what `row` does not look at any more; answers what was left
-    /// untold. Stops between two pages when told to; anyone who takes the run up goes on.
+    /// Sends notices about the results of `scan` and, if it is complete (`whole`), about endpoints that `row` no longer scans;
+    /// returns the number of notices omitted. Stops between two pages if requested; the node that continues the run also continues
+    /// the notices.
     pub(super) async fn tell(
         &self,
         scan: Uuid,
@@ -85,7 +86,7 @@ impl Watches {
     ) -> Result<(), StoreError> {
         budget.begin_pass();
         let (store, mut after) = (&self.0.store, 0);
-        // Before the rules, so that a change between the two is met again rather than missed.
+        // Read before the rules, so that a concurrent change causes repeated notices rather than missing ones.
         let again =
             pass == Pass::Last && changed_since(tables::Ownership::of(store).changed_us().await?, row);
         let rules = Rules::read(store).await?;
@@ -102,7 +103,7 @@ impl Watches {
             self.say_whose(&rules, row, &seen, &mut all).await?;
             for (endpoint, news) in seen.iter().zip(all) {
                 events.extend(news.events.into_iter().map(NewEvent::from));
-                // Many endpoints show one certificate, whose end is one date.
+                // Many endpoints may show the same certificate, which has one expiry.
                 let found = news.found.filter(|found| scheduled.insert(found.subject.clone()));
                 events.extend(found.map(NewEvent::from));
                 told.extend(news.told.map(|told| (endpoint.row, told)));
@@ -115,7 +116,7 @@ impl Watches {
         self.tell_of_silent(scan, row, budget, stop).await
     }
 
-    /// Tells of endpoints that answered before and did not answer `scan`.
+    /// Sends notices about endpoints that responded before and did not respond in `scan`.
     async fn tell_of_silent(
         &self,
         scan: Uuid,
@@ -144,8 +145,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Says in what is told of endpoints who answers for them, by the rules of ownership. Nothing is asked of the database
-    /// for endpoints of which nothing is told.
+    /// Adds owners to notices, by the ownership rules. Reads nothing from the database for endpoints without notices.
     async fn say_whose(
         &self,
         rules: &Rules,
@@ -176,7 +176,7 @@ impl Watches {
         Ok(())
     }
 
-    /// Ends what was told of endpoints that are no longer looked at: those that `scan` left out, or all.
+    /// Ends the alerts about endpoints that are no longer scanned: those that `scan` left out, or all.
     pub(super) async fn tell_of_unseen(&self, row: &WatchRow, scan: Option<Uuid>) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
@@ -209,7 +209,7 @@ impl Watches {
         let (at_us, mut events) = (self.0.clock.now_us(), events);
         let write = self.0.store.write("watch_tell", move |tx| {
             async move {
-                // A run may go on for a moment after its watch was removed: of that nobody is to be told.
+                // A run may continue briefly after its watch was deleted: its notices are dropped.
                 if tables::watches::watch(tx, watch).await?.is_none() && gone.is_empty() {
                     return Ok(());
                 }
