@@ -1,11 +1,11 @@
-//! The circuit breaker: when to leave an issuer alone. A value and its steps; the clock and the dice are arguments.
+//! The circuit breaker of an issuer, as a pure state machine. The clock and the random numbers are arguments.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Limits;
 use crate::error::IssuerError;
 
-/// Longest time one try at an issuer that was given a rest may take before another is let through, microseconds.
+/// Maximum duration in µs of a probe order in the half-open state. After it another order may pass.
 const PROBE_US: i64 = 120_000_000;
 const SECOND_US: i64 = 1_000_000;
 
@@ -13,43 +13,43 @@ const SECOND_US: i64 = 1_000_000;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Breaker {
-    /// All orders pass.
+    /// All orders may pass.
     Closed {
-        /// Failures since the last success.
+        /// Number of failures since the last success.
         failures: u32,
     },
-    /// No order passes.
+    /// No order may pass.
     Open {
-        /// The end of the rest, microseconds.
+        /// End of the open state, µs.
         until_us: i64,
-        /// Rests in a row.
+        /// Number of consecutive open states.
         rests: u32,
     },
-    /// One order is under way to find out.
+    /// One order is in progress as a probe.
     HalfOpen {
-        /// When that one is given up for lost, microseconds.
+        /// Time after which the probe counts as lost, µs.
         until_us: i64,
-        /// Rests in a row before it.
+        /// Number of consecutive open states before the probe.
         rests: u32,
     },
 }
 
-/// What an order tells about its issuer.
+/// What the result of an order shows about its issuer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Health {
-    /// The issuer works: it answered, even if with a refusal.
+    /// The issuer works: it responded, even if it rejected the order.
     Well,
     /// The issuer failed.
     Ill {
         /// Pause that the issuer requested, µs.
         rest_us: Option<i64>,
     },
-    /// The order never came as far as the issuer.
+    /// The order did not reach the issuer.
     Unknown,
 }
 
 impl Health {
-    /// The health that an error shows.
+    /// Returns what an error shows about the issuer.
     #[must_use]
     pub fn of(error: &IssuerError) -> Self {
         match error {
@@ -73,7 +73,7 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// A word for people and filters.
+    /// Returns a stable name for people and filters.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -83,22 +83,22 @@ impl Breaker {
         }
     }
 
-    /// Whether the issuer is given a rest, or one order finds out whether it is well again.
+    /// Returns whether the breaker is open or half-open.
     #[must_use]
     pub fn rests(self) -> bool {
         !matches!(self, Self::Closed { .. })
     }
 
-    /// May an order pass? `Err` is the moment to ask again.
+    /// Returns the new state if an order may pass.
     ///
     /// # Errors
-    /// While the issuer is given a rest, or somebody else's order finds out whether it is well again.
+    /// The time at which to try again, while the breaker is open or another order is the probe.
     pub fn ask(self, now_us: i64, limits: &Limits) -> Result<Self, i64> {
         let (until_us, rests) = match self {
             Self::Closed { .. } => return Ok(self),
             Self::Open { until_us, rests } | Self::HalfOpen { until_us, rests } => (until_us, rests),
         };
-        // A clock that was set back must not turn a rest of minutes into one of years.
+        // A clock that was set back must not extend the open state from minutes to years.
         let longest = seconds_us(limits.rest_max_seconds).max(PROBE_US);
         if now_us < until_us && until_us.saturating_sub(now_us) <= longest {
             return Err(until_us);
@@ -106,7 +106,8 @@ impl Breaker {
         Ok(Self::HalfOpen { until_us: now_us.saturating_add(PROBE_US), rests })
     }
 
-    /// How an order that passed has ended. `random` is from 0 up to 1 and spreads the ends of rests.
+    /// Returns the new state after an order ended. `random` is between 0 (inclusive) and 1 (exclusive) and spreads the ends of open
+    /// states.
     #[must_use]
     pub fn tell(self, health: Health, now_us: i64, limits: &Limits, random: f64) -> Self {
         match (self, health) {
@@ -128,8 +129,8 @@ impl Breaker {
     }
 }
 
-/// Half of the doubled rest is certain and half is drawn, so that servers that failed together do not return together;
-/// never less than the issuer asked for, and never more than the longest rest.
+/// Computes the end of the open state. Half of the doubled time is fixed and half is random, so that servers that failed together
+/// do not return together. It is at least the time that the issuer requested, and at most the maximum.
 fn rest_until(now_us: i64, rests: u32, asked_us: Option<i64>, limits: &Limits, random: f64) -> i64 {
     let longest = seconds_us(limits.rest_max_seconds);
     let doubled = 1_i64.checked_shl(rests.saturating_sub(1).min(40)).unwrap_or(i64::MAX);
@@ -167,7 +168,7 @@ mod tests {
         let half = |until, rests| Breaker::HalfOpen { until_us: until, rests };
         let closed = |failures| Breaker::Closed { failures };
         let asked = |seconds: i64| Health::Ill { rest_us: Some(seconds * S) };
-        // State, what an order told, what follows; at second 100 with the largest draw.
+        // Columns: state, result of an order, next state; at second 100 with the largest random number.
         let table = [
             (closed(0), Health::Well, closed(0)),
             (closed(2), Health::Well, closed(0)),

@@ -1,4 +1,4 @@
-//! Whether an issuer delivered what was asked for. Pure; the caller gives the time.
+//! Verification of issued certificates against the order. Pure; the caller passes the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::delivery::Delivered;
 use crate::error::IssuerError;
 use crate::order::Order;
 
-/// Certificates a delivery may hold: real chains have up to five.
+/// Maximum number of certificates in a delivery. Real chains have up to five.
 const CHAIN_MAX: usize = 12;
-/// How far an issuer's clock may be ahead of ours, seconds: some do not backdate.
+/// Maximum seconds that an issuer's clock may be ahead. Some issuers do not backdate.
 const CLOCK_SKEW: i64 = 300;
-/// Signatures remembered within one check.
+/// Maximum number of signatures cached within one check.
 const SIGNATURES: usize = 64;
 
-/// Holds deliveries against orders.
+/// Verifies deliveries against orders.
 #[derive(Debug)]
 pub struct Check {
     roots: Option<TrustStore>,
@@ -27,19 +27,19 @@ pub struct Check {
 }
 
 impl Check {
-    /// As configured.
+    /// Creates a check from its configuration.
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] when the roots hold no certificate.
+    /// [`IssuerError::Misconfigured`] when the roots contain no certificate.
     pub fn new(config: &VerifyConfig) -> Result<Self, IssuerError> {
         let roots = config.roots.as_deref().map(trust_store).transpose()?;
         Ok(Self { roots, names: config.names })
     }
 
-    /// Checks a chain and returns it in order: leaf first, each signed by the next, without roots and strays.
+    /// Verifies a chain and returns it in order: leaf first, each signed by the next, without roots and unrelated certificates.
     ///
     /// # Errors
-    /// [`IssuerError::Lying`] telling the difference.
+    /// [`IssuerError::Lying`] with the difference.
     pub fn delivery(
         &self,
         order: &Order,
@@ -93,7 +93,7 @@ impl Check {
         if let Some(missing) = asked.difference(&given).next() {
             return Err(format!("the certificate lacks the name {missing}"));
         }
-        // A common name that is a host counts: old clients believe it.
+        // A common name that is a host name counts: old clients use it.
         given.extend(leaf.subject.common_names.iter().filter_map(|name| host_key(name)));
         if self.names == NameRule::Exact
             && let Some(strange) = given.difference(&asked).next()
@@ -103,7 +103,7 @@ impl Check {
         Ok(())
     }
 
-    /// The path from the leaf up to a trusted root or, where none are configured, to the top of what was delivered.
+    /// Builds the path from the leaf to a trusted root. Without configured roots, it ends at the top of the delivery.
     fn path(
         &self,
         leaf: &Arc<Certificate>,
@@ -126,14 +126,14 @@ impl Check {
         let cache = Signatures::bounded(SIGNATURES);
         match verify_chain(leaf, above, store, now, &cache) {
             Verdict::Trusted { path } => Ok(path),
-            // Certificates of clients are fine; whose usage it should be is the profile's concern.
+            // Client certificates are accepted: the profile decides about the key usage.
             Verdict::Untrusted { reason: Distrust::NotForServers { .. } } => Ok(linked(leaf, above)),
             verdict => Err(format!("the chain does not hold: {verdict}")),
         }
     }
 }
 
-/// The issuers at the top: those no other certificate of the delivery has signed.
+/// Returns the top certificates: those that no other certificate of the delivery has signed.
 fn tops_of(above: &[Arc<Certificate>]) -> TrustStore {
     let is_top = |certificate: &&Arc<Certificate>| {
         is_root(certificate) || !above.iter().any(|other| other.subject.matches(&certificate.issuer))
@@ -141,7 +141,7 @@ fn tops_of(above: &[Arc<Certificate>]) -> TrustStore {
     above.iter().filter(is_top).cloned().collect()
 }
 
-/// From the leaf upwards by names and signatures.
+/// Orders certificates from the leaf upwards by names and signatures.
 fn linked(leaf: &Arc<Certificate>, above: &[Arc<Certificate>]) -> Vec<Arc<Certificate>> {
     let mut path = vec![Arc::clone(leaf)];
     while let Some(last) = path.last().filter(|last| path.len() <= above.len() && !is_root(last)) {
@@ -158,7 +158,7 @@ fn is_root(certificate: &Certificate) -> bool {
     certificate.is_self_issued() && certificate.signed_by(&certificate.public_key).is_ok()
 }
 
-/// How names compare: DNS without case, everything as text with its kind.
+/// Returns the comparison key of a name: DNS names without case, all names with their kind.
 fn key_of(name: &GeneralName) -> String {
     match name {
         GeneralName::Dns(name) => name.to_ascii_lowercase(),
@@ -169,7 +169,7 @@ fn key_of(name: &GeneralName) -> String {
     }
 }
 
-/// The comparison key of a common name that is a host name with a dot, or an address.
+/// Returns the comparison key of a common name that is an address or a host name with a dot.
 fn host_key(name: &str) -> Option<String> {
     if let Ok(address) = name.parse::<std::net::IpAddr>() {
         return Some(address.to_string());
@@ -178,7 +178,7 @@ fn host_key(name: &str) -> Option<String> {
     (host.contains('.') && x509::HostName::parse(host).is_ok()).then(|| name.to_ascii_lowercase())
 }
 
-/// The certificates of a PEM text as trusted roots.
+/// Parses PEM certificates as trusted roots.
 pub(crate) fn trust_store(pem: &str) -> Result<TrustStore, IssuerError> {
     let mut roots = TrustStore::new();
     for (_, der) in x509::pem::certificates(pem.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Running a program of the operator's: no shell, bounded time and output, its process group ended with it.
+//! Runs an operator's program: without a shell, with bounded time and output. Its process group is killed at the end.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::error::IssuerError;
 
-/// Bytes of output read: certificate chains have some thousands.
+/// Maximum bytes of standard output. Certificate chains have some thousands.
 const OUTPUT_MAX: u64 = 1024 * 1024;
-/// Bytes of its error output kept.
+/// Maximum bytes of standard error that are kept.
 const ERRORS_MAX: u64 = 8 * 1024;
-/// Environment that programs are given besides what they are meant to get: enough to find tools and write files.
+/// Environment variables that programs inherit besides their own: enough to find tools and write files.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
 
-/// A program with its fixed arguments. Its variables are not shown: they may hold secrets.
+/// A program with its fixed arguments. `Debug` omits its variables, which may contain secrets.
 #[derive(Clone)]
 pub(crate) struct Command {
     program: String,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Command {
     }
 }
 
-/// Another user than the server's, for a server that runs as root. The program has that user's groups.
+/// A user other than the server's, for a server that runs as root. The program gets that user's groups.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct RunAs {
     name: String,
@@ -50,7 +50,7 @@ impl RunAs {
         Self { name: name.to_owned(), uid, gid, groups: vec![gid], home: home.to_owned() }
     }
 
-    /// With the groups that the text of `/etc/group` gives the user.
+    /// Sets the groups that the text of `/etc/group` lists for the user.
     pub(crate) fn with_groups(mut self, text: &str) -> Self {
         self.groups = sandbox::groups_of(&self.name, self.gid, text);
         self
@@ -61,13 +61,13 @@ impl RunAs {
     }
 }
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandOutput {
-    /// Its exit code; 128 plus the signal's number when one ended it, as shells have it.
+    /// Exit code. 128 plus the signal number after a signal, as in shells.
     pub(crate) code: i32,
     pub(crate) output: Vec<u8>,
-    /// The start of its error output, fit to be shown.
+    /// Start of the standard error, sanitized for display.
     pub(crate) errors: String,
 }
 
@@ -91,19 +91,19 @@ impl Command {
         self
     }
 
-    /// As this user; `None`: as the server's own.
+    /// Sets the user. `None` means the server's own user.
     pub(crate) fn with_user(mut self, user: Option<RunAs>) -> Self {
         self.run_as = user;
         self
     }
 
-    /// With this limit, if it is the shorter one.
+    /// Sets a timeout, if it is shorter than the current one.
     pub(crate) fn within(mut self, limit: Option<Duration>) -> Self {
         self.limit = limit.map_or(self.limit, |limit| limit.max(Duration::from_secs(1)).min(self.limit));
         self
     }
 
-    /// What every run has in common.
+    /// Builds the process with everything that is common to all runs.
     fn prepared(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.program);
         command
@@ -140,7 +140,7 @@ impl Command {
         &self.program
     }
 
-    /// Runs it with further arguments, environment and input.
+    /// Runs the program with further arguments, environment and input.
     ///
     /// # Cancellation
     /// Dropping the future kills the program.
@@ -161,7 +161,7 @@ impl Command {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async {
             let Some(mut stdin) = stdin else { return };
-            // A program that does not read its input is free not to.
+            // A program need not read its input.
             let _ = stdin.write_all(input).await;
         };
         let work = async {
@@ -188,25 +188,24 @@ impl Command {
     }
 }
 
-/// One byte more than the limit, so that too much can be told from just enough; the rest is drained, so that the
-/// program does not hang on a full pipe.
+/// Reads one byte more than the limit, to detect an excess. The rest is drained, so that the program does not block on a full pipe.
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let Some(mut from) = from else { return Vec::new() };
     let mut octets = Vec::new();
-    // What was read before an error is what there is.
+    // After a read error, use what was read before it.
     let _ = (&mut from).take(most + 1).read_to_end(&mut octets).await;
     let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
     octets
 }
 
-/// Ends what the program started: a child of its own would outlive it otherwise.
+/// Kills the program's process group when dropped: otherwise its child processes would outlive it.
 struct ProcessGroup(Option<u32>);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         let id = self.0.and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = id {
-            // Gone already when it ended as it should.
+            // Fails if the process group has already exited.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
     }
@@ -247,7 +246,7 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(20);
         let variables = [("REGION", "north"), ("BULLA_NAME", "of the configuration"), ("HOME", "/elsewhere")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        // Root alone can change its user; others keep theirs.
+        // Only root can change the user; other users keep theirs.
         let root = rustix::process::geteuid().is_root();
         let groups = "web:x:33:www,nobody\nother:x:44:www\n";
         let user = root.then(|| RunAs::new("nobody", 65_534, 65_534, "/nonexistent").with_groups(groups));
@@ -275,7 +274,7 @@ mod tests {
         let script = format!("(echo $$ > {0}.tmp; mv {0}.tmp {0}; sleep 300) & wait", mark.display());
         let slow = async { shell(&script, Duration::from_secs(600)).run(&[], &[], &[], later).await };
         let over = async {
-            // It is at work; then its time is over at once.
+            // Wait until the program runs; then let its timeout expire.
             for _ in 0..6_000 {
                 if mark.exists() {
                     break;

@@ -1,6 +1,6 @@
-//! What an operator says about an issuer.
+//! Configuration of issuers.
 //!
-//! Read from JSON or TOML with unknown fields refused; secrets travel apart (see [`super::Secrets`]).
+//! Read from JSON or TOML; unknown fields are rejected. Secrets are stored separately (see [`super::Secrets`]).
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use crate::program_name::ProgramName;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum IssuerConfig {
-    /// Our own CA.
+    /// The internal CA.
     Internal(InternalConfig),
     /// Any ACME server (RFC 8555).
     Acme(Box<AcmeConfig>),
@@ -26,16 +26,16 @@ pub enum IssuerConfig {
     Vault(VaultConfig),
     /// Smallstep's step-ca.
     StepCa(StepCaConfig),
-    /// A program of the operator's.
+    /// A program of the operator.
     Exec(ExecConfig),
-    /// An HTTP service of the operator's.
+    /// An HTTP service of the operator.
     Webhook(WebhookConfig),
 }
 
 named! {
     /// Type of an issuer, as in the configuration.
     pub enum IssuerKind: "issuer type" {
-        /// Our own CA.
+        /// The internal CA.
         Internal => "internal",
         /// Any ACME server.
         Acme => "acme",
@@ -43,15 +43,15 @@ named! {
         Vault => "vault",
         /// Smallstep's step-ca.
         StepCa => "step_ca",
-        /// A program of the operator's.
+        /// A program of the operator.
         Exec => "exec",
-        /// An HTTP service of the operator's.
+        /// An HTTP service of the operator.
         Webhook => "webhook",
     }
 }
 
 impl IssuerConfig {
-    /// Its type.
+    /// Returns the type of the issuer.
     #[must_use]
     pub fn kind(&self) -> IssuerKind {
         match self {
@@ -64,7 +64,7 @@ impl IssuerConfig {
         }
     }
 
-    /// The rate limits.
+    /// Returns the rate limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         match self {
@@ -77,7 +77,7 @@ impl IssuerConfig {
         }
     }
 
-    /// The programs that the issuer and its dns-01 publisher run.
+    /// Returns the programs that the issuer and its dns-01 publisher run.
     #[must_use]
     pub fn programs(&self) -> Vec<&ProgramName> {
         match self {
@@ -90,7 +90,7 @@ impl IssuerConfig {
         }
     }
 
-    /// The files that the server reads for it.
+    /// Returns the file that the server reads for the issuer.
     #[must_use]
     pub fn files(&self) -> Option<&str> {
         match self {
@@ -101,7 +101,7 @@ impl IssuerConfig {
         }
     }
 
-    /// The same, with connections checked by `guard`.
+    /// Returns the configuration with connections checked by `guard`.
     #[must_use]
     pub(crate) fn guarded(mut self, guard: Guard) -> Self {
         let http = match &mut self {
@@ -115,7 +115,7 @@ impl IssuerConfig {
         self
     }
 
-    /// How its deliveries are checked.
+    /// Returns how deliveries of the issuer are verified.
     #[must_use]
     pub fn verify(&self) -> &VerifyConfig {
         match self {
@@ -129,28 +129,28 @@ impl IssuerConfig {
     }
 }
 
-/// How much may be asked of an issuer, and what happens when it fails.
+/// Limits of an issuer, and its circuit breaker settings.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Orders under way at once, 1 to 1 000.
+    /// Maximum number of concurrent orders, 1 to 1 000.
     pub concurrency: u32,
-    /// Orders begun in a minute, in the long run; `None` for no limit.
+    /// Maximum orders per minute on average. `None` for no limit.
     pub per_minute: Option<u32>,
-    /// Orders that may begin at once before the rate holds them; at least 1.
+    /// Maximum orders in a burst before the rate limit applies; at least 1.
     pub burst: u32,
-    /// Failures in a row after which the issuer is given a rest.
+    /// Number of consecutive failures that open the circuit breaker.
     pub failures_max: u32,
-    /// The first rest, seconds; each next one is twice as long.
+    /// Seconds for which the circuit breaker first stays open. The time doubles with each repetition.
     pub rest_seconds: u32,
-    /// The longest rest, seconds.
+    /// Maximum seconds for which the circuit breaker stays open.
     pub rest_max_seconds: u32,
-    /// Longest one order may take, seconds, whatever the caller allows.
+    /// Maximum seconds for one order, even if the caller's deadline is later.
     pub order_seconds: u32,
 }
 
 impl Limits {
-    /// How often orders may begin; `None` for no limit.
+    /// Returns the rate limit of orders. `None` for no limit.
     pub(crate) fn rate(&self) -> Option<Rate> {
         Some(Rate::per_minute(self.per_minute?).with_burst(self.burst))
     }
@@ -170,35 +170,35 @@ impl Default for Limits {
     }
 }
 
-/// How a delivered certificate is held against the order.
+/// How an issued certificate is verified against the order.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifyConfig {
-    /// Roots it must chain up to, in PEM. Without any the chain must hold together up to its last certificate.
+    /// Trusted roots in PEM. Without them, the chain must only be consistent up to its last certificate.
     pub roots: Option<String>,
-    /// Which names it may hold.
+    /// Rule for the names in the certificate.
     pub names: NameRule,
 }
 
-/// Which names a delivered certificate may hold.
+/// Rule for the names in an issued certificate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameRule {
-    /// Those asked for, all of them and no others.
+    /// Exactly the requested names.
     #[default]
     Exact,
-    /// All of those asked for; the issuer may add some (`www.` beside the bare name).
+    /// All requested names; the issuer may add others, such as `www.`.
     MayAdd,
 }
 
-/// Our own CA.
+/// Configuration of the internal CA as an issuer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 pub struct InternalConfig {
-    /// The authority's profile for orders that name none.
+    /// Profile for orders without one.
     pub profile: Option<String>,
-    /// The issuing CA, by name; the profile's when absent.
+    /// Name of the issuing CA. Default: the profile's CA.
     pub ca: Option<String>,
     /// See [`Limits`].
     pub limits: Limits,
@@ -206,34 +206,34 @@ pub struct InternalConfig {
     pub verify: VerifyConfig,
 }
 
-/// An ACME server.
+/// Configuration of an ACME server as an issuer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcmeConfig {
-    /// The directory's URL.
+    /// URL of the directory.
     pub directory: String,
-    /// `mailto:` URLs of whom the server may tell about trouble.
+    /// `mailto:` URLs of contacts whom the server may notify.
     #[serde(default)]
     pub contact: Vec<String>,
-    /// The server's terms of service are agreed to. Servers that have terms refuse accounts without.
+    /// Whether the operator agrees to the server's terms of service. Servers with terms reject accounts without agreement.
     #[serde(default)]
     pub terms_agreed: bool,
     /// External account binding (RFC 8555 section 7.3.4).
     #[serde(default)]
     pub eab: Option<Eab>,
-    /// The server's profile for orders that name none (draft-ietf-acme-profiles).
+    /// Server's profile for orders without one (draft-ietf-acme-profiles).
     #[serde(default)]
     pub profile: Option<String>,
-    /// Part of the common name of the root or top issuer whose chain is preferred among alternates.
+    /// Part of the common name of the preferred root or top issuer, used to select among alternate chains.
     #[serde(default)]
     pub preferred_chain: Option<String>,
-    /// Ways to prove control, best first. Wildcards take dns-01 whatever stands first.
+    /// Challenge types in order of preference. Wildcards always use dns-01.
     #[serde(default = "http_01")]
     pub challenges: Vec<ChallengeKind>,
     /// How dns-01 records are published.
     #[serde(default)]
     pub dns01: Option<Dns01Config>,
-    /// Own listeners for challenges, where the server's listener does not answer them.
+    /// Separate listeners for challenges, when the server's own listeners are not reachable for validation.
     #[serde(default)]
     pub listen: ListenerConfig,
     /// See [`HttpConfig`].
@@ -251,18 +251,18 @@ fn http_01() -> Vec<ChallengeKind> {
     vec![ChallengeKind::Http01]
 }
 
-/// Addresses on which challenges are answered, each only while one is open.
+/// Addresses on which challenges are answered. Each listener is open only during a challenge.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListenerConfig {
-    /// For http-01; the validating server connects to port 80.
+    /// Address for http-01. The validating server connects to port 80.
     pub http01: Option<SocketAddr>,
-    /// For tls-alpn-01; the validating server connects to port 443.
+    /// Address for tls-alpn-01. The validating server connects to port 443.
     pub tls_alpn01: Option<SocketAddr>,
 }
 
 named! {
-    /// A way to prove control over a name.
+    /// Type of a challenge that proves control over a name.
     pub enum ChallengeKind: "challenge type" {
         /// RFC 8555 section 8.3
         Http01 => "http-01",
@@ -273,31 +273,31 @@ named! {
     }
 }
 
-/// External account binding.
+/// External account binding of an ACME account.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Eab {
-    /// The key's identifier, from the CA.
+    /// Key identifier from the CA.
     pub key_id: String,
-    /// The MAC key as the CA gave it: base64url without padding.
+    /// MAC key from the CA, base64url without padding.
     pub hmac_key: Secret,
 }
 
-/// Vault or OpenBao.
+/// Configuration of Vault or OpenBao as an issuer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VaultConfig {
-    /// Its address, `https://vault.internal:8200`.
+    /// URL of the server, such as `https://vault.internal:8200`.
     pub url: String,
-    /// Where the PKI engine is mounted.
+    /// Mount path of the PKI secrets engine.
     #[serde(default = "pki")]
     pub mount: String,
-    /// The role for orders that name no profile.
+    /// Role for orders without a profile.
     pub role: String,
-    /// A namespace, for editions that have them.
+    /// Namespace, for editions that support it.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// How we log in.
+    /// Authentication method.
     pub auth: VaultAuth,
     /// See [`HttpConfig`].
     #[serde(default)]
@@ -314,34 +314,34 @@ fn pki() -> String {
     "pki".to_owned()
 }
 
-/// How we log in to Vault.
+/// Authentication method for Vault.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "method", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VaultAuth {
-    /// With a token we were given; it is renewed as long as it can be.
+    /// A given token, which is renewed as long as possible.
     Token {
         /// The token.
         token: Secret,
     },
-    /// AppRole.
+    /// The AppRole method.
     #[serde(rename = "approle")]
     AppRole {
-        /// Where the method is mounted.
+        /// Mount path of the method.
         #[serde(default = "approle")]
         mount: String,
-        /// Its role id.
+        /// Role id of the AppRole.
         role_id: String,
-        /// Its secret id.
+        /// Secret id of the AppRole.
         secret_id: Secret,
     },
-    /// Kubernetes: by this pod's service account.
+    /// The Kubernetes method, with this pod's service account.
     Kubernetes {
-        /// Where the method is mounted.
+        /// Mount path of the method.
         #[serde(default = "kubernetes")]
         mount: String,
         /// The role.
         role: String,
-        /// The service account's token; read again at each login.
+        /// File with the service account's token. Read again at each login.
         #[serde(default = "service_account_token")]
         token_file: String,
     },
@@ -359,18 +359,17 @@ fn service_account_token() -> String {
     "/var/run/secrets/kubernetes.io/serviceaccount/token".to_owned()
 }
 
-/// step-ca.
+/// Configuration of step-ca as an issuer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepCaConfig {
-    /// Its address, `https://ca.internal:9000`.
+    /// URL of the server, such as `https://ca.internal:9000`.
     pub url: String,
-    /// SHA-256 of its root certificate in hexadecimal. The root is fetched and held against it, and then trusted for
-    /// TLS.
+    /// SHA-256 of the root certificate in hexadecimal. The fetched root must match it, and is then trusted for TLS.
     pub root_fingerprint: String,
-    /// The JWK provisioner we sign one-time tokens for.
+    /// The JWK provisioner that signs the one-time tokens.
     pub provisioner: Provisioner,
-    /// See [`HttpConfig`]; its `roots` are not used.
+    /// See [`HttpConfig`]. Its `roots` are ignored.
     #[serde(default)]
     pub http: HttpConfig,
     /// See [`Limits`].
@@ -385,32 +384,32 @@ pub struct StepCaConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provisioner {
-    /// Its name.
+    /// Name of the provisioner.
     pub name: String,
-    /// The key's identifier; `None` for the thumbprint (RFC 7638), as step makes it.
+    /// Key identifier. `None` for the thumbprint (RFC 7638), the default of step.
     #[serde(default)]
     pub key_id: Option<String>,
-    /// Its private key: a PKCS #8 PEM, the private JWK with `kty` `EC`, or the encrypted key (JWE) as `encryptedKey` in
-    /// step-ca's configuration.
+    /// The private key: PKCS #8 in PEM, a private JWK with `kty` `EC`, or the encrypted key (JWE) from `encryptedKey` in step-ca's
+    /// configuration.
     pub key: Secret,
-    /// Opens an encrypted key.
+    /// Password of an encrypted key.
     #[serde(default)]
     pub password: Option<Secret>,
 }
 
-/// A program of the server's configuration.
+/// Configuration of a program as an issuer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecConfig {
-    /// The program that issues.
+    /// Program that issues certificates.
     pub issue: ProgramName,
-    /// The program that revokes; without it revoking is not supported.
+    /// Program that revokes certificates. Without it, revocation is not supported.
     #[serde(default)]
     pub revoke: Option<ProgramName>,
-    /// The program that tests; without it only the presence of `issue` is looked at.
+    /// Program that tests the issuer. Without it, a test only checks that `issue` exists.
     #[serde(default)]
     pub test: Option<ProgramName>,
-    /// Longest a run may take, seconds, where that is shorter than the program's own limit.
+    /// Timeout of a run in seconds, if shorter than the program's own.
     #[serde(default)]
     pub seconds: Option<u32>,
     /// See [`Limits`].
@@ -421,16 +420,16 @@ pub struct ExecConfig {
     pub verify: VerifyConfig,
 }
 
-/// An HTTP service.
+/// Configuration of an HTTP service as an issuer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
     /// URL for orders.
     pub url: String,
-    /// Where revocations are posted; without it revoking is not supported.
+    /// URL for revocations. Without it, revocation is not supported.
     #[serde(default)]
     pub revoke_url: Option<String>,
-    /// The key of the HMAC-SHA256 over what is posted.
+    /// Key of the HMAC-SHA256 over request bodies.
     pub secret: Secret,
     /// See [`HttpConfig`].
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What issuers are built with.
+//! Dependencies of issuers.
 
 use authority::Authority;
 use authority::keystore::KeyStore;
@@ -8,22 +8,22 @@ use store::{Clock, Store};
 use crate::host_policy::HostPolicy;
 use crate::responder::Responders;
 
-/// What issuers are built with. Cheap to clone.
+/// Dependencies of issuers. Cheap to clone.
 #[derive(Clone)]
 pub struct IssuerContext {
-    /// Orders, accounts, health.
+    /// Database of orders, accounts and health.
     pub store: Store,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// Our own CA, for issuers of type `internal`.
+    /// The internal CA, for issuers of type `internal`.
     pub authority: Authority,
-    /// Account keys.
+    /// Key store of account keys.
     pub keystore: KeyStore,
-    /// Names of issuers to addresses.
+    /// DNS resolver for issuers' host names.
     pub resolver: Resolver,
-    /// What the host lets issuers use.
+    /// What the host's configuration allows issuers to use.
     pub host: HostPolicy,
-    /// Answers to validations.
+    /// Responders for challenge validations.
     pub responders: Responders,
 }
 

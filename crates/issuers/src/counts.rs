@@ -1,4 +1,4 @@
-//! Figures of issuers, for metrics.
+//! Order statistics of issuers, for metrics.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use parking_lot::Mutex;
 
 use crate::error::IssuerError;
 
-/// Issuers counted apart; more than anybody configures.
+/// Maximum number of issuers with separate statistics, above any real configuration.
 const ISSUERS_MAX: usize = 1_000;
 
-/// Orders by issuer and outcome.
+/// Number of orders by issuer and outcome.
 #[derive(Debug, Default)]
 pub struct Counts(Mutex<HashMap<String, Tally>>);
 
-/// One issuer's figures.
+/// Statistics of one issuer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
-    /// Its type.
+    /// Type of the issuer.
     pub kind: &'static str,
-    /// Orders by outcome: `issued`, or an error's [`IssuerError::code`].
+    /// Number of orders by outcome: `issued`, or an error's [`IssuerError::code`].
     pub outcomes: HashMap<&'static str, u64>,
-    /// Time spent on orders that were asked, microseconds in all.
+    /// Total time spent on orders, in µs.
     pub busy_us: u64,
 }
 
@@ -37,7 +37,7 @@ impl Counts {
         tally.busy_us = tally.busy_us.saturating_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// All figures, by issuer's name.
+    /// Returns all statistics, by issuer name.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(String, Tally)> {
         let mut all: Vec<_> =

@@ -7,11 +7,11 @@ use crate::error::IssuerError;
 /// The certificate chain that an issuer delivered.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Delivered {
-    /// DER, the leaf first, each signed by the next; roots left out.
+    /// DER chain with the leaf first, each certificate signed by the next, without roots.
     pub chain: Vec<Vec<u8>>,
 }
 
-/// The certificates of a PEM text, in its order; at least one.
+/// Parses the certificates of a PEM text, in its order. At least one is required.
 pub(crate) fn chain_from(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
     let chain: Vec<Vec<u8>> = x509::pem::certificates(body).map(|(_, der)| der).collect();
     if chain.is_empty() {

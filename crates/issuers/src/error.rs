@@ -1,4 +1,4 @@
-//! Why there is no certificate, and what to do about it.
+//! Errors of issuers, and what to do about them.
 
 use std::time::Duration;
 
@@ -6,57 +6,57 @@ use callout::HttpError;
 
 use crate::secrets::BadSecret;
 
-/// Why an issuer gave nothing. The texts are fit for people and hold no secrets.
+/// Why an issuer returned no certificate. The texts are for people and contain no secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum IssuerError {
-    /// It will not issue this: a name it may not certify, a key it does not take, a policy.
+    /// The issuer rejects the request: because of a name, the key, or its policy.
     #[error("the issuer refused: {reason}")]
     Refused {
-        /// In its words.
+        /// Text of the issuer.
         reason: String,
     },
-    /// It wants proof of control over a name and did not get it.
+    /// The issuer could not validate the control over a name.
     #[error("control over {name} was not proven: {reason}")]
     Unproven {
-        /// Which name.
+        /// The name that was not validated.
         name: String,
-        /// What the issuer, or our own look at the world, says.
+        /// Reason from the issuer or from Bulla's own check.
         reason: String,
     },
-    /// It does not take our credentials, or they may not do this.
+    /// The issuer rejects the credentials, or they lack a permission.
     #[error("the issuer does not accept our credentials: {reason}")]
     Denied {
-        /// In its words.
+        /// Text of the issuer.
         reason: String,
     },
-    /// The rate limit is reached; the issuer works.
+    /// The issuer's rate limit is reached. The issuer itself works.
     #[error("the issuer's rate limit is reached: {reason}")]
     RateLimited {
-        /// Not before this has passed, if it said so.
+        /// Minimum wait, if the issuer sent one.
         retry_after: Option<Duration>,
-        /// In its words.
+        /// Text of the issuer.
         reason: String,
     },
-    /// It cannot be reached, is broken, or answers what cannot be understood.
+    /// The issuer is unreachable, fails, or sends an invalid response.
     #[error("the issuer is not available: {reason}")]
     Unavailable {
         /// The error.
         reason: String,
-        /// Not before this has passed, if it said so.
+        /// Minimum wait, if the issuer sent one.
         retry_after: Option<Duration>,
     },
-    /// The deadline passed. The order goes on from where it is when retried with the same key.
+    /// The deadline passed. A retry with the same key continues the order.
     #[error("no answer in time while {stage}")]
     TimedOut {
         /// The stage that timed out.
         stage: &'static str,
     },
-    /// We do not ask now: its circuit breaker is open, or our own limits for it are reached.
+    /// The order was not sent: the circuit breaker is open, or Bulla's own limits are reached.
     #[error("the circuit breaker of the issuer is open after failures: {reason}")]
     Held {
-        /// When we will ask again.
+        /// Minimum wait before a retry.
         retry_after: Duration,
-        /// Why.
+        /// Reason that the order was not sent.
         reason: String,
     },
     /// The certificate does not match the request.
@@ -65,39 +65,39 @@ pub enum IssuerError {
         /// The difference.
         reason: String,
     },
-    /// It cannot do this at all.
+    /// The issuer does not support the operation.
     #[error("this issuer cannot {what}")]
     Unsupported {
         /// The unsupported operation.
         what: &'static str,
     },
-    /// Its configuration does not work: a person must change it.
+    /// The configuration is invalid: a person must change it.
     #[error("the issuer's configuration does not work: {reason}")]
     Misconfigured {
         /// The error, and what to do.
         reason: String,
     },
-    /// The database failed underneath; nothing is known about the issuer.
+    /// The database failed. The issuer was not involved.
     #[error("the issuer's state cannot be read or kept: {reason}")]
     Storage {
-        /// The store's words.
+        /// Text of the store's error.
         reason: String,
     },
 }
 
-/// What to do after an error.
+/// Whether and when to retry after an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retry {
-    /// The same order will fail again until a person changes something.
+    /// The same order fails again until a person changes something.
     Never,
-    /// It may heal: try again with growing distance.
+    /// A retry may succeed: use exponential backoff.
     Backoff,
-    /// Try again, not before this has passed.
+    /// Retry after this time or later.
     After(Duration),
 }
 
 impl IssuerError {
-    /// Whether and when the same order may be tried again.
+    /// Returns whether and when the same order may be retried.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
@@ -115,7 +115,7 @@ impl IssuerError {
         }
     }
 
-    /// A word for metrics and filters.
+    /// Returns a stable name for metrics and filters.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl IssuerError {
         }
     }
 
-    /// Whether it says that the issuer itself is ill, which is what the circuit breaker counts.
+    /// Returns whether the error counts as a failure for the circuit breaker.
     #[must_use]
     pub(crate) fn is_illness(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Lying { .. })

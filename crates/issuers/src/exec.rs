@@ -1,8 +1,8 @@
-//! A program of the operator's as issuer.
+//! A program of the operator as an issuer.
 //!
-//! It gets the CSR in PEM on standard input and the order as JSON in `BULLA_ORDER`, and writes the chain in PEM, leaf
-//! first. Exit codes are those of sysexits.h: 0 done, 65 refused, 75 try again later, 77 not allowed, 78 badly set
-//! up; any other one means that it is not available.
+//! It gets the CSR in PEM on standard input and the order as JSON in `BULLA_ORDER`, and writes the chain in PEM, leaf first. Exit
+//! codes follow sysexits.h: 0 success, 65 rejected, 75 try again later, 77 permission denied, 78 configuration error. Any other
+//! code means that the issuer is unavailable.
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use crate::order::Order;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
-/// Longest a revocation or test may take.
+/// Timeout of a revocation or a test.
 const QUESTION_LIMIT: Duration = Duration::from_secs(120);
 
-/// A program that issues.
+/// A program that issues certificates.
 #[derive(Debug)]
 pub(crate) struct Exec {
     issue: Command,
@@ -78,7 +78,7 @@ impl Exec {
     }
 }
 
-/// The order as programs and services get it.
+/// Returns the JSON form of an order for programs and services.
 pub(crate) fn order_json(order: &Order) -> Value {
     let names: Vec<String> = order.names.iter().map(name_text).collect();
     json!({
@@ -103,7 +103,7 @@ fn name_text(name: &x509::GeneralName) -> String {
     }
 }
 
-/// The output of the program, or the error of its exit code.
+/// Returns the output of the program, or the error for its exit code.
 fn output_of(run: CommandOutput) -> Result<Vec<u8>, IssuerError> {
     let reason = if run.errors.is_empty() { format!("exit code {}", run.code) } else { run.errors };
     match run.code {

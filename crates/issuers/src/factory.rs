@@ -7,16 +7,16 @@ use crate::host_policy::HostPolicy;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::{acme, exec, internal, step_ca, vault, webhook};
 
-/// Whether the host allows what the configuration asks for. Opens nothing and connects to nothing.
+/// Checks whether the host allows what the configuration needs. Opens and connects to nothing.
 ///
 /// # Errors
-/// [`IssuerError::Misconfigured`] names what the host's configuration lacks.
+/// [`IssuerError::Misconfigured`] names what is missing in the host's configuration.
 pub(crate) fn check(config: &IssuerConfig, host: &HostPolicy) -> Result<(), IssuerError> {
     config.files().into_iter().try_for_each(|file| host.files.check(file))?;
     config.programs().into_iter().try_for_each(|name| host.programs.get(name).map(drop))
 }
 
-/// An issuer as configured, without limits, checks and memory: those are [`crate::Issuers`]' concern.
+/// Builds an issuer from its configuration, without limits, checks and stored state, which [`crate::Issuers`] adds.
 pub(crate) fn build(
     identity: &IssuerIdentity,
     config: &IssuerConfig,

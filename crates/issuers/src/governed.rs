@@ -1,5 +1,4 @@
-//! An issuer held to its limits: how many orders at once and how often, a rest when it fails, what it delivers
-//! checked, what it delivered remembered.
+//! An issuer with its limits: concurrency, rate, circuit breaker, verification of deliveries, and stored orders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,24 +25,24 @@ use crate::order::{Order, Window};
 use crate::tables;
 use crate::tables::IssuerHealth;
 
-/// Longest an order waits for room before it is sent back to the queue.
+/// Maximum wait of an order for a free slot, before it returns to the queue.
 const ROOM_PATIENCE: Duration = Duration::from_secs(5);
-/// When to come back for room.
+/// Time after which to retry when there is no free slot.
 const ROOM_RETRY: Duration = Duration::from_secs(10);
-/// Past the order's deadline the issuer may tidy up for as long; then it is cut off.
+/// Time for cleanup after the order's deadline. Then the issuer is aborted.
 const TIDY_LIMIT: Duration = Duration::from_secs(30);
-/// A success is written down at most so often, microseconds: failures and changes always are.
+/// Minimum interval in µs between two stored successes. Failures and state changes are always stored.
 const SUCCESS_EVERY_US: i64 = 60 * 1_000_000;
-/// Bytes of an error that are stored.
+/// Maximum bytes of an error that are stored.
 const ERROR_MAX: usize = 500;
 
-/// An issuer held to its limits.
+/// An issuer with its limits.
 pub(crate) struct Governed {
     identity: IssuerIdentity,
     inner: Box<dyn Issuer>,
     limits: Limits,
     check: Check,
-    /// `None` for issuers that are idempotent by themselves.
+    /// Stored orders. `None` for issuers that are idempotent by themselves.
     memory: Option<OrderMemory>,
     room: Semaphore,
     state: Mutex<State>,
@@ -68,7 +67,7 @@ struct State {
     success_told_us: Option<i64>,
 }
 
-/// What a [`Governed`] is made of.
+/// Dependencies of a [`Governed`].
 pub(crate) struct GovernedParts {
     pub(crate) identity: IssuerIdentity,
     pub(crate) inner: Box<dyn Issuer>,
@@ -100,7 +99,7 @@ impl Governed {
         {
             match self.check.delivery(order, &chain, now) {
                 Ok(delivered) => return Ok(delivered),
-                // Names changed under the same key, or it has expired since: it is of no use any more.
+                // The stored chain is unusable: the names under this key changed, or the certificate has expired.
                 Err(_) => memory.forget(order).await?,
             }
         }
@@ -117,7 +116,7 @@ impl Governed {
         result
     }
 
-    /// Sends the order, checks and stores the certificate.
+    /// Sends the order, and checks and stores the certificate.
     async fn ask(&self, order: &Order) -> Result<Delivered, IssuerError> {
         let own = Duration::from_secs(self.limits.order_seconds.max(1).into());
         let deadline = order.deadline.min(Instant::now() + own);
@@ -129,16 +128,16 @@ impl Governed {
         let checked = self.check.delivery(&order, &delivered.chain, now);
         if let Some(memory) = &self.memory {
             match &checked {
-                // As it came, with the root if there was one: so it can be checked again.
+                // Store the chain as received, with a root if there was one, so that it can be verified again.
                 Ok(_) => memory.delivered(&order, &delivered.chain).await?,
-                // The next try must not be given the same again.
+                // The next attempt must not reuse this result.
                 Err(_) => memory.forget(&order).await?,
             }
         }
         checked
     }
 
-    /// Breaker, rate and room, in that order.
+    /// Checks the circuit breaker, the rate limit and the concurrency limit, in that order.
     async fn enter(&self, deadline: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, IssuerError> {
         let until = deadline.min(Instant::now() + ROOM_PATIENCE);
         let permit = match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
@@ -172,7 +171,7 @@ impl Governed {
         error
     }
 
-    /// Moves the breaker, and writes down what people and the other servers should know.
+    /// Updates the circuit breaker, and stores health for people and for the other servers.
     async fn tell(&self, error: Option<&IssuerError>) {
         let now = self.clock.now_us();
         let health = error.map_or(Health::Well, Health::of);
@@ -213,7 +212,7 @@ fn micros(wait: i64) -> Duration {
     Duration::from_micros(u64::try_from(wait).unwrap_or(0))
 }
 
-/// From 0 up to 1. Without randomness every rest is as long as it can be.
+/// Returns a number between 0 (inclusive) and 1 (exclusive). Without randomness, returns the value for the longest open state.
 fn random() -> f64 {
     let mut octets = [0; 4];
     rand::fill(&mut octets).map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)

@@ -1,11 +1,11 @@
-//! What the host's configuration lets issuers use. No request changes it.
+//! What the host's configuration allows issuers to use. No API request can change it.
 
 use outbound::guard::Guard;
 
 use crate::programs::Programs;
 use crate::readable_files::ReadableFiles;
 
-/// What the host's configuration lets issuers use. The default allows no program, no file and no link-local address.
+/// What the host's configuration allows issuers to use. The default allows no program, no file and no link-local address.
 #[derive(Clone, Debug, Default)]
 pub struct HostPolicy {
     /// The programs that may be run.

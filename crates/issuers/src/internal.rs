@@ -1,4 +1,4 @@
-//! Our own CA as issuer.
+//! The internal CA as an issuer.
 
 use authority::Authority;
 use authority::issue::{ConsentRef, IssueError, IssueRequest, Source};
@@ -16,10 +16,10 @@ use crate::issuer::Issuer;
 use crate::memory::request_of;
 use crate::order::Order;
 
-/// Bytes of the key's hash that tell orders of one name apart: the authority takes 255 bytes in all.
+/// Bytes of the key hash that distinguish orders for the same name. The CA accepts 255 bytes in total.
 const KEY_HASH: usize = 12;
 
-/// Our own CA.
+/// The internal CA.
 #[derive(Debug)]
 pub(crate) struct Internal {
     authority: Authority,
@@ -45,7 +45,7 @@ impl Internal {
             None => None,
         };
         let spki = request.public_key.spki.to_vec();
-        // The same wish for another key is another certificate, not a misused key.
+        // The same request for another key is a different certificate, not a reused idempotency key.
         let hash = HEXLOWER.encode(&digest(&SHA256, &spki).as_ref()[..KEY_HASH]);
         let wish = IssueRequest {
             idempotency_key: Some(format!("{}:{hash}", order.key)),
@@ -62,7 +62,7 @@ impl Internal {
         let mut chain = vec![issued.der.to_vec()];
         chain.extend(issued.chain.iter().map(|der| der.to_vec()));
         if issued.chain.is_empty() {
-            // Signed by a root itself: without it the chain could not be checked.
+            // A root signed the certificate directly. Without the root the chain could not be verified.
             let root = self.authority.ca_by_id(issued.ca).await;
             let root = root.map_err(|error| IssuerError::Storage { reason: error.to_string() })?;
             chain.push(root.certificate.der.to_vec());

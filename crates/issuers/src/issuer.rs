@@ -13,35 +13,35 @@ use crate::delivery::Delivered;
 use crate::error::IssuerError;
 use crate::order::{Order, Window};
 
-/// A certification authority that can issue. Every method is bounded in time by the order's deadline or the issuer's own limit.
+/// A certification authority. Every method is limited by the order's deadline or the issuer's own timeout.
 pub trait Issuer: Send + Sync + Debug {
-    /// Its type.
+    /// Returns the type of the issuer.
     fn kind(&self) -> IssuerKind;
 
-    /// Obtains a certificate for the order's CSR. The same [`Order::key`] with the same public key gives the same
-    /// certificate, also after a crash, wherever the other side allows it.
+    /// Obtains a certificate for the order's CSR. The same [`Order::key`] with the same public key returns the same certificate,
+    /// also after a crash, if the CA supports it.
     ///
     /// # Errors
-    /// [`IssuerError`]; [`IssuerError::retry`] says whether and when to try again.
+    /// [`IssuerError`]; [`IssuerError::retry`] says whether and when to retry.
     ///
     /// # Cancellation
-    /// Dropping the future leaves the order where it is; asking again with the same key goes on from there.
+    /// Dropping the future interrupts the order. A retry with the same key continues it.
     fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>>;
 
-    /// Revokes a certificate this issuer made.
+    /// Revokes a certificate that this issuer issued.
     ///
     /// # Errors
-    /// [`IssuerError`]; a certificate that is revoked already is no error.
+    /// [`IssuerError`]. An already revoked certificate is not an error.
     fn revoke<'a>(
         &'a self,
         certificate: &'a Certificate,
         reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>>;
 
-    /// The window in which the issuer suggests to renew (ARI, RFC 9773); `None`, the default, without a suggestion.
+    /// Returns the renewal window that the issuer suggests (ARI, RFC 9773). `None`, the default, when there is no suggestion.
     ///
     /// # Errors
-    /// [`IssuerError`]. Callers then go by the lifetime: a failed request must not stop a renewal.
+    /// [`IssuerError`]. Callers then use the lifetime: a failed request must not prevent a renewal.
     fn renewal_window<'a>(
         &'a self,
         _certificate: &'a Certificate,
@@ -49,16 +49,16 @@ pub trait Issuer: Send + Sync + Debug {
         async { Ok(None) }.boxed()
     }
 
-    /// Whether it could issue: reachable, credentials accepted. Issues nothing. The text is for a person.
+    /// Checks that the issuer is reachable and accepts the credentials. Issues nothing. Returns a text for people.
     ///
     /// # Errors
-    /// [`IssuerError`] as issuing would give.
+    /// [`IssuerError`], as issuing would return it.
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>>;
 
-    /// Revokes a certificate by proof of its private key (RFC 8555 section 7.6), anyone who ordered it.
+    /// Revokes a certificate with its private key as proof (RFC 8555 section 7.6). It may be from any account.
     ///
     /// # Errors
-    /// [`IssuerError::Unsupported`] unless the issuer knows such.
+    /// [`IssuerError::Unsupported`] unless the issuer supports this.
     fn revoke_with_key<'a>(
         &'a self,
         _certificate: &'a Certificate,
@@ -68,10 +68,10 @@ pub trait Issuer: Send + Sync + Debug {
         async { Err(IssuerError::Unsupported { what: "revoke by a certificate's key" }) }.boxed()
     }
 
-    /// Renews by mutual TLS with the certificate (`chain`, DER, leaf first) and its private key in PEM.
+    /// Renews a certificate by mutual TLS with the certificate (`chain`, DER, leaf first) and its private key in PEM.
     ///
     /// # Errors
-    /// [`IssuerError::Unsupported`] unless the issuer knows such.
+    /// [`IssuerError::Unsupported`] unless the issuer supports this.
     fn renew_with_key<'a>(
         &'a self,
         _chain: &'a [Vec<u8>],
@@ -80,7 +80,7 @@ pub trait Issuer: Send + Sync + Debug {
         async { Err(IssuerError::Unsupported { what: "renew by a certificate's key" }) }.boxed()
     }
 
-    /// Keeps logins alive; called every minute or so.
+    /// Renews logins. Called about once a minute.
     ///
     /// # Errors
     /// [`IssuerError`].
@@ -89,11 +89,11 @@ pub trait Issuer: Send + Sync + Debug {
     }
 }
 
-/// Which configured issuer this is.
+/// Identity of a configured issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerIdentity {
-    /// Its row.
+    /// Id of the issuer.
     pub id: Uuid,
-    /// Its name, for people and metrics.
+    /// Name of the issuer, for people and metrics.
     pub name: String,
 }

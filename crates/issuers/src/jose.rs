@@ -1,4 +1,4 @@
-//! JSON Web Signatures (RFC 7515) with keys that may live elsewhere: ACME's requests and step-ca's tokens.
+//! JSON Web Signatures (RFC 7515) for ACME requests and step-ca tokens. The keys may be in an external key store.
 
 use std::time::Instant;
 
@@ -7,17 +7,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use keys::{KeyRef, KeyType, SignError};
 use serde_json::{Value, json};
 
-/// Bytes as JOSE writes them.
+/// Encodes bytes as base64url without padding.
 pub(crate) fn base64url(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Bytes from JOSE's letters; padding is tolerated, as CAs print keys with it.
+/// Decodes base64url. Accepts padding, because CAs print keys with it.
 pub(crate) fn from_base64url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim().trim_end_matches('=')).ok()
 }
 
-/// A key whose public half cannot be written as a JWK.
+/// The public key has no JWK form.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("keys of type {0} cannot sign for this service; use p256")]
 pub(crate) struct UnusableKey(pub(crate) KeyType);
@@ -27,7 +27,7 @@ pub(crate) struct UnusableKey(pub(crate) KeyType);
 pub(crate) struct JwsKey {
     key: KeyRef,
     algorithm: &'static str,
-    /// Bytes of each half of an ECDSA signature; 0 for others.
+    /// Bytes of each half of an ECDSA signature. 0 for other algorithms.
     half: usize,
     jwk: Value,
     thumbprint: String,
@@ -51,22 +51,22 @@ impl JwsKey {
         Ok(Self { key, algorithm, half, jwk, thumbprint })
     }
 
-    /// `alg`, for protected headers.
+    /// Returns the `alg` value for protected headers.
     pub(crate) fn algorithm(&self) -> &'static str {
         self.algorithm
     }
 
-    /// The public key as a JWK.
+    /// Returns the public key as a JWK.
     pub(crate) fn jwk(&self) -> &Value {
         &self.jwk
     }
 
-    /// SHA-256 thumbprint (RFC 7638).
+    /// Returns the SHA-256 thumbprint (RFC 7638).
     pub(crate) fn thumbprint(&self) -> &str {
         &self.thumbprint
     }
 
-    /// The flattened JSON serialisation (RFC 7515 section 7.2.2).
+    /// Signs and returns the flattened JSON serialization (RFC 7515 section 7.2.2).
     pub(crate) async fn flattened(
         &self,
         protected: &Value,
@@ -78,7 +78,7 @@ impl JwsKey {
         Ok(json!({ "protected": protected, "payload": payload, "signature": base64url(signature) }))
     }
 
-    /// The compact serialisation (RFC 7515 section 7.1), as JWTs have it.
+    /// Signs and returns the compact serialization (RFC 7515 section 7.1) of JWTs.
     pub(crate) async fn compact(
         &self,
         header: &Value,
@@ -100,7 +100,8 @@ impl JwsKey {
     }
 }
 
-/// HMAC-SHA256 over protected header and payload, flattened: external account binding (RFC 8555 section 7.3.4).
+/// Returns an HMAC-SHA256 over protected header and payload in flattened form, for an external account binding (RFC 8555 section
+/// 7.3.4).
 pub(crate) fn flattened_hmac(key: &[u8], protected: &Value, payload: &Value) -> Value {
     let (protected, payload) = (base64url(protected.to_string()), base64url(payload.to_string()));
     let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, key);

@@ -1,4 +1,4 @@
-//! Stored state of orders, so that none is issued twice: URL and certificate.
+//! Stored state of orders (URL and certificate), so that no order is issued twice.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use store::{Clock, Store};
@@ -11,8 +11,7 @@ use crate::order::{ORDER_KEY_MAX, Order};
 use crate::tables;
 use crate::tables::IssuerOrder;
 
-/// How long an order is remembered, microseconds: ACME orders live a week at most, and nobody repeats an order of
-/// last week.
+/// Time in µs for which an order is stored. ACME orders are valid for at most a week.
 pub(crate) const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
 
 /// One issuer's orders.
@@ -28,7 +27,7 @@ impl std::fmt::Debug for OrderMemory {
     }
 }
 
-/// An order that was asked before with the same key.
+/// A stored order with the same key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct RememberedOrder {
     /// URL of the order at the issuer.
@@ -42,7 +41,7 @@ impl OrderMemory {
         Self { store, clock, issuer }
     }
 
-    /// What is known of the order. One for another public key under the same name is another order.
+    /// Returns the stored state of the order. Another public key under the same order key is another order.
     pub(crate) async fn recall(&self, order: &Order) -> Result<RememberedOrder, IssuerError> {
         let spki_sha256 = spki_hash(order)?;
         let known = tables::ExternalIssuers::of(&self.store).order(self.issuer, &order.key).await?;
@@ -62,7 +61,7 @@ impl OrderMemory {
         self.put(order, None, Some(chain.concat())).await
     }
 
-    /// Forgets the order: it came to nothing.
+    /// Deletes the stored state of a failed order.
     pub(crate) async fn forget(&self, order: &Order) -> Result<(), IssuerError> {
         Ok(tables::ExternalIssuers::of(&self.store).delete_order(self.issuer, &order.key).await?)
     }
@@ -90,13 +89,13 @@ fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
     Ok(<[u8; 32]>::try_from(hash.as_ref()).unwrap_or_default())
 }
 
-/// The order's request, read.
+/// Parses the order's CSR.
 pub(crate) fn request_of(order: &Order) -> Result<CertificateRequest, IssuerError> {
     CertificateRequest::parse(&order.csr_der)
         .map_err(|error| IssuerError::Refused { reason: format!("the request cannot be read: {error}") })
 }
 
-/// DER certificates that stand one after the other.
+/// Splits concatenated DER certificates.
 fn split(mut octets: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut chain = Vec::new();
     while !octets.is_empty() {

@@ -1,4 +1,4 @@
-//! An order for a certificate, and when to renew one.
+//! Orders for certificates, and renewal windows.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,36 +8,36 @@ use x509::{GeneralName, UnixTime};
 /// An order for a certificate.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Identifies this order for good: at most [`ORDER_KEY_MAX`] bytes, the same at every repetition.
+    /// Permanent identifier of the order: at most [`ORDER_KEY_MAX`] bytes, the same at every repetition.
     pub key: String,
-    /// A PKCS #10 request, signed.
+    /// A signed PKCS #10 request in DER.
     pub csr_der: Vec<u8>,
-    /// The names the certificate must hold: no more, no less.
+    /// Names that the certificate must contain, without others.
     pub names: Vec<GeneralName>,
-    /// The issuer's profile, role or provisioner, if it has one.
+    /// The issuer's profile, role or provisioner, if any.
     pub profile: Option<String>,
-    /// How long it should be valid, seconds; `None` leaves it to the issuer.
+    /// Requested lifetime in seconds. `None`: the issuer decides.
     pub lifetime_seconds: Option<i64>,
-    /// The certificate this one takes the place of, in DER.
+    /// The replaced certificate in DER.
     pub replaces: Option<Arc<[u8]>>,
-    /// When an answer is of no more use.
+    /// Time after which the result is no longer needed.
     pub deadline: Instant,
-    /// The requester, as in the audit log.
+    /// Requester in the notation of the audit log.
     pub requester: String,
 }
 
-/// Bytes of the longest [`Order::key`].
+/// Maximum bytes of an [`Order::key`].
 pub const ORDER_KEY_MAX: usize = 200;
 
-/// When to renew, as the issuer suggests (RFC 9773 section 4.2).
+/// Renewal window that the issuer suggests (RFC 9773 section 4.2).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Window {
-    /// The first moment.
+    /// Start of the window.
     pub start: UnixTime,
-    /// The last moment. A window wholly in the past means: now.
+    /// End of the window. A window entirely in the past means immediately.
     pub end: UnixTime,
-    /// When to ask again, seconds: 60 to 86 400 whatever the issuer said.
+    /// Seconds until the next request, limited to 60 to 86 400.
     pub retry_after_seconds: u32,
-    /// A page that tells people why.
+    /// URL of a page with an explanation for people.
     pub explanation: Option<String>,
 }

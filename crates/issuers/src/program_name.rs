@@ -1,11 +1,11 @@
-//! The name of a program, as issuers refer to it.
+//! Program names, as used in issuer configurations.
 
 use std::fmt;
 
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// The hint for a configuration with a command instead of a program's name.
+/// Hint for a configuration that contains a command instead of a program's name.
 const NAMED: &str = "a program is named here, not given: add [programs.NAME] with argv to the server's configuration \
                      file and put NAME in place of the program";
 
@@ -14,13 +14,13 @@ const NAMED: &str = "a program is named here, not given: add [programs.NAME] wit
 pub struct ProgramName(String);
 
 impl ProgramName {
-    /// The name of `[programs.NAME]`.
+    /// Creates the name of `[programs.NAME]`.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// As written.
+    /// Returns the name as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -63,7 +63,7 @@ impl<'de> Visitor<'de> for NameVisitor {
     }
 }
 
-/// The former member `argv`: nothing is accepted in its place.
+/// The former field `argv`. Any value is rejected.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FormerArgv;
 

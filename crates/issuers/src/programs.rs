@@ -1,5 +1,5 @@
-//! Programs that issuers, DNS-01 hooks and the master key may run. The server's configuration file names them; the API
-//! refers to their names and never says what is executed.
+//! Programs that issuers, dns-01 hooks and the master key may run. Only the server's configuration file defines them. The API uses
+//! their names and can never specify a command.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::command::{Command, RunAs};
 use crate::error::IssuerError;
 use crate::program_name::ProgramName;
 
-/// Longest a program may run: an hour.
+/// Maximum timeout of a program in seconds: one hour.
 const TIMEOUT_S_MAX: u64 = 3_600;
-/// Variables that begin like this say what a run is about. They are Bulla's own.
+/// Prefix of the variables that describe a run. Reserved for Bulla.
 const RESERVED: &str = "BULLA_";
-/// The file of users.
+/// Path of the user database.
 const USERS: &str = "/etc/passwd";
-/// The file of groups.
+/// Path of the group database.
 const GROUPS: &str = "/etc/group";
 
-/// `[programs.NAME]`
+/// A section `[programs.NAME]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramConfig {
-    /// The program by its whole path, and its first arguments. No shell reads them.
+    /// Absolute path of the program, and its first arguments. Not interpreted by a shell.
     pub argv: Vec<String>,
-    /// The user to run as, with that user's groups. Empty: the server's user.
+    /// User to run as, with that user's groups. Empty: the server's user.
     #[serde(default)]
     pub user: String,
-    /// Variables of the environment beside `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
+    /// Environment variables besides `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Longest one run may take, seconds, 1 to 3,600. Then its process group is killed.
+    /// Timeout of a run in seconds, 1 to 3,600. Then its process group is killed.
     #[serde(default = "two_minutes")]
     pub timeout_s: u64,
 }
@@ -55,13 +55,13 @@ pub struct ProgramError {
 pub struct Programs(Arc<BTreeMap<String, Command>>);
 
 impl Programs {
-    /// Checks the programs and looks their users up. Runs none of them.
+    /// Checks the programs and looks up their users. Runs nothing.
     ///
     /// # Errors
-    /// [`ProgramError`] names the program and what to correct: also when a program should run as another user and this
-    /// process, which is not root, cannot change its user.
+    /// [`ProgramError`] names the program and what to correct. This includes a program for another user when this process is not
+    /// root and so cannot change its user.
     pub fn new(configs: &BTreeMap<String, ProgramConfig>) -> Result<Self, ProgramError> {
-        // A system without that file has no users to name.
+        // Without this file, the system has no users.
         let users = std::fs::read_to_string(USERS).unwrap_or_default();
         let each = configs.iter().map(|(name, config)| {
             let command = command(name, config, &users, geteuid());
@@ -71,10 +71,10 @@ impl Programs {
         Ok(Self(Arc::new(each.collect::<Result<_, _>>()?)))
     }
 
-    /// The program of this name.
+    /// Returns the program with this name.
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] when the configuration names no such program.
+    /// [`IssuerError::Misconfigured`] when no such program is configured.
     pub(crate) fn get(&self, name: &ProgramName) -> Result<Command, IssuerError> {
         self.0.get(name.as_str()).cloned().ok_or_else(|| {
             IssuerError::misconfigured(format!(
@@ -86,7 +86,7 @@ impl Programs {
 }
 
 impl ProgramConfig {
-    /// Whether the section holds together. Its user is looked up by [`Programs::new`], in the process that runs programs.
+    /// Checks that the section is valid. [`Programs::new`] looks up the user, in the process that runs programs.
     ///
     /// # Errors
     /// [`ProgramError`] names the program and what to correct.
@@ -122,7 +122,7 @@ fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// The command of one program; else what is wrong with its configuration.
+/// Builds the command of one program, or returns what is wrong with its configuration.
 fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<Command, String> {
     check(name, config)?;
     let run_as = match config.user.as_str() {
@@ -136,7 +136,7 @@ fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<
     Ok(command.with_environment(&config.environment).with_user(run_as))
 }
 
-/// The user to change to; `None` for the server's own.
+/// Returns the user to change to. `None` for the server's own user.
 fn run_as(user: &str, users: &str, own: Uid) -> Result<Option<RunAs>, String> {
     let found = users.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();

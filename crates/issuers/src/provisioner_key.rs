@@ -1,5 +1,5 @@
-//! The private key of a step-ca provisioner, in the forms in which operators have it: PKCS #8 PEM, a private JWK, or
-//! the encrypted JWK (JWE) that step-ca's configuration holds.
+//! Private key of a step-ca provisioner in the formats that operators have: PKCS #8 PEM, a private JWK, or the encrypted JWK (JWE)
+//! of step-ca's configuration.
 
 use std::num::NonZeroU32;
 
@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 use crate::error::IssuerError;
 use crate::jose::from_base64url;
 
-/// Rounds of the password's derivation believed: step uses 100 000 or 600 000; more would hold us up.
+/// Maximum iterations of the password derivation. step uses 100 000 or 600 000; many more would block the server.
 const ROUNDS_MAX: u32 = 10_000_000;
 
-/// Reads the key; `password` opens a JWE.
+/// Parses the key. `password` decrypts a JWE.
 pub(super) fn read(text: &Secret, password: Option<&Secret>) -> Result<PrivateKey, IssuerError> {
     let bad = |what: &str| IssuerError::misconfigured(format!("provisioner.key: {what}"));
     let text = text.expose().trim();
@@ -42,7 +42,7 @@ struct Jwk {
     d: Secret,
 }
 
-/// RFC 7518 section 6.2 as RFC 5915 within RFC 5208.
+/// Converts a JWK (RFC 7518 section 6.2) to RFC 5915 within RFC 5208.
 fn from_jwk(text: &[u8]) -> Option<PrivateKey> {
     let jwk: Jwk = serde_json::from_slice(text).ok()?;
     let curve: &[u64] = match (jwk.kty.as_str(), jwk.crv.as_str()) {
@@ -80,7 +80,7 @@ struct Header {
     p2c: u32,
 }
 
-/// A compact JWE (RFC 7516) by password (RFC 7518 section 4.8), as `step crypto jwk create` makes it.
+/// Decrypts a compact JWE (RFC 7516) with a password (RFC 7518 section 4.8), as `step crypto jwk create` writes it.
 fn open(text: &str, password: &Secret) -> Option<Zeroizing<Vec<u8>>> {
     let mut parts = text.split('.');
     let (header, wrapped, nonce, ciphertext, tag) =
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::jose::{JwsKey, base64url};
 
-    /// RFC 7517 appendix A.2: a private key whose public half is known.
+    /// RFC 7517 appendix A.2: a private key with its public key.
     const JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4",
         "y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM","d":"870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE","use":"enc"}"#;
 
@@ -137,14 +137,14 @@ mod tests {
         let pem = PrivateKey::generate(KeyType::P384).unwrap();
         let again = read(&Secret::new(pem.to_pkcs8_pem().as_str()), None).unwrap();
         assert_eq!(again.spki(), pem.spki());
-        // A public half that is not the private one's.
+        // A public key that does not match the private key.
         let swapped = JWK.replace("MKBCTNIc", "MKBCTNId");
         for bad in [swapped.as_str(), "{}", "{\"kty\":\"RSA\"}", "-----BEGIN X-----", "a.b.c"] {
             assert!(read(&Secret::new(bad), None).is_err(), "{bad}");
         }
     }
 
-    /// As step makes it: PBES2, AES key wrap, AES-GCM.
+    /// Encrypts in the format of step: PBES2, AES key wrap, AES-GCM.
     fn sealed(algorithm: &str, password: &str) -> String {
         let (derivation, length) = match algorithm {
             "PBES2-HS256+A128KW" => (pbkdf2::PBKDF2_HMAC_SHA256, 16),

@@ -1,29 +1,29 @@
-//! Files that a configuration given over the API may name: only below folders that the host's configuration allows.
+//! Files that an API-supplied configuration may name: only below directories that the host's configuration allows.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::IssuerError;
 
-/// Bytes of the longest file. A token has a few thousand.
+/// Maximum bytes of a file. A token has a few thousand.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The folders that requests may name files in. The default allows none. Cheap to clone.
+/// Directories below which requests may name files. The default allows none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct ReadableFiles(Arc<[PathBuf]>);
 
 impl ReadableFiles {
-    /// Files below these folders, by their whole paths.
+    /// Allows files below these directories, given by absolute paths.
     #[must_use]
     pub fn below(folders: Vec<PathBuf>) -> Self {
         Self(folders.into())
     }
 
-    /// Whether the text of the path lies below an allowed folder. Nothing is opened, so that nobody learns which files there
-    /// are.
+    /// Checks whether the path as text is below an allowed directory. Opens nothing, so that a caller cannot find out which files
+    /// exist.
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] names the key of the configuration.
+    /// [`IssuerError::Misconfigured`] names the configuration key.
     pub(crate) fn check(&self, file: &str) -> Result<(), IssuerError> {
         let path = Path::new(file);
         let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
@@ -33,10 +33,10 @@ impl ReadableFiles {
         Err(refused(file))
     }
 
-    /// Reads the file as text. Its real path, with all symbolic links followed, must lie below an allowed folder too.
+    /// Reads the file as text. Its resolved path must also be below an allowed directory.
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] when the file is not allowed, not there, no plain file, or too long.
+    /// [`IssuerError::Misconfigured`] when the file is not allowed, does not exist, is not a regular file, or is too long.
     pub(crate) async fn read(&self, file: &str) -> Result<String, IssuerError> {
         self.check(file)?;
         let (this, file) = (self.clone(), file.to_owned());
@@ -51,7 +51,7 @@ impl ReadableFiles {
         if !folders.into_iter().any(|folder| real.starts_with(folder)) {
             return Err(refused(file));
         }
-        // Of the real path: a device or a pipe could hold the reader up.
+        // Check the resolved path: reading a device or a pipe could block.
         let found = std::fs::symlink_metadata(&real).map_err(unreadable)?;
         if !found.is_file() || found.len() > FILE_BYTES_MAX {
             return Err(IssuerError::misconfigured(format!(

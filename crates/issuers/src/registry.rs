@@ -1,4 +1,4 @@
-//! The configured issuers: kept in the database, built when first used, built again when their settings change.
+//! The configured issuers: stored in the database, built on first use, and rebuilt when their settings change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::tables::{
     update_configured_issuer,
 };
 
-/// The name that stands for our own CA when no issuer of that name is configured.
+/// Name of the internal CA when no issuer with this name is configured.
 pub const INTERNAL: &str = "internal";
-/// Letters of a name.
+/// Maximum characters of a name.
 const NAME_MAX: usize = 100;
-/// Issuers kept built; more are built again when used.
+/// Maximum number of cached issuers. Others are built again on each use.
 const BUILT_MAX: usize = 1_000;
-/// Issuers looked after at once in [`Issuers::upkeep`].
+/// Number of issuers per page in [`Issuers::upkeep`].
 const UPKEEP_PAGE: usize = 1_000;
 
-/// All issuers. Cheap to clone; the clones share what is built.
+/// All issuers. Cheap to clone. Clones share the built issuers.
 #[derive(Clone)]
 pub struct Issuers(Arc<Registry>);
 
@@ -51,40 +51,40 @@ struct BuiltIssuer {
     issuer: Arc<dyn Issuer>,
 }
 
-/// An issuer as it may be shown.
+/// An issuer without its secrets.
 #[derive(Clone, Debug)]
 pub struct IssuerView {
-    /// Everything about it; `secrets` is always `None`.
+    /// The stored row. `secrets` is always `None`.
     pub row: ConfiguredIssuer,
-    /// Its configuration without secrets.
+    /// Configuration without secrets.
     pub config: Value,
-    /// Which secrets are set, as JSON pointers.
+    /// JSON pointers of the secrets that are set.
     pub secrets_set: Vec<String>,
-    /// Why it cannot be used as it is configured, if so.
+    /// Why the issuer cannot be used with its configuration, if so.
     pub problem: Option<IssuerError>,
 }
 
-/// Why an issuer's settings were not changed.
+/// Why the settings of an issuer were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
-    /// The name is no name.
+    /// The name is invalid.
     #[error(
         "an issuer's name has 1 to {NAME_MAX} letters a-z, digits, '-', '_' and '.', and is not \"{INTERNAL}\""
     )]
     BadName,
-    /// The configuration does not hold together.
+    /// The configuration is invalid.
     #[error("the configuration does not work: {0}")]
     BadConfig(String),
-    /// A stored secret would go elsewhere.
+    /// The change would send a stored secret to another destination.
     #[error(transparent)]
     Rebound(#[from] Rebound),
-    /// Another one has that name.
+    /// Another issuer has this name.
     #[error("another issuer has that name")]
     NameTaken,
-    /// Another request changed it: read it again.
+    /// Another request changed the issuer. Read it again.
     #[error("another request changed the issuer: read it again")]
     Stale,
-    /// There is none.
+    /// The issuer does not exist.
     #[error("no such issuer")]
     Unknown,
     /// The database failed.
@@ -92,19 +92,19 @@ pub enum ManageError {
     Store(#[from] StoreError),
 }
 
-/// Settings as an operator gives them: the configuration with its secrets within.
+/// Settings of an issuer to create or change, with secrets in the configuration.
 #[derive(Clone, Debug)]
 pub struct NewIssuer {
-    /// Unique.
+    /// Unique name.
     pub name: String,
     /// The configuration, as [`IssuerConfig`] parses it.
     pub config: Value,
-    /// Whether orders may go to it.
+    /// Whether orders may be sent to the issuer.
     pub enabled: bool,
 }
 
 impl Issuers {
-    /// The issuers of this database.
+    /// Creates the registry of the issuers in the database.
     #[must_use]
     pub fn new(context: IssuerContext) -> Self {
         context.keystore.also_sealed(&tables::SEALED_ISSUERS);
@@ -116,28 +116,27 @@ impl Issuers {
         }))
     }
 
-    /// Puts an issuer under a name, before what is configured. It is taken as it is, without limits and checks.
+    /// Registers an issuer under a name. It takes precedence over configured ones, and has no limits and checks.
     pub fn put(&self, name: &str, issuer: Arc<dyn Issuer>) {
         self.0.given.lock().insert(name.to_owned(), issuer);
     }
 
-    /// What answers http-01 and tls-alpn-01 validations.
+    /// Returns the responders for http-01 and tls-alpn-01 validations.
     #[must_use]
     pub fn responders(&self) -> &crate::responder::Responders {
         &self.0.context.responders
     }
 
-    /// Figures of every issuer asked since the start.
+    /// Returns the statistics of every issuer used since startup.
     #[must_use]
     pub fn counts(&self) -> Vec<(String, Tally)> {
         self.0.counts.snapshot()
     }
 
-    /// The issuer of this name, ready for orders. [`INTERNAL`] is our own CA unless configured otherwise.
+    /// Returns the issuer with this name, ready for orders. [`INTERNAL`] is the internal CA unless configured otherwise.
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] when there is none, it is disabled or its settings do not work;
-    /// [`IssuerError::Storage`].
+    /// [`IssuerError::Misconfigured`] when it does not exist, is disabled or has invalid settings; [`IssuerError::Storage`].
     #[crate::boxed]
     pub async fn get(&self, name: &str) -> Result<Arc<dyn Issuer>, IssuerError> {
         if let Some(given) = self.0.given.lock().get(name) {
@@ -151,10 +150,10 @@ impl Issuers {
         }
     }
 
-    /// Tests the issuer with this id, enabled or not.
+    /// Tests the issuer with this id, even if disabled. `None` when it does not exist.
     ///
     /// # Errors
-    /// As [`Issuer::test`]; `None` when there is none.
+    /// Same as [`Issuer::test`].
     #[crate::boxed]
     pub async fn test(&self, id: Uuid) -> Result<Option<String>, IssuerError> {
         let Some(row) = tables::ExternalIssuers::of(&self.0.context.store).get(id).await? else {
@@ -163,11 +162,11 @@ impl Issuers {
         self.of(&row)?.test().await.map(Some)
     }
 
-    /// Keeps logins alive, and forgets orders and challenges long over. To be called every minute or so, by every
-    /// server: logins are each server's own.
+    /// Renews logins, and deletes expired orders and challenges. Call it about once a minute on every server, because each server
+    /// has its own logins.
     ///
     /// # Errors
-    /// [`IssuerError::Storage`]; what goes wrong with one issuer is told in the log and keeps no other waiting.
+    /// [`IssuerError::Storage`]. Errors of an issuer are logged and do not affect the others.
     #[crate::boxed]
     pub async fn upkeep(&self) -> Result<(), IssuerError> {
         let now = self.0.context.clock.now_us();
@@ -203,7 +202,7 @@ impl Issuers {
         self.of(&row)
     }
 
-    /// From memory, or built.
+    /// Returns the cached issuer, or builds it.
     fn of(&self, row: &ConfiguredIssuer) -> Result<Arc<dyn Issuer>, IssuerError> {
         let known = |built: &HashMap<Uuid, BuiltIssuer>| {
             built
@@ -216,7 +215,7 @@ impl Issuers {
         }
         let config = self.config_of(row)?;
         let identity = IssuerIdentity { id: row.id, name: row.name.clone() };
-        // What the server that asked it last found out: a restart must not forget that it is ill.
+        // Start with the stored circuit breaker state: a restart must not forget that the issuer fails.
         let fresh = self.govern(&identity, &config, row.health.breaker)?;
         let mut built = self.0.built.lock();
         if let Some(issuer) = known(&built) {
@@ -264,29 +263,29 @@ impl Issuers {
         Ok(Secrets::from_bytes(&opened)?)
     }
 
-    /// Issuers by name.
+    /// Lists issuers by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn page(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerView>, StoreError> {
         let page = tables::ExternalIssuers::of(&self.0.context.store).page(after, limit).await?;
         Ok(Page { rows: page.rows.into_iter().map(|row| self.view(row)).collect(), next: page.next })
     }
 
-    /// One issuer, as it may be shown.
+    /// Returns one issuer without secrets.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn find(&self, id: Uuid) -> Result<Option<IssuerView>, StoreError> {
         Ok(tables::ExternalIssuers::of(&self.0.context.store).get(id).await?.map(|row| self.view(row)))
     }
 
-    /// One issuer by its name, as it may be shown.
+    /// Returns one issuer by its name, without secrets.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn find_named(&self, name: &str) -> Result<Option<IssuerView>, StoreError> {
         Ok(tables::ExternalIssuers::of(&self.0.context.store).named(name).await?.map(|row| self.view(row)))
@@ -301,7 +300,7 @@ impl Issuers {
         IssuerView { row, config, secrets_set, problem }
     }
 
-    /// Adds an issuer, with its audit row.
+    /// Creates an issuer and its audit row.
     ///
     /// # Errors
     /// [`ManageError`].
@@ -322,8 +321,8 @@ impl Issuers {
         self.changed(work.await?, id).await
     }
 
-    /// Changes an issuer that still has `revision`, with its audit row. Secrets left out stay as they are, as long as they go
-    /// where they went.
+    /// Changes an issuer that still has `revision`, and writes an audit row. Omitted secrets are kept if their destination does not
+    /// change.
     ///
     /// # Errors
     /// [`ManageError`].
@@ -351,8 +350,8 @@ impl Issuers {
         self.changed(work.await?, id).await
     }
 
-    /// Checks an update as [`Issuers::update`] does and changes nothing. Returns the configuration as it would be shown, and which
-    /// secrets are given again, by JSON pointer.
+    /// Validates an update like [`Issuers::update`], without changing anything. Returns the displayed configuration, and the JSON
+    /// pointers of secrets in the request.
     ///
     /// # Errors
     /// [`ManageError`].
@@ -367,10 +366,10 @@ impl Issuers {
         Ok((shown, given))
     }
 
-    /// Removes an issuer, its orders and health, with its audit row; false when there was none.
+    /// Deletes an issuer with its orders and health, and writes an audit row. Returns false when it does not exist.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn delete(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = AuditEvent {
@@ -401,7 +400,7 @@ impl Issuers {
         }
     }
 
-    /// Takes the secrets out, and builds the issuer once to see that its settings hold together.
+    /// Separates the secrets, and builds the issuer once to validate its settings.
     fn settings(
         &self,
         id: Uuid,
@@ -453,7 +452,7 @@ impl std::fmt::Debug for Issuers {
     }
 }
 
-/// An audit row for what was done, in its transaction.
+/// Writes the audit row if the change was done, in its transaction.
 async fn tell(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<(), StoreError> {
     if done { audit(tx, vec![event]).await } else { Ok(()) }
 }

@@ -1,5 +1,4 @@
-//! Secrets of an issuer's configuration: kept apart from what may be shown, bound to where they are sent, erased when
-//! dropped.
+//! Secrets of an issuer's configuration: stored apart from the visible part, bound to their destination, erased when dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +6,24 @@ use keys::Secret;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// Bytes of the longest secret: a PEM key or a token with claims has a few thousand.
+/// Maximum bytes of a secret. A PEM key or a token with claims has a few thousand.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// Why secrets could not be taken out of, or put back into, a configuration.
+/// Why secrets could not be removed from a configuration or inserted into it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSecret {
-    /// Only texts can be secret.
+    /// A secret is not a string.
     #[error("{pointer} must be a text of at most {SECRET_MAX} bytes")]
     NotText {
-        /// Where, as a JSON pointer.
+        /// JSON pointer of the secret.
         pointer: String,
     },
-    /// The sealed secrets do not fit the configuration.
+    /// The stored secrets are malformed.
     #[error("the stored secrets cannot be read; set the issuer's secrets again")]
     Unreadable,
 }
 
-/// Where secrets stand in a configuration, as JSON pointers (RFC 6901).
+/// Locations of secrets in a configuration, as JSON pointers (RFC 6901).
 const POINTERS: [&str; 9] = [
     "/eab/hmac_key",
     "/auth/token",
@@ -37,8 +36,8 @@ const POINTERS: [&str; 9] = [
     "/dns01/publisher/secret",
 ];
 
-/// Members that do not say where secrets are sent, by whose roots that place is trusted, or how the login goes there. All
-/// other members are part of the destination, also those that are added later.
+/// Members that do not affect the destination of secrets, its TLS trust or the login. All other members are part of the
+/// destination, including those added in later versions.
 const HARMLESS: [&str; 12] = [
     "/contact",
     "/terms_agreed",
@@ -53,10 +52,10 @@ const HARMLESS: [&str; 12] = [
     "/dns01/propagation",
     "/dns01/ttl",
 ];
-/// Members that say which kind of object they are in. A secret of another kind has no place in the object.
+/// Members that define the kind of their object. A secret for another kind does not fit the object.
 const KINDS: [&str; 2] = ["type", "method"];
 
-/// Stored secrets that a change of the configuration would send elsewhere.
+/// A change of the configuration would send stored secrets to another destination.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "{} changed, which decides where secrets are sent: give {} again in the same request, or null to remove",
@@ -64,20 +63,20 @@ const KINDS: [&str; 2] = ["type", "method"];
     .secrets.join(", ")
 )]
 pub struct Rebound {
-    /// The members that changed, as JSON pointers.
+    /// Changed members, as JSON pointers.
     pub changed: BTreeSet<String>,
-    /// The secrets to give again, as JSON pointers.
+    /// Secrets to give again, as JSON pointers.
     pub secrets: Vec<String>,
 }
 
-/// Where the secret at `pointer` is sent, as far as `config` says: members by JSON pointer, without those that are null.
-/// Records for dns-01 are published at a place of their own.
+/// Returns the members of `config` that determine the destination of the secret at `pointer`, by JSON pointer and without nulls.
+/// dns-01 records have their own destination.
 fn destination<'c>(config: &'c Value, pointer: &str) -> BTreeMap<String, &'c Value> {
     let below = |at: &str, whole: &str| {
         at.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let concerns = |at: &str| match pointer {
-        // The client certificate is shown to both places.
+        // The client certificate is sent to both destinations.
         "/http/client_key" => true,
         _ if below(pointer, "/dns01") => ["/type", "/dns01", "/http"].iter().any(|whole| below(at, whole)),
         _ => !below(at, "/dns01"),
@@ -88,7 +87,7 @@ fn destination<'c>(config: &'c Value, pointer: &str) -> BTreeMap<String, &'c Val
     leaves
 }
 
-/// The members of `value` that are no objects, by JSON pointer. An object without members is one of them.
+/// Collects the members of `value` that are not objects, by JSON pointer. An empty object counts as a member.
 fn leaves_of<'c>(at: String, value: &'c Value, leaves: &mut BTreeMap<String, &'c Value>) {
     match value {
         Value::Null => {}
@@ -104,14 +103,14 @@ fn leaves_of<'c>(at: String, value: &'c Value, leaves: &mut BTreeMap<String, &'c
     }
 }
 
-/// The members that send the secret at `pointer` elsewhere by `new` than by `stored`.
+/// Returns the members by which `new` sends the secret at `pointer` to another destination than `stored`.
 fn changed(stored: &Value, new: &Value, pointer: &str) -> BTreeSet<String> {
     let (before, after) = (destination(stored, pointer), destination(new, pointer));
     let all: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     all.into_iter().filter(|at| before.get(*at) != after.get(*at)).cloned().collect()
 }
 
-/// Whether the object of the secret at `pointer` is still there, and of the same kind.
+/// Returns whether the object of the secret at `pointer` still exists and has the same kind.
 fn has_place(stored: &Value, new: &Value, pointer: &str) -> bool {
     let parent = pointer.rsplit_once('/').map_or("", |(parent, _)| parent);
     let (Some(stored), Some(new)) = (stored.pointer(parent), new.pointer(parent)) else { return false };
@@ -123,10 +122,10 @@ fn has_place(stored: &Value, new: &Value, pointer: &str) -> bool {
 pub struct Secrets(BTreeMap<String, Secret>);
 
 impl Secrets {
-    /// Takes the secrets out of `config`, which then may be stored and shown.
+    /// Removes the secrets from `config`, which can then be stored and displayed.
     ///
     /// # Errors
-    /// [`BadSecret::NotText`] when a secret is no text.
+    /// [`BadSecret::NotText`] when a secret is not a string.
     pub fn take(config: &mut Value) -> Result<Self, BadSecret> {
         let mut found = BTreeMap::new();
         for pointer in POINTERS {
@@ -143,7 +142,7 @@ impl Secrets {
         Ok(Self(found))
     }
 
-    /// Puts the secrets back, for [`super::IssuerConfig`] to be read from. A secret whose place is gone is left out.
+    /// Inserts the secrets, so that [`super::IssuerConfig`] can be parsed. Skips secrets whose object no longer exists.
     pub fn put(&self, config: &mut Value) {
         for (pointer, secret) in &self.0 {
             let Some((parent, field)) = pointer.rsplit_once('/') else { continue };
@@ -153,17 +152,17 @@ impl Secrets {
         }
     }
 
-    /// The secrets that `config` removes: those that are null.
+    /// Returns the secrets that `config` removes: those that are null.
     #[must_use]
     pub fn removed(config: &Value) -> BTreeSet<&'static str> {
         POINTERS.into_iter().filter(|pointer| config.pointer(pointer).is_some_and(Value::is_null)).collect()
     }
 
-    /// These, and of `before` those that the update leaves out: a secret is kept as long as it goes where it went. Both
-    /// configurations are without secrets; `removed` are not kept.
+    /// Merges these secrets with those of `before` that the update omits: a secret is kept if its destination stays the same. Both
+    /// configurations are without secrets; `removed` secrets are dropped.
     ///
     /// # Errors
-    /// [`Rebound`] when a secret would go elsewhere and is not given again.
+    /// [`Rebound`] when a secret's destination changes and the secret is not given again.
     pub fn over(
         mut self,
         before: Self,
@@ -187,30 +186,30 @@ impl Secrets {
         if rebound.secrets.is_empty() { Ok(self) } else { Err(rebound) }
     }
 
-    /// Which secrets are set, by JSON pointer.
+    /// Returns the JSON pointers of the secrets that are set.
     pub fn pointers(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no secret.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As bytes to be sealed.
+    /// Serializes the secrets for sealing.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let texts: BTreeMap<&str, &str> =
             self.0.iter().map(|(at, text)| (at.as_str(), text.expose())).collect();
-        // A map of texts always serialises.
+        // A map of strings always serializes.
         Zeroizing::new(serde_json::to_vec(&texts).unwrap_or_default())
     }
 
-    /// From bytes that were unsealed.
+    /// Parses the unsealed secrets.
     ///
     /// # Errors
-    /// [`BadSecret::Unreadable`] when they are not what [`Secrets::to_bytes`] made.
+    /// [`BadSecret::Unreadable`] when the bytes are not from [`Secrets::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadSecret> {
         serde_json::from_slice(bytes).map(Self).map_err(|_| BadSecret::Unreadable)
     }
@@ -235,7 +234,7 @@ mod tests {
         assert_eq!(again, whole);
     }
 
-    /// What an update of `stored` to `new` makes of the secrets.
+    /// Returns the secrets that remain after an update of `stored` to `new`.
     fn updated(stored: &Value, new: &Value) -> Result<Vec<String>, Rebound> {
         let (mut stored, mut new) = (stored.clone(), new.clone());
         let removed = Secrets::removed(&new);
@@ -285,7 +284,7 @@ mod tests {
             let kept = updated(stored, &with(&left_out(stored), std::slice::from_ref(&change))).unwrap();
             assert_eq!(kept.len(), 2, "{change:?}: {kept:?}");
         }
-        // Given again, it may go elsewhere; null removes it.
+        // A secret that is given again may go to another destination; null removes it.
         let elsewhere = with(&vault, &[("/url", json!("https://other"))]);
         assert_eq!(updated(&vault, &elsewhere).unwrap().len(), 2);
         let removed = with(&left_out(&vault), &[("/http", json!({"client_key": null}))]);
@@ -295,7 +294,7 @@ mod tests {
             ["/auth/token"],
             "the client certificate is gone, which the login may need"
         );
-        // Of another kind there is nothing to keep and nothing to demand.
+        // For another kind, no secret is kept and none is required.
         let login = json!({"method": "approle", "role_id": "r", "secret_id": "s"});
         let other = with(&vault, &[("/auth", login)]);
         assert_eq!(updated(&vault, &other).unwrap(), ["/auth/secret_id", "/http/client_key"]);

@@ -1,4 +1,4 @@
-//! Smallstep's step-ca: one-time tokens of a JWK provisioner, the root pinned by its fingerprint.
+//! step-ca issuers: one-time tokens of a JWK provisioner, and a root pinned by its fingerprint.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,11 +25,11 @@ use crate::jose::JwsKey;
 use crate::order::Order;
 use crate::provisioner_key;
 
-/// How long a one-time token is good for, seconds: step-ca takes five minutes at most.
+/// Lifetime of a one-time token in seconds. step-ca accepts at most five minutes.
 const TOKEN_LIFE: i64 = 240;
-/// Clocks may differ by as much, seconds.
+/// Seconds by which a token is backdated, for clocks that differ.
 const TOKEN_BACKDATE: i64 = 30;
-/// Longest one question outside an order may take.
+/// Timeout of a request outside an order.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
 
 /// A provisioner of a step-ca.
@@ -39,7 +39,7 @@ pub(crate) struct StepCa {
     key: JwsKey,
     clock: Clock,
     resolver: Resolver,
-    /// A client that trusts the pinned root, once that was fetched.
+    /// A client that trusts the pinned root, once the root is fetched.
     trusted: Mutex<Option<Trusted>>,
 }
 
@@ -91,8 +91,8 @@ impl StepCa {
         format!("{}{path}", self.config.url.trim_end_matches('/'))
     }
 
-    /// The client that trusts the root. The root is fetched from a server nobody vouches for, and is believed only
-    /// when it has the fingerprint; no secret is sent before that.
+    /// Returns the client that trusts the pinned root. The root is fetched over an unverified connection and accepted only with the
+    /// right fingerprint. No secret is sent before that.
     async fn trusted(&self, deadline: Instant) -> Result<Trusted, IssuerError> {
         let mut trusted = self.trusted.lock().await;
         if let Some(known) = &*trusted {
@@ -127,7 +127,7 @@ impl StepCa {
         Ok(fresh)
     }
 
-    /// A token for one use at one endpoint.
+    /// Creates a one-time token for one endpoint.
     async fn token(
         &self,
         path: &str,
@@ -192,7 +192,7 @@ impl StepCa {
         for pem in texts.iter().filter(|pem| !pem.is_empty()) {
             chain.extend(chain_from(pem.as_bytes())?);
         }
-        // So that the chain can be held against the pin, not only against itself.
+        // Add the root, so that the chain is verified against the pin.
         chain.push(trusted.root.to_vec());
         Ok(Delivered { chain })
     }
@@ -216,7 +216,7 @@ impl StepCa {
         if reply.status.is_success() || already { Ok(()) } else { Err(self.error_of(&reply)) }
     }
 
-    /// Renews by mutual TLS with the certificate and its key (`/1.0/renew`): no token, the same names and key.
+    /// Renews by mutual TLS with the certificate and its key (`/1.0/renew`): without a token, for the same names and key.
     async fn renew(&self, chain: &[Vec<u8>], key: &Secret) -> Result<Delivered, IssuerError> {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let trusted = self.trusted(deadline).await?;
@@ -283,7 +283,7 @@ fn san_text(name: &GeneralName) -> Result<String, IssuerError> {
     }
 }
 
-/// A serial number in decimal, as step-ca names certificates.
+/// Formats a serial number in decimal, as step-ca expects it.
 fn decimal(octets: &[u8]) -> String {
     let mut digits = vec![0_u8];
     for octet in octets {

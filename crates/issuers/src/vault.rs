@@ -21,15 +21,15 @@ use crate::issuer::Issuer;
 use crate::order::Order;
 use crate::readable_files::ReadableFiles;
 
-/// Longest one question outside an order may take.
+/// Timeout of a request outside an order.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
-/// The part of a token's life after which it is renewed: half.
+/// Divisor of a token's lifetime that gives its renewal time: half.
 const RENEW_PARTS: i64 = 2;
-/// A token that would live for less is not believed to be worth renewing, seconds.
+/// Minimum lifetime in seconds of a token that is worth renewing.
 const LIFE_MIN: i64 = 10;
 const SECOND_US: i64 = 1_000_000;
 
-/// One role of one PKI mount.
+/// An issuer over one role of a PKI mount.
 pub(crate) struct Vault {
     config: VaultConfig,
     http: HttpClient,
@@ -38,11 +38,11 @@ pub(crate) struct Vault {
     session: Mutex<Option<Session>>,
 }
 
-/// A token and how long it is good for.
+/// A token and its renewal time.
 #[derive(Clone)]
 struct Session {
     token: Secret,
-    /// From when on to renew it, or to log in again, microseconds; `None` for a token without end.
+    /// Time in µs from which to renew the token or log in again. `None` for a token without expiry.
     renew_at_us: Option<i64>,
     renewable: bool,
 }
@@ -153,7 +153,7 @@ impl Vault {
         }
     }
 
-    /// The token to use: renewed or fetched when its time has come. Held while that is done, so that it is done once.
+    /// Returns the token; renews or fetches it when due. The lock is held meanwhile, so that this is done only once.
     async fn token(&self, deadline: Instant) -> Result<Secret, IssuerError> {
         let mut session = self.session.lock().await;
         if let Some(known) = &*session {
@@ -194,7 +194,7 @@ impl Vault {
         let url = self.url(&format!("auth/{mount}/login"));
         match self.send(Request::post_json(&url, &body), None, deadline).await {
             Ok(reply) => self.session_of(&reply),
-            // A login that is refused is told with 400.
+            // Vault rejects a login with status 400.
             Err(IssuerError::Refused { reason }) => Err(IssuerError::Denied { reason }),
             Err(error) => Err(error),
         }
@@ -283,7 +283,7 @@ impl RepeatableRequest {
     }
 }
 
-/// Names go into the request beside the CSR, for roles that do not take them from it.
+/// Builds the signing request. It contains the names besides the CSR, for roles that do not take them from the CSR.
 fn sign_request(order: &Order) -> Value {
     let (mut dns, mut ip, mut uri) = (Vec::new(), Vec::new(), Vec::new());
     for name in &order.names {
@@ -313,8 +313,7 @@ fn sign_request(order: &Order) -> Value {
     body
 }
 
-/// A part of a path that stays one: mounts may hold slashes, nothing may climb out.
-/// Only what may stand in a path of a Vault's API, and does not climb.
+/// Checks a path of Vault's API. Mounts may contain slashes, but no path may leave its prefix.
 pub(crate) fn check_path(path: &str) -> Result<(), IssuerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let climbs = path.split('/').any(|part| matches!(part, "" | "." | ".."));
@@ -336,7 +335,7 @@ fn error_of(reply: &Reply, now: UnixTime) -> IssuerError {
     let retry_after = reply.retry_after(now);
     match reply.status.as_u16() {
         401 | 403 => IssuerError::Denied { reason },
-        // The PKI engine says so with 400; no other status or code tells it from a refusal.
+        // The PKI engine returns 400 for an unknown role. No other status or code distinguishes this from a rejection.
         400 if reason.contains("unknown role") => misplaced(&reason),
         404 => misplaced(&reason),
         429 => IssuerError::RateLimited { retry_after, reason },

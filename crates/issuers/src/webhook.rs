@@ -1,7 +1,7 @@
-//! An HTTP service of the operator's as issuer.
+//! An HTTP service of the operator as an issuer.
 //!
-//! It gets a signed POST with the order and the CSR, and answers 200 with `{"chain": "PEM…"}`, or 202 with a
-//! `Location` (or `{"poll": "URL"}`) to ask until it has one.
+//! It gets a signed POST with the order and the CSR. It responds with 200 and `{"chain": "PEM…"}`, or with 202 and a `Location` (or
+//! `{"poll": "URL"}`) to poll until the chain is ready.
 
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,14 @@ use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::OrderMemory;
 use crate::order::Order;
 
-/// Longest a revocation may take.
+/// Timeout of a revocation.
 const QUESTION_LIMIT: Duration = Duration::from_secs(60);
-/// Waits between questions, when the service does not say.
+/// Wait between polls, unless the service requests another.
 const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A service that issues.
+/// A service that issues certificates.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     url: String,
@@ -72,7 +72,7 @@ impl Webhook {
     async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
         let mut reply = match self.memory.recall(order).await?.url {
             Some(url) => match self.poll(&url, order.deadline).await? {
-                // It forgot the order; the same key is in the new one, so it can tell.
+                // The service lost the order. The new request has the same key, so it can detect the repetition.
                 gone if matches!(gone.status.as_u16(), 404 | 410) => self.post(order).await?,
                 reply => reply,
             },
@@ -109,7 +109,7 @@ impl Webhook {
         Ok(self.http.send(self.key.sign(Request::get(url)), deadline, "waiting for the service").await?)
     }
 
-    /// Where to ask again: on the configured origin only, for our signature goes with the question.
+    /// Returns the URL of the next poll. It must be on the configured origin, because the request is signed.
     fn next(&self, reply: &Reply) -> Result<Option<String>, IssuerError> {
         let told = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().poll;
         let Some(target) = told.or_else(|| reply.header(header::LOCATION).map(str::to_owned)) else {
@@ -149,7 +149,7 @@ impl Webhook {
         let reply = self.http.send(self.key.sign(request), deadline, "waiting for the service").await?;
         match reply.status.as_u16() {
             401 | 403 | 500.. => Err(error_of(&reply, self.now())),
-            // It need not know HEAD; that it answers is enough.
+            // The service need not support HEAD; any response shows that it is reachable.
             code => Ok(format!("reached; it answers HEAD with {code}")),
         }
     }

@@ -1,4 +1,4 @@
-//! Our account with an ACME server (RFC 8555 section 7.3): one key, kept; the account made once.
+//! The account with an ACME server (RFC 8555 section 7.3): one stored key, and one account created with it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::jose::{JwsKey, flattened_hmac, from_base64url};
 use crate::tables;
 use crate::tables::IssuerAccount;
 
-/// An account that exists.
+/// A registered account.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) key: JwsKey,
@@ -31,12 +31,12 @@ impl Account {
     }
 }
 
-/// Finds or makes the account.
+/// Finds or creates the account.
 pub(super) struct Accounts {
     identity: IssuerIdentity,
     store: Store,
     keystore: KeyStore,
-    /// Held while the account is looked for, so that it is made once.
+    /// Locked during the lookup, so that the account is created only once.
     known: Mutex<Option<Arc<Account>>>,
 }
 
@@ -51,7 +51,7 @@ impl Accounts {
         Self { identity, store, keystore, known: Mutex::default() }
     }
 
-    /// The account, from memory, from the database, or made now.
+    /// Returns the account: cached, stored in the database, or newly created.
     pub(super) async fn get(
         &self,
         client: &Client,
@@ -67,7 +67,7 @@ impl Accounts {
         Ok(account)
     }
 
-    /// The server does not know the account any more: the next [`Accounts::get`] makes it again, with the same key.
+    /// Forgets an account that the server no longer knows. The next [`Accounts::get`] creates it again with the same key.
     pub(super) async fn forget(&self, config: &AcmeConfig) -> Result<(), IssuerError> {
         let mut known = self.known.lock().await;
         *known = None;
@@ -111,7 +111,7 @@ impl Accounts {
         Ok(Account { key, url })
     }
 
-    /// Kept before the server hears of it: after a crash the same key finds the same account.
+    /// Stored before the server gets it: after a crash the same key finds the same account.
     async fn new_key(&self, config: &AcmeConfig) -> Result<IssuerAccount, IssuerError> {
         let label = format!("ACME account of issuer {}", self.identity.name);
         let (key, _) =
@@ -148,7 +148,7 @@ fn new_account(directory: &Directory, config: &AcmeConfig, key: &JwsKey) -> Resu
     Ok(request)
 }
 
-/// RFC 8555 section 7.3.4.
+/// Builds the external account binding (RFC 8555 section 7.3.4).
 fn binding(directory: &Directory, eab: &Eab, key: &JwsKey) -> Result<Value, IssuerError> {
     let mac = from_base64url(eab.hmac_key.expose()).filter(|mac| !mac.is_empty());
     let mac = mac.ok_or_else(|| IssuerError::misconfigured("eab.hmac_key is not base64url"))?;

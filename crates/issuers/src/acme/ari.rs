@@ -8,14 +8,14 @@ use x509::{Certificate, UnixTime};
 use crate::jose::base64url;
 use crate::order::Window;
 
-/// Section 4.3.2: between a minute and a day, and six hours when the server does not say.
+/// RFC 9773 section 4.3.2: between a minute and a day; six hours when the server sends no value.
 const RETRY_MIN: u32 = 60;
 const RETRY_MAX: u32 = 86_400;
 const RETRY_DEFAULT: u32 = 6 * 3_600;
-/// Letters of an explanation's URL that are kept.
+/// Maximum characters of a stored explanation URL.
 const URL_MAX: usize = 500;
 
-/// The unique identifier of section 4.1; `None` for a certificate without an authority key identifier.
+/// Returns the unique identifier of RFC 9773 section 4.1. `None` for a certificate without an authority key identifier.
 #[must_use]
 pub(crate) fn certificate_id(certificate: &Certificate) -> Option<String> {
     let key_id = certificate.authority_key_id.as_ref()?;
@@ -36,8 +36,8 @@ struct SuggestedWindow {
     end: Timestamp,
 }
 
-/// The window in an answer; `None` when it cannot be read or ends before it starts (section 4.2), which is to be
-/// taken as if there were none.
+/// Parses the renewal window in a response. `None` when it is malformed or ends before it starts (RFC 9773 section 4.2): it is then
+/// ignored.
 pub(super) fn window(reply: &Reply, now: UnixTime) -> Option<Window> {
     let info: RenewalInfo = serde_json::from_slice(&reply.body).ok()?;
     let (start, end) = (info.suggested_window.start.as_second(), info.suggested_window.end.as_second());
@@ -68,7 +68,7 @@ mod tests {
         Reply { status: StatusCode::OK, headers, body: Bytes::copy_from_slice(body.as_bytes()) }
     }
 
-    /// The example of section 4.1, whose certificate has these two values.
+    /// The example of RFC 9773 section 4.1, whose certificate has these two values.
     #[test]
     fn the_identifier_of_rfc_9773() {
         let key_id = [

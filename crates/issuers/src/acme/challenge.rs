@@ -1,4 +1,4 @@
-//! Proving control over an order's names (RFC 8555 section 7.5).
+//! Proof of control over an order's names (RFC 8555 section 7.5).
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use crate::error::IssuerError;
 use crate::jose::base64url;
 use crate::responder::{ListenGuard, Protocol, Responders};
 
-/// Authorizations looked at and waited for at once.
+/// Maximum number of authorizations processed concurrently.
 const AT_ONCE: usize = 8;
-/// Taking answers away may take this long, whatever the order's deadline.
+/// Timeout for removing challenge responses, independent of the order's deadline.
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(30);
 
-/// One name's proof, chosen and not yet begun.
+/// The selected challenge of one name, not yet started.
 #[derive(Clone, Debug)]
 struct Proof {
     authorization: String,
@@ -35,7 +35,7 @@ struct Proof {
     key_authorization: String,
 }
 
-/// Parts that proofs need.
+/// Dependencies of proofs.
 pub(super) struct Prover<'a> {
     pub(super) client: &'a Client,
     pub(super) config: &'a AcmeConfig,
@@ -46,7 +46,7 @@ pub(super) struct Prover<'a> {
 }
 
 impl Prover<'_> {
-    /// Proves control over every name whose authorization is still pending.
+    /// Proves control over every name whose authorization is pending.
     pub(super) async fn prove(&self, authorizations: &[String]) -> Result<(), IssuerError> {
         let looks: Vec<_> = authorizations.iter().map(|url| self.look(url).boxed()).collect();
         let looked: Vec<Option<Proof>> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
@@ -65,7 +65,7 @@ impl Prover<'_> {
         result
     }
 
-    /// An authorization's state; `None` when there is nothing left to prove.
+    /// Fetches an authorization. `None` when no proof is needed any more.
     async fn look(&self, url: &str) -> Result<Option<Proof>, IssuerError> {
         let authorization = self.authorization(url).await?.0;
         match authorization.status {
@@ -75,7 +75,7 @@ impl Prover<'_> {
         }
     }
 
-    /// The first of our ways that the server offers and the name allows.
+    /// Selects the first configured method that the server offers and the name allows.
     fn choose(&self, url: &str, authorization: &Authorization) -> Result<Proof, IssuerError> {
         let name = &authorization.identifier.value;
         let fits = |kind: &ChallengeKind| match kind {
@@ -104,7 +104,7 @@ impl Prover<'_> {
         })
     }
 
-    /// Puts every answer in its place, before the server is told to look.
+    /// Publishes every challenge response before the server is asked to validate.
     async fn place(&self, proofs: &[Proof], placed: &mut PublishedChallenges) -> Result<(), IssuerError> {
         let of = |kind| proofs.iter().filter(move |proof| proof.kind == kind);
         let http: Vec<_> = of(ChallengeKind::Http01)
@@ -148,11 +148,11 @@ impl Prover<'_> {
         Ok(())
     }
 
-    /// Tells the server to look, and waits for its verdict.
+    /// Asks the server to validate, and waits for the result.
     async fn run(&self, proof: &Proof) -> Result<(), IssuerError> {
         let told =
             self.client.post(&proof.challenge, Some(&json!({})), self.account.signed(), self.deadline).await;
-        // A server that has made up its mind already takes no second answer: the verdict is in the authorization.
+        // A server that has already decided rejects another request. The result is in the authorization.
         if let Err(failed) = told
             && !matches!(failed.error, IssuerError::Refused { .. })
         {
@@ -190,7 +190,7 @@ fn unproven(authorization: &Authorization) -> IssuerError {
     IssuerError::Unproven { name: authorization.identifier.value.clone(), reason }
 }
 
-/// Answers in their places. Taken away by [`PublishedChallenges::remove`], and when dropped before it, in the background.
+/// Published challenge responses. Removed by [`PublishedChallenges::remove`], or in the background when dropped.
 struct PublishedChallenges {
     responders: Responders,
     dns01: Option<Solver>,
@@ -230,7 +230,7 @@ impl PublishedChallenges {
         }
         self.tokens.clear();
         if let Some(solver) = self.dns01.as_ref().filter(|_| !self.records.is_empty()) {
-            // Cleared record by record, so that what is left is tried again in the background when we are dropped.
+            // Cleared record by record. On a drop, remaining records are removed in the background.
             solver.remove(&mut self.records, Instant::now() + CLEAN_UP_LIMIT).await;
         }
         self.listeners.clear();
@@ -244,7 +244,7 @@ impl Drop for PublishedChallenges {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut left = self.take();
-        // Anyone who waited for the order has gone. Bounded by the limit; nothing else may hold it up.
+        // The caller is gone. The task ends within the limit.
         runtime.spawn(async move {
             let _guard = telemetry::tasks::guard("challenge-clean-up");
             left.remove().await;

@@ -13,24 +13,24 @@ use super::wire::{Directory, Problem};
 use crate::error::IssuerError;
 use crate::jose::JwsKey;
 
-/// Nonces kept: as many as orders run at once in practice; servers forget old ones anyway.
+/// Maximum number of cached nonces: the usual number of concurrent orders. Servers forget old nonces anyway.
 const NONCES_MAX: usize = 32;
-/// Times a request is signed again because the server did not like its nonce: a server that refuses one in five at
-/// random, as Pebble can, refuses ten in a row once in ten million requests.
+/// Maximum attempts to sign a request again because of a rejected nonce. If a server rejects one in five at random, as Pebble can,
+/// ten rejections in a row happen once in ten million requests.
 const NONCE_TRIES: usize = 10;
-/// How long a directory is believed, microseconds: its URLs and terms hardly ever change.
+/// Time in µs for which a directory is cached. Its URLs and terms rarely change.
 const DIRECTORY_LIFE_US: i64 = 3_600_000_000;
 
 /// The signer of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Signed<'a> {
-    /// By the account with this URL.
+    /// Signed by the account with this URL.
     Account(&'a JwsKey, &'a str),
-    /// By a key alone: a new account, or the revocation with a certificate's key.
+    /// Signed by a key only: for a new account, or a revocation with a certificate's key.
     Key(&'a JwsKey),
 }
 
-/// An ACME server.
+/// Client of an ACME server.
 #[derive(Debug)]
 pub(super) struct Client {
     http: HttpClient,
@@ -40,12 +40,12 @@ pub(super) struct Client {
     nonces: Mutex<Vec<String>>,
 }
 
-/// An error response with its problem document.
+/// An error with its problem document.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) problem: Problem,
     pub(super) error: IssuerError,
-    /// 0 when no answer came.
+    /// HTTP status. 0 when there was no response.
     pub(super) status: u16,
 }
 
@@ -76,7 +76,7 @@ impl Client {
         UnixTime(self.clock.now_seconds())
     }
 
-    /// The directory, from memory or fetched.
+    /// Returns the directory, cached or fetched.
     pub(super) async fn directory(&self, deadline: Instant) -> Result<Arc<Directory>, IssuerError> {
         let now = self.clock.now_us();
         if let Some((since, directory)) = &*self.directory.lock()
@@ -94,12 +94,13 @@ impl Client {
         Ok(directory)
     }
 
-    /// Fetches without a signature: only renewal information is served so.
+    /// Sends an unsigned GET request, used only for renewal information.
     pub(super) async fn get(&self, url: &str, deadline: Instant) -> Result<Reply, IssuerError> {
         Ok(self.http.send(Request::get(url), deadline, "asking for renewal information").await?)
     }
 
-    /// Posts a payload, signed; `None` is POST-as-GET (section 6.3). A nonce the server does not like is replaced.
+    /// Sends a signed POST request with a payload; `None` is POST-as-GET (RFC 8555 section 6.3). Retries with a new nonce if the
+    /// server rejects the nonce.
     pub(super) async fn post(
         &self,
         url: &str,
@@ -147,7 +148,7 @@ impl Client {
     }
 
     async fn nonce(&self, deadline: Instant) -> Result<String, IssuerError> {
-        // The newest first: it has the longest life before it.
+        // Use the newest nonce first: it stays valid longest.
         let kept = self.nonces.lock().pop();
         if let Some(nonce) = kept {
             return Ok(nonce);

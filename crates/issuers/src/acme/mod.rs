@@ -1,7 +1,7 @@
-//! An ACME server as issuer (RFC 8555, 8737, 8738, 9773).
+//! ACME issuers (RFC 8555, 8737, 8738, 9773).
 //!
-//! Our own client: it signs with keys that live in the key store, tells refusals from illness by their problem types,
-//! goes on with an order after a crash by its URL, and picks among alternate chains.
+//! This client signs with keys in the key store, and distinguishes rejections from outages by their problem types. After a crash it
+//! continues an order by its URL. It selects among alternate chains.
 
 mod account;
 mod ari;
@@ -34,15 +34,15 @@ use crate::responder::Responders;
 
 pub(crate) use ari::certificate_id;
 
-/// Longest one question outside an order may take.
+/// Timeout of a request outside an order.
 const QUESTION_LIMIT: Duration = Duration::from_secs(60);
-/// Waits between looks, when the server does not say.
+/// First wait between polls, unless the server requests another.
 const PACE_FIRST: Duration = Duration::from_millis(250);
 const PACE_MAX: Duration = Duration::from_secs(10);
-/// Longest Retry-After honoured while an order is under way.
+/// Maximum Retry-After that is honored during an order.
 const PACE_ASKED_MAX: Duration = Duration::from_secs(60);
 
-/// An ACME server.
+/// An ACME issuer.
 #[derive(Debug)]
 pub(crate) struct Acme {
     config: AcmeConfig,
@@ -112,7 +112,7 @@ impl Acme {
         let reply = self.client.get(&url, deadline).await?;
         match reply.status.as_u16() {
             200..=299 => Ok(ari::window(&reply, self.client.now())),
-            // It does not know the certificate, or has no opinion on it.
+            // The server does not know the certificate, or has no renewal information about it.
             404 => Ok(None),
             _ => Err(wire::Problem::of(&reply).error(&reply, self.client.now())),
         }
@@ -122,7 +122,7 @@ impl Acme {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let directory = self.client.directory(deadline).await?;
         let account = self.accounts.get(&self.client, &self.config, deadline).await?;
-        // Whether the server still knows the account: asked without changing anything (RFC 8555 section 7.3).
+        // Checks whether the server still knows the account, without changing it (RFC 8555 section 7.3).
         let known = self.client.post(&account.url, None, account.signed(), deadline).await;
         known.map_err(IssuerError::from)?;
         let ari = if directory.renewal_info.is_some() { "with" } else { "without" };
@@ -186,7 +186,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The next wait: what the server asked for, within reason, or twice the last one.
+    /// Returns the next wait: the server's request, up to a maximum, or twice the last wait.
     fn next(&mut self, asked: Option<Duration>) -> Duration {
         let own = self.0;
         self.0 = (own * 2).min(PACE_MAX);
@@ -194,7 +194,7 @@ impl Pace {
     }
 }
 
-/// Waits, unless the deadline comes first.
+/// Waits for `pause`. Fails if the deadline is earlier.
 async fn wait(pause: Duration, deadline: Instant, stage: &'static str) -> Result<(), IssuerError> {
     if Instant::now() + pause >= deadline {
         return Err(IssuerError::TimedOut { stage });

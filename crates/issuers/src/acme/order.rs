@@ -1,4 +1,4 @@
-//! One order from beginning to certificate (RFC 8555 sections 7.1.6, 7.4).
+//! The steps of one order up to its certificate (RFC 8555 sections 7.1.6, 7.4).
 
 use std::time::Instant;
 
@@ -18,10 +18,10 @@ use crate::jose::base64url;
 use crate::memory::request_of;
 use crate::order::Order;
 
-/// Number of alternate chains to consider.
+/// Maximum number of alternate chains to consider.
 const ALTERNATES_MAX: usize = 8;
 
-/// An order the server knows.
+/// An order that exists at the server.
 struct KnownOrder {
     url: String,
     object: OrderObject,
@@ -30,7 +30,7 @@ struct KnownOrder {
 impl Acme {
     pub(super) async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
         match self.attempt(order).await {
-            // The server lost our account: it is made again, with the same key.
+            // The server lost the account: create it again with the same key.
             Err(failed) if failed.problem.code() == "accountDoesNotExist" => {
                 self.accounts.forget(&self.config).await?;
                 Ok(self.attempt(order).await?)
@@ -52,13 +52,13 @@ impl Acme {
         if is_for(&chain, order)? {
             return Ok(Delivered { chain });
         }
-        // Servers give one pending order to all who ask for the same names; another key finalized this one.
+        // Servers return one pending order to all requests for the same names. Another request finalized this one with another key.
         self.memory.forget(order).await?;
         let known = self.begin(&account, order).await?;
         Ok(Delivered { chain: self.finish(&account, order, known).await? })
     }
 
-    /// The certificate of an order begun before; `None` when it has come to nothing since, and a new one is due.
+    /// Continues an earlier order and returns its certificate. `None` when the order is no longer usable and a new one is needed.
     async fn go_on(
         &self,
         account: &Account,
@@ -67,7 +67,7 @@ impl Acme {
     ) -> Result<Option<Vec<Vec<u8>>>, Failure> {
         match self.finish(account, order, known).await {
             Ok(chain) => Ok(is_for(&chain, order)?.then_some(chain)),
-            // The proof was asked for while nobody was here to give it: that says nothing of now.
+            // The server validated while this process was down. The failure says nothing about a new attempt.
             Err(failed) if matches!(failed.error, IssuerError::Unproven { .. }) => {
                 tracing::info!(problem = %failed.error, "the order begun before has failed meanwhile");
                 Ok(None)
@@ -76,13 +76,13 @@ impl Acme {
         }
     }
 
-    /// The order begun before, if it still leads somewhere.
+    /// Returns the earlier order, if it is still usable.
     async fn resume(&self, account: &Account, order: &Order) -> Result<Option<KnownOrder>, Failure> {
         let Some(url) = self.memory.recall(order).await?.url else { return Ok(None) };
         match self.order_at(account, &url, order.deadline).await {
             Ok((object, _)) if object.status != OrderStatus::Invalid => Ok(Some(KnownOrder { url, object })),
             Ok(_) => Ok(None),
-            // Expired and cleared away, or another account's.
+            // The order expired and was deleted, or belongs to another account.
             Err(failed) if (400..500).contains(&failed.status) && failed.status != 429 => {
                 tracing::info!(order = %url, problem = %failed.error, "the order begun before is gone");
                 Ok(None)
@@ -112,8 +112,8 @@ impl Acme {
             request["replaces"] = json!(id);
         }
         let reply = match self.new_order(account, order, &request).await {
-            // What it replaces is of another server, or replaced already (RFC 9773 section 5): that must not keep
-            // the new one from being issued.
+            // The replaced certificate is from another server or was already replaced (RFC 9773 section 5). That must not block the
+            // new one.
             Err(failed) if replaces.is_some() && matches!(failed.status, 400..=428) => {
                 if let Some(members) = request.as_object_mut() {
                     members.remove("replaces");
@@ -139,7 +139,7 @@ impl Acme {
         self.client.post(&directory.new_order, Some(request), account.signed(), order.deadline).await
     }
 
-    /// Drives the order through its states to its certificate.
+    /// Advances the order through its states until its certificate is available.
     async fn finish(
         &self,
         account: &Account,
@@ -181,7 +181,7 @@ impl Acme {
         }
     }
 
-    /// Sends the CSR; `None` when the server is not ready for it after all.
+    /// Sends the CSR. `None` when the server is not ready for it.
     async fn finalize(
         &self,
         account: &Account,
@@ -217,7 +217,7 @@ impl Acme {
         }
     }
 
-    /// The chain, or that of its alternates that is preferred (RFC 8555 section 7.4.2).
+    /// Downloads the chain, or the preferred one of its alternates (RFC 8555 section 7.4.2).
     async fn download(
         &self,
         account: &Account,
@@ -242,7 +242,7 @@ impl Acme {
     }
 }
 
-/// Whether the leaf holds the order's public key.
+/// Returns whether the leaf has the order's public key.
 fn is_for(chain: &[Vec<u8>], order: &Order) -> Result<bool, IssuerError> {
     let asked = request_of(order)?.public_key.spki;
     let leaf = chain.first().and_then(|der| Certificate::parse(der).ok());
@@ -269,7 +269,7 @@ fn why_invalid(object: &OrderObject, order: &Order) -> IssuerError {
     }
 }
 
-/// The URLs of `Link: <…>;rel="alternate"` headers (RFC 8288).
+/// Returns the URLs of `Link: <…>;rel="alternate"` headers (RFC 8288).
 fn alternates(reply: &Reply) -> Vec<String> {
     let links = reply.headers.get_all(header::LINK).iter().filter_map(|value| value.to_str().ok());
     let targets = links.flat_map(|line| line.split(", ")).filter_map(|link| {
@@ -282,7 +282,7 @@ fn alternates(reply: &Reply) -> Vec<String> {
     targets.take(ALTERNATES_MAX).collect()
 }
 
-/// Whether the chain's top certificate is `name`, or is signed by it.
+/// Returns whether the chain's top certificate is `name`, or is signed by it.
 fn leads_to(chain: &[Vec<u8>], name: &str) -> bool {
     let wanted = name.to_lowercase();
     let top = chain.last().and_then(|der| Certificate::parse(der).ok());

@@ -1,4 +1,4 @@
-//! What ACME servers say (RFC 8555 sections 6.7, 7.1).
+//! Messages of ACME servers (RFC 8555 sections 6.7, 7.1).
 
 use callout::{Reply, excerpt};
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use x509::GeneralName;
 
 use crate::error::IssuerError;
 
-/// The directory (section 7.1.1).
+/// The directory (RFC 8555 section 7.1.1).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Directory {
@@ -29,7 +29,7 @@ pub(super) struct Meta {
     pub(super) profiles: std::collections::BTreeMap<String, Value>,
 }
 
-/// Section 7.1.6.
+/// Status of an order (RFC 8555 section 7.1.6).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum OrderStatus {
@@ -52,7 +52,7 @@ pub(super) struct OrderObject {
     pub(super) error: Option<Problem>,
 }
 
-/// Section 7.1.6.
+/// Status of an authorization (RFC 8555 section 7.1.6).
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AuthorizationStatus {
@@ -81,7 +81,7 @@ pub(super) struct Identifier {
     pub(super) value: String,
 }
 
-/// One way to prove control; fields of kinds we do not know are passed over.
+/// A challenge. Fields of unknown kinds are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Challenge {
     #[serde(rename = "type")]
@@ -114,11 +114,11 @@ pub(super) struct Subproblem {
     pub(super) identifier: Option<Identifier>,
 }
 
-/// Subproblems told; a hundred names can fail at once.
+/// Maximum number of subproblems in an error text. A hundred names can fail in one order.
 const SUBPROBLEMS_TOLD_MAX: usize = 5;
 
 impl Problem {
-    /// The problem document of a response, or one made from its status.
+    /// Parses the problem document of a response, or builds one from the status.
     pub(super) fn of(reply: &Reply) -> Self {
         serde_json::from_slice(&reply.body).unwrap_or_else(|_| Self {
             detail: format!("HTTP status {}: {}", reply.status.as_u16(), reply.excerpt()),
@@ -126,12 +126,12 @@ impl Problem {
         })
     }
 
-    /// The type without the ACME prefix.
+    /// Returns the problem type without the ACME prefix.
     pub(super) fn code(&self) -> &str {
         self.kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(&self.kind)
     }
 
-    /// For people.
+    /// Formats the problem for people.
     pub(super) fn text(&self) -> String {
         let mut text = match self.code() {
             "" | "about:blank" => self.detail.clone(),
@@ -144,7 +144,7 @@ impl Problem {
         excerpt(&text)
     }
 
-    /// What a refusal of a request means.
+    /// Converts the rejection of a request to an error.
     pub(super) fn error(&self, reply: &Reply, now: x509::UnixTime) -> IssuerError {
         let reason = self.text();
         let status = reply.status.as_u16();
@@ -169,7 +169,7 @@ impl Problem {
     }
 }
 
-/// A name as an identifier (RFC 8555 section 7.1.3, RFC 8738).
+/// Converts a name to an identifier (RFC 8555 section 7.1.3, RFC 8738).
 pub(super) fn identifier(name: &GeneralName) -> Result<Value, IssuerError> {
     match name {
         GeneralName::Dns(name) => Ok(json!({ "type": "dns", "value": name.to_ascii_lowercase() })),

@@ -1,4 +1,4 @@
-//! Who outside encrypts the master key: a program of the operator's, Vault or OpenBao. Each is asked once, at the start.
+//! External encryption of the master key: by a program of the operator, Vault or OpenBao. Each is called once at startup.
 
 mod program;
 mod transit;

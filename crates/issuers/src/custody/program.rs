@@ -1,4 +1,4 @@
-//! A program of the operator's that encrypts the master key: the way to any KMS with a command line.
+//! Encryption of the master key by a program of the operator, for any KMS with a command line.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::error::IssuerError;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
-/// Bytes a program may give: a KMS's ciphertext of 32 bytes has some hundreds.
+/// Maximum bytes of a program's output. A KMS's ciphertext of 32 bytes has some hundreds.
 const OUTPUT_MAX: usize = 8 * 1024;
 
-/// A program that is run with `wrap` or `unwrap` as its last argument, what is to be encrypted or decrypted on its
-/// standard input, and gives the result, to the byte, on its standard output.
+/// A program that encrypts or decrypts the master key. Its last argument is `wrap` or `unwrap`; it reads the input from standard
+/// input and writes exactly the result to standard output.
 #[derive(Debug)]
 pub struct Program {
     command: Command,
@@ -23,18 +23,18 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program with its first arguments, and how long a run may take (1 s to 1 h).
+    /// Creates a program from its command and the timeout of a run (1 s to 1 h).
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] when none is named.
+    /// [`IssuerError::Misconfigured`] when the command is empty.
     pub fn new(argv: &[String], limit: Duration) -> Result<Self, IssuerError> {
         Ok(Self { command: Command::new(argv, limit)?, limit })
     }
 
-    /// The program of this name in the configuration, with its user, variables and limit.
+    /// Returns the configured program with this name, with its user, variables and timeout.
     ///
     /// # Errors
-    /// [`IssuerError::Misconfigured`] when there is no such program.
+    /// [`IssuerError::Misconfigured`] when no such program is configured.
     pub fn named(programs: &Programs, name: &str) -> Result<Self, IssuerError> {
         let command = programs.get(&ProgramName::new(name))?;
         Ok(Self { limit: command.limit(), command })

@@ -1,4 +1,4 @@
-//! HashiCorp Vault and OpenBao: the transit secrets engine encrypts the master key.
+//! Encryption of the master key by the transit secrets engine of HashiCorp Vault or OpenBao.
 
 use std::time::{Duration, Instant};
 
@@ -15,23 +15,23 @@ use zeroize::Zeroizing;
 use crate::error::IssuerError;
 use crate::vault::check_path;
 
-/// Longest a question may take.
+/// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Location of the transit engine.
+/// Configuration of the transit engine.
 #[derive(Clone, Debug)]
 pub struct TransitConfig {
-    /// The server, `https://vault.example.net:8200`.
+    /// URL of the server, such as `https://vault.example.net:8200`.
     pub url: String,
-    /// Where the engine is mounted, `transit`.
+    /// Mount path of the engine, such as `transit`.
     pub mount: String,
     /// Name of the key.
     pub key: String,
-    /// The namespace, if there are any.
+    /// The namespace, if the server uses namespaces.
     pub namespace: Option<String>,
-    /// A token that may update `MOUNT/encrypt/KEY` and `MOUNT/decrypt/KEY`.
+    /// Token with the capability `update` on `MOUNT/encrypt/KEY` and `MOUNT/decrypt/KEY`.
     pub token: Secret,
-    /// Roots of its TLS certificate, in PEM, instead of the system's.
+    /// PEM roots for the server's TLS certificate, instead of the system's.
     pub roots: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Transit {
         if !reply.status.is_success() {
             return Err(format!("{what} was answered {}: {}", reply.status.as_u16(), reply.excerpt()));
         }
-        // Not the text of the answer: it may hold the key.
+        // Errors must not contain the response: it may include the key.
         let answer: TransitResponse = serde_json::from_slice(&reply.body)
             .map_err(|_| format!("{what} was answered by something else than Vault's transit engine"))?;
         Ok(answer.data)

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::program_name::{FormerArgv, ProgramName};
 
-/// How dns-01 records come into the DNS.
+/// Configuration of the publication of dns-01 records.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dns01Config {
     /// The publisher.
     pub publisher: PublisherConfig,
-    /// How we wait until the world sees it.
+    /// How to wait until the record is visible.
     #[serde(default)]
     pub propagation: Propagation,
     /// Time to live of the record, seconds.
@@ -31,27 +31,27 @@ fn record_ttl() -> u32 {
 pub enum PublisherConfig {
     /// DNS UPDATE (RFC 2136), signed with TSIG (RFC 8945).
     Rfc2136 {
-        /// The zone's primary server.
+        /// Address of the zone's primary server.
         server: SocketAddr,
-        /// The zone; found by its SOA when absent.
+        /// Name of the zone. Default: found by its SOA record.
         #[serde(default)]
         zone: Option<String>,
-        /// The key's name.
+        /// Name of the TSIG key.
         tsig_name: String,
-        /// The key's algorithm.
+        /// Algorithm of the TSIG key.
         #[serde(default)]
         tsig_algorithm: TsigAlgorithm,
-        /// The key, in base64 as `tsig-keygen` prints it.
+        /// The TSIG key in base64, as `tsig-keygen` prints it.
         tsig_secret: Secret,
     },
-    /// A program of the server's configuration: `argv… present|cleanup NAME VALUE`.
+    /// A configured program, run as `argv… present|cleanup NAME VALUE`.
     Exec {
         /// The program.
         program: ProgramName,
-        /// Longest a run may take, seconds, where that is shorter than the program's own limit.
+        /// Timeout of a run in seconds, if shorter than the program's own.
         #[serde(default)]
         seconds: Option<u32>,
-        /// Refused: programs are named.
+        /// Rejected: a program is referenced by name.
         #[serde(default)]
         argv: FormerArgv,
     },
@@ -59,13 +59,13 @@ pub enum PublisherConfig {
     Webhook {
         /// URL for changes.
         url: String,
-        /// The key of the HMAC-SHA256 over what is posted.
+        /// Key of the HMAC-SHA256 over request bodies.
         secret: Secret,
     },
 }
 
 impl PublisherConfig {
-    /// The program that it runs, if it runs one.
+    /// Returns the program that the publisher runs, if any.
     pub(crate) fn program(&self) -> Option<&ProgramName> {
         match self {
             Self::Exec { program, .. } => Some(program),
@@ -74,7 +74,7 @@ impl PublisherConfig {
     }
 }
 
-/// MACs of TSIG.
+/// MAC algorithms of TSIG.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum TsigAlgorithm {
     /// hmac-sha256
@@ -86,19 +86,19 @@ pub enum TsigAlgorithm {
     HmacSha512,
 }
 
-/// How we wait until every authoritative server has the record.
+/// How to wait until every authoritative server has the record.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Propagation {
     /// Whether to check propagation.
     pub check: bool,
-    /// Recursive servers to find zones and aliases with; this machine's when empty.
+    /// Recursive servers for finding zones and aliases. Empty: this machine's resolvers.
     pub resolvers: Vec<SocketAddr>,
-    /// The authoritative servers to ask; found by the zone's NS records when empty.
+    /// Authoritative servers to query. Empty: found by the zone's NS records.
     pub servers: Vec<SocketAddr>,
-    /// The port of authoritative servers that are found by their names.
+    /// Port of authoritative servers that are found by name.
     pub port: u16,
-    /// Longest to wait, seconds.
+    /// Maximum wait in seconds.
     pub wait_seconds: u32,
     /// Polling interval, milliseconds.
     pub interval_ms: u32,

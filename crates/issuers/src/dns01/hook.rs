@@ -1,4 +1,4 @@
-//! Publishing by a program or a service of the operator's.
+//! Publication of dns-01 records by a program or a service of the operator.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::error::IssuerError;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
-/// `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`, exit code 0 for done.
+/// Runs `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`. Exit code 0 means success.
 #[derive(Debug)]
 pub(super) struct Program(Command);
 
@@ -59,7 +59,7 @@ impl Publisher for Program {
     }
 }
 
-/// A POST of `{"action", "name", "value", "ttl"}`, signed as webhooks are.
+/// Sends a POST of `{"action", "name", "value", "ttl"}`, signed like webhooks.
 #[derive(Debug)]
 pub(super) struct Service {
     http: HttpClient,

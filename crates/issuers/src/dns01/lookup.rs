@@ -1,4 +1,4 @@
-//! Questions to name servers that addresses alone do not answer: aliases, zones, their servers, texts.
+//! DNS lookups beyond addresses: aliases, zones, their name servers, TXT records.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use outbound::resolve::{self, Families, Recursion, Resolver};
 
 use super::publisher::{PublishError, TxtRecord};
 
-/// How long one packet waits for its answer.
+/// Timeout of one DNS packet.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// Aliases followed.
+/// Maximum number of aliases to follow.
 const ALIASES_MAX: usize = 8;
-/// Authoritative servers asked; zones have up to a dozen.
+/// Maximum number of authoritative servers to query. Zones have up to a dozen.
 const SERVERS_MAX: usize = 16;
 
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Dns {
 }
 
 impl Dns {
-    /// Asks these recursive servers; this machine's when there are none.
+    /// Uses these recursive servers, or this machine's if there are none.
     pub(super) fn new(given: Vec<SocketAddr>, system: Resolver, guard: Guard) -> Self {
         if given.is_empty() {
             return Self { recursive: resolve::name_servers(), resolver: system, guard };
@@ -41,7 +41,7 @@ impl Dns {
         Self { resolver: Resolver::with_upstreams(given.clone()), recursive: given, guard }
     }
 
-    /// Where the name's records really are: aliases (CNAME) followed. The name itself when nobody knows better.
+    /// Follows aliases (CNAME) to the name that has the records. Returns the name itself if the lookup fails.
     pub(super) async fn canonical(&self, name: &str, deadline: Instant) -> String {
         let mut name = name.trim_end_matches('.').to_ascii_lowercase();
         for _ in 0..ALIASES_MAX {
@@ -65,7 +65,7 @@ impl Dns {
         name
     }
 
-    /// The zone a name lies in, asked of this server.
+    /// Asks this server for the zone of a name.
     pub(super) async fn zone_at(
         server: SocketAddr,
         name: &str,
@@ -77,7 +77,7 @@ impl Dns {
         })
     }
 
-    /// Addresses of the authoritative servers of the zone a name lies in.
+    /// Returns the addresses of the authoritative servers for a name's zone.
     pub(super) async fn servers_of(
         &self,
         name: &str,
@@ -96,7 +96,7 @@ impl Dns {
         for name in names.take(SERVERS_MAX) {
             let limit = ANSWER_LIMIT.min(deadline.saturating_duration_since(Instant::now()));
             match self.resolver.resolve(&name, Families::usable(), limit).await {
-                // The zone's owner says where its name servers are.
+                // The zone's owner controls the addresses of its name servers.
                 Ok(found) => {
                     let allowed =
                         found.addresses.iter().filter(|address| self.guard.address(**address).is_ok());
@@ -112,7 +112,7 @@ impl Dns {
         Ok(servers)
     }
 
-    /// Whether this server answers with the record, without asking others.
+    /// Returns whether this server itself, without recursion, returns the record.
     pub(super) async fn has_text(&self, server: SocketAddr, record: &TxtRecord, deadline: Instant) -> bool {
         let Ok(answer) = ask(server, &record.name, RecordType::TXT, Recursion::NotDesired, deadline).await
         else {
@@ -141,7 +141,7 @@ impl Dns {
     }
 }
 
-/// The owner of the SOA record, be it the answer or the authority for "there is none".
+/// Returns the owner of the SOA record, from the answer or from the authority section of a negative answer.
 fn zone_in(answer: &Message) -> Option<String> {
     let sections = answer.answers.iter().chain(&answer.authorities);
     let soa = sections.into_iter().find(|record| record.record_type() == RecordType::SOA)?;
@@ -152,7 +152,7 @@ fn text_of(name: &Name) -> String {
     name.to_ascii().trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Asks one server. NXDOMAIN is an answer.
+/// Sends a query to one server. NXDOMAIN is not an error.
 async fn ask(
     server: SocketAddr,
     name: &str,
@@ -172,7 +172,7 @@ async fn ask(
     }
 }
 
-/// Sends a message to one server and returns its answer.
+/// Sends a message to one server and returns the response.
 pub(super) async fn exchange(
     server: SocketAddr,
     message: &[u8],

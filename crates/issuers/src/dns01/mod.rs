@@ -1,4 +1,4 @@
-//! Publishing dns-01 records (RFC 8555 section 8.4): into the right zone, seen by its servers, and taken away again.
+//! Publication of dns-01 records (RFC 8555 section 8.4): in the right zone, verified at its servers, and removed afterwards.
 
 mod config;
 mod hook;
@@ -22,15 +22,15 @@ use crate::host_policy::HostPolicy;
 pub use config::{Dns01Config, Propagation, PublisherConfig, TsigAlgorithm};
 pub use publisher::{PublishError, Publisher, TxtRecord};
 
-/// Changes sent at once: name servers take them one after the other anyway.
+/// Maximum number of concurrent changes. Name servers apply them one after the other anyway.
 const CHANGES_AT_ONCE: usize = 4;
 
-/// Whether a name server that a configuration names may be asked.
+/// Checks whether a configured name server may be connected to.
 fn guarded(host: &HostPolicy, server: SocketAddr) -> Result<(), IssuerError> {
     host.guard.address(server.ip()).map_err(|error| IssuerError::misconfigured(format!("dns01: {error}")))
 }
 
-/// Publishes records and waits until the world can see them. Clones are the same.
+/// Publishes records and waits until they are visible. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Solver(Arc<SolverParts>);
 
@@ -43,7 +43,7 @@ struct SolverParts {
 }
 
 impl Solver {
-    /// As configured.
+    /// Creates a solver from its configuration.
     ///
     /// # Errors
     /// [`IssuerError::Misconfigured`].
@@ -80,12 +80,11 @@ impl Solver {
         })))
     }
 
-    /// Publishes the records where their names lead (aliases are followed), and waits until every authoritative
-    /// server answers with them. `placed` gets each record before it is sent, so that [`Solver::remove`] can take
-    /// all away that may be there.
+    /// Publishes the records, following aliases, and waits until every authoritative server returns them. Each record is added to
+    /// `placed` before it is sent, so that [`Solver::remove`] can remove every record that may exist.
     ///
     /// # Errors
-    /// [`IssuerError::Unproven`] naming the record.
+    /// [`IssuerError::Unproven`] with the name of the record.
     #[crate::boxed]
     pub async fn present(
         &self,
@@ -108,8 +107,7 @@ impl Solver {
         self.wait(placed, deadline).await
     }
 
-    /// Takes records away as well as can be, and drops from `placed` those that are gone. What stays is told in the
-    /// log.
+    /// Removes records as far as possible, and deletes removed ones from `placed`. Logs the remaining records.
     #[crate::boxed]
     pub async fn remove(&self, placed: &mut Vec<TxtRecord>, deadline: Instant) {
         let removing: Vec<_> =

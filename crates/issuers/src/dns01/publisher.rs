@@ -8,9 +8,9 @@ use futures_util::future::BoxFuture;
 /// A TXT record.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct TxtRecord {
-    /// Its owner, without the trailing dot.
+    /// Owner name of the record, without the trailing dot.
     pub name: String,
-    /// Its text, at most 255 bytes.
+    /// Text of the record, at most 255 bytes.
     pub value: String,
 }
 
@@ -19,12 +19,12 @@ pub struct TxtRecord {
 #[error("{0}")]
 pub struct PublishError(pub String);
 
-/// Changes the DNS. Both methods may be called again for the same record.
+/// Publishes and removes DNS records. Both methods must be idempotent.
 pub trait Publisher: Send + Sync + Debug {
-    /// Adds the record beside others of its name.
+    /// Adds the record; other records with the same name stay.
     ///
     /// # Errors
-    /// [`PublishError`]; the record may be there all the same.
+    /// [`PublishError`]. The record may have been added anyway.
     fn publish<'a>(
         &'a self,
         record: &'a TxtRecord,
@@ -32,7 +32,7 @@ pub trait Publisher: Send + Sync + Debug {
         deadline: Instant,
     ) -> BoxFuture<'a, Result<(), PublishError>>;
 
-    /// Removes this record and no other; one that is not there is no error.
+    /// Removes only this record. A missing record is not an error.
     ///
     /// # Errors
     /// [`PublishError`].

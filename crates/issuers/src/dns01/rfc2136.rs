@@ -17,14 +17,14 @@ use super::lookup::{Dns, exchange};
 use super::publisher::{PublishError, Publisher, TxtRecord};
 use crate::error::IssuerError;
 
-/// Seconds the clocks may differ (RFC 8945 section 10).
+/// Allowed difference of the clocks in seconds (RFC 8945 section 10).
 const FUDGE_SECONDS: u16 = 300;
 
-/// A primary name server that takes updates.
+/// A primary name server that accepts updates.
 pub(super) struct Rfc2136 {
     server: SocketAddr,
     zone: Option<Name>,
-    /// Keeps the shared key until the issuer is dropped, without erasing it then: hickory's type has no way to.
+    /// Contains the shared key. It is not erased when dropped, because hickory's type does not support that.
     signer: TSigner,
 }
 
@@ -80,7 +80,7 @@ impl Rfc2136 {
         let (code, checked) = check(&answer, &mut verifier)?;
         match code {
             ResponseCode::NoError => checked,
-            // The signature says more about this error.
+            // The result of the signature check is more specific than this error.
             ResponseCode::NotAuth => checked.and(Err(PublishError(format!(
                 "{} is not authoritative for {}",
                 self.server,
@@ -100,12 +100,12 @@ impl Rfc2136 {
     }
 }
 
-/// TSIG wants the wall clock, whatever clock the domain runs by.
+/// Returns the system time, which TSIG requires even when the domain uses another clock.
 fn wall_clock() -> u64 {
     u64::try_from(store::Clock::system().now_seconds()).unwrap_or(0)
 }
 
-/// A name of the configuration, absolute; `None` for what is no domain name, and for the root.
+/// Parses a configured name as absolute. `None` for an invalid name and for the root.
 fn full_name(text: &str) -> Option<Name> {
     let mut name = Name::from_ascii(text).ok()?;
     name.set_fqdn(true);
@@ -116,7 +116,7 @@ fn shown(zone: &Name) -> String {
     zone.to_ascii().trim_end_matches('.').to_owned()
 }
 
-/// The signed message of RFC 2136 section 2 with one zone and one change, and the verifier of its answer.
+/// Builds the signed message of RFC 2136 section 2 with one zone and one change, and the verifier of its response.
 fn update(
     zone: &Name,
     record: &TxtRecord,
@@ -139,7 +139,7 @@ fn update(
     Ok((message.to_vec().map_err(|_| too_long())?, verifier))
 }
 
-/// The answer's code, and whether the server signed the answer (RFC 8945 section 5.3).
+/// Returns the response code, and whether the server signed the response (RFC 8945 section 5.3).
 fn check(
     answer: &[u8],
     verifier: &mut TSigVerifier,
@@ -206,7 +206,7 @@ mod tests {
         update(&full_name("example").unwrap(), &record, DNSClass::IN, 60, &signer(), SENT)
     }
 
-    /// The server's answer, signed at `now`.
+    /// Builds the server's response, signed at `now`.
     fn answer(request: &[u8], now: u64) -> Vec<u8> {
         let request = Message::from_vec(request).unwrap();
         let mut answer = Message::new(request.metadata.id, MessageType::Response, OpCode::Update);

@@ -1,4 +1,4 @@
-//! tls-alpn-01 (RFC 8737): a self-made certificate with the digest of the key authorization.
+//! tls-alpn-01 (RFC 8737): a self-signed certificate with the digest of the key authorization.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,25 +20,25 @@ use x509::{GeneralName, SerialNumber, UnixTime, der};
 
 use crate::error::IssuerError;
 
-/// The protocol a validating server offers, and we select.
+/// The ALPN protocol that a validating server offers and the responder selects.
 pub const ACME_TLS: &[u8] = b"acme-tls/1";
 /// id-pe-acmeIdentifier (RFC 8737 section 6.1).
 const ACME_IDENTIFIER: &str = "1.3.6.1.5.5.7.1.31";
-/// Names under validation at once.
+/// Maximum number of names under validation.
 const NAMES_MAX: usize = 10_000;
-/// How long the certificate is valid, seconds; and as long before now, for clocks that differ.
+/// Lifetime of the certificate in seconds. It is backdated by the same time, for clocks that differ.
 const LIFE: i64 = 7 * x509::DAY;
-/// Handshakes at once.
+/// Maximum number of concurrent handshakes.
 const CONNECTIONS_MAX: usize = 64;
-/// A handshake may take.
+/// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Certificates for names under validation, by the server name a validating server sends.
+/// Certificates for names under validation, by the validating server's SNI.
 #[derive(Debug, Default)]
 pub struct TlsAlpnAnswers(RwLock<HashMap<String, Arc<CertifiedKey>>>);
 
 impl TlsAlpnAnswers {
-    /// The certificate for `server_name`.
+    /// Returns the certificate for `server_name`.
     #[must_use]
     pub fn get(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
         self.0.read().get(&server_name.to_ascii_lowercase()).cloned()
@@ -66,7 +66,7 @@ impl ResolvesServerCert for TlsAlpnAnswers {
     }
 }
 
-/// What stands in SNI: the name, or for an address its reverse name (RFC 8738 section 6).
+/// Returns the SNI value: the name, or for an address its reverse name (RFC 8738 section 6).
 fn server_name_of(name: &str) -> String {
     match name.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => {
@@ -82,7 +82,7 @@ fn server_name_of(name: &str) -> String {
     }
 }
 
-/// The certificate of RFC 8737 section 3: the name as its only alternative name, the digest in a critical extension.
+/// Generates the certificate of RFC 8737 section 3: the name as its only alternative name, the digest in a critical extension.
 fn certificate(name: &str, digest: &[u8; 32], now: UnixTime) -> Result<CertifiedKey, IssuerError> {
     let failed =
         |what: String| IssuerError::Storage { reason: format!("no certificate for tls-alpn-01: {what}") };
@@ -116,7 +116,7 @@ fn certificate(name: &str, digest: &[u8; 32], now: UnixTime) -> Result<Certified
     Ok(CertifiedKey::new(vec![certificate], signing))
 }
 
-/// Accepts TLS for `acme-tls/1` alone, and hangs up after the handshake (RFC 8737 section 4).
+/// Accepts TLS only for `acme-tls/1`, and closes the connection after the handshake (RFC 8737 section 4).
 pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnAnswers>, tasks: ServiceTasks) {
     let _guard = telemetry::tasks::guard("tls-alpn-01-listener");
     let Ok(acceptor) = acceptor(answers) else { return };
@@ -127,7 +127,7 @@ pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnAnswers>, t
                 let mut stream = acceptor.accept(stream).await?;
                 tokio::io::AsyncWriteExt::shutdown(&mut stream).await
             };
-            // A peer that breaks off is no concern of ours.
+            // Ignore a peer that closes the connection early.
             let _ = tokio::time::timeout(HANDSHAKE_LIMIT, shake).await;
         }
     };

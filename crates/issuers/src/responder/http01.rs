@@ -1,4 +1,4 @@
-//! A listener that knows one kind of request: the http-01 validation (RFC 8555 section 8.3).
+//! A listener that only serves the http-01 validation (RFC 8555 section 8.3).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -11,20 +11,20 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::tables;
 
-/// Bytes of the longest request head read; validating servers send some 300.
+/// Maximum bytes of a request head. Validating servers send about 300.
 const HEAD_MAX: usize = 8 * 1024;
-/// Requests at once: validations come from a handful of places.
+/// Maximum number of concurrent requests. Validations come from a few places.
 const CONNECTIONS_MAX: usize = 64;
-/// From the connection to the end of the answer.
+/// Timeout from the connection to the end of the response.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 const PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// Letters of a token: RFC 8555 section 8.1 wants 128 bits; servers send 32 to 43 letters.
+/// Maximum characters of a token. RFC 8555 section 8.1 requires 128 bits; servers send 32 to 43 characters.
 const TOKEN_MAX: usize = 128;
-/// How long an answer stays when nobody takes it away, microseconds.
+/// Time in µs after which an answer expires if it is not removed.
 const ANSWER_LIFE_US: i64 = 3_600 * 1_000_000;
 
-/// The answers to open http-01 challenges, in the database, so that every server of a cluster has them.
+/// Answers to pending http-01 challenges. Stored in the database, so that every server of a cluster has them.
 pub(super) struct Http01Answers {
     store: Store,
     clock: Clock,
@@ -35,7 +35,7 @@ impl Http01Answers {
         Self { store, clock }
     }
 
-    /// The answer to the challenge with this token, if it is open.
+    /// Returns the answer to the challenge with this token, if it is pending.
     pub(super) async fn get(&self, token: &str) -> Result<Option<String>, StoreError> {
         let is_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if token.is_empty() || token.len() > TOKEN_MAX || !token.chars().all(is_token) {
@@ -60,7 +60,7 @@ pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Answers>, t
         let answers = answers.upgrade();
         async move {
             let Some(answers) = answers else { return };
-            // A peer that breaks off is no concern of ours.
+            // Ignore a peer that closes the connection early.
             let _ = tokio::time::timeout(REQUEST_LIMIT, answer(stream, answers)).await;
         }
     };
@@ -99,7 +99,7 @@ async fn answer(mut stream: TcpStream, answers: Arc<Http01Answers>) -> std::io::
     stream.shutdown().await
 }
 
-/// The token of a request line `GET /.well-known/acme-challenge/TOKEN HTTP/1.1`.
+/// Returns the token of a request line `GET /.well-known/acme-challenge/TOKEN HTTP/1.1`.
 fn token_of(head: &[u8]) -> Option<&str> {
     let line = std::str::from_utf8(head.split(|&b| b == b'\r').next()?).ok()?;
     let mut parts = line.split(' ');

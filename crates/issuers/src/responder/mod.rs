@@ -1,8 +1,8 @@
-//! Answers to http-01 and tls-alpn-01 validations.
+//! Responders for http-01 and tls-alpn-01 validations.
 //!
-//! http-01 answers are in the database, so any server of a cluster has them: the server mounts
-//! [`Responders::http01`] under `/.well-known/acme-challenge/`. Where neither is reachable on port 80 or 443, an
-//! issuer can have listeners of its own, open only while a challenge is.
+//! http-01 answers are in the database, so every server of a cluster has them. The server mounts [`Responders::http01`] under
+//! `/.well-known/acme-challenge/`. Where ports 80 and 443 do not lead to the server, an issuer can have its own listeners, which
+//! are open only during a challenge.
 
 mod alpn;
 mod http01;
@@ -23,12 +23,12 @@ use http01::Http01Answers;
 
 pub use alpn::{ACME_TLS, TlsAlpnAnswers};
 
-/// How long an address in use is waited for, between looks, and before the order is tried again.
+/// Maximum wait for an address in use before the order fails and is retried.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 const BIND_RETRY: Duration = Duration::from_secs(30);
 
-/// What answers validations. Clones are the same.
+/// Answers validations. Clones share their state.
 #[derive(Clone)]
 pub struct Responders(Arc<ResponderParts>);
 
@@ -37,7 +37,7 @@ struct ResponderParts {
     clock: Clock,
     alpn: Arc<TlsAlpnAnswers>,
     listening: Mutex<HashMap<(SocketAddr, Protocol), SharedListener>>,
-    /// Held from looking for a listener to having one.
+    /// Locked from the search for a listener until it exists.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Protocol {
 
 struct SharedListener {
     users: usize,
-    /// The listener and its connections. Aborted with the last user.
+    /// The listener task and its connections. Aborted when the last user is dropped.
     tasks: ServiceTasks,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Responders {
 }
 
 impl Responders {
-    /// Creates a handle over this database.
+    /// Creates responders over this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
         Self(Arc::new(ResponderParts {
@@ -72,16 +72,16 @@ impl Responders {
         }))
     }
 
-    /// The answer to `GET /.well-known/acme-challenge/{token}`, if a challenge with that token is open.
+    /// Returns the response to `GET /.well-known/acme-challenge/{token}`, if a challenge with that token is pending.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn http01(&self, token: &str) -> Result<Option<String>, store::StoreError> {
         self.0.http01.get(token).await
     }
 
-    /// The certificate for a TLS client that offers [`ACME_TLS`] and asks for `server_name`.
+    /// Returns the certificate for a TLS client that offers [`ACME_TLS`] and sends `server_name`.
     #[must_use]
     pub fn tls_alpn01(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
         self.0.alpn.get(server_name)
@@ -103,7 +103,7 @@ impl Responders {
         self.0.alpn.remove(name);
     }
 
-    /// Listens on `address` until the guard is dropped; several users share a listener.
+    /// Listens on `address` until the guard is dropped. Several users share a listener.
     pub(crate) async fn listen(
         &self,
         address: SocketAddr,
@@ -136,7 +136,7 @@ impl Responders {
     }
 }
 
-/// Waits a moment for an address in use: another server on this machine may have a challenge of its own open.
+/// Binds the address. Waits if it is in use: another server on this machine may have a pending challenge.
 async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
     let until = Instant::now() + BIND_PATIENCE;
     loop {
@@ -155,7 +155,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
     }
 }
 
-/// Keeps a listener open.
+/// Guard of an open listener.
 #[derive(Debug)]
 pub(crate) struct ListenGuard {
     responders: Responders,

@@ -1,4 +1,4 @@
-//! Configured issuers: their settings, health, accounts, orders under way and open challenges.
+//! Tables of configured issuers: settings, health, accounts, pending orders and challenges.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -9,32 +9,32 @@ use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, l
 use store::{SealedColumn, sealed_column};
 
 store::handle! {
-    /// External issuers that are configured, their health, orders and challenges.
+    /// Configured external issuers with their health, orders and challenges.
     ExternalIssuers
 }
 
 /// A configured issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfiguredIssuer {
-    /// Its identity.
+    /// Id of the issuer.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// Its type.
+    /// Type of the issuer.
     pub kind: IssuerKind,
-    /// Its configuration without secrets, JSON.
+    /// Configuration without secrets, JSON.
     pub config: String,
-    /// Its secrets, sealed.
+    /// Sealed secrets of the configuration.
     pub secrets: Option<Vec<u8>>,
-    /// Whether orders may go to it.
+    /// Whether orders may be sent to the issuer.
     pub enabled: bool,
-    /// Grows by one with each change of its settings.
+    /// Incremented with every change of the settings.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// When its settings last changed, µs.
+    /// Time of the last change of the settings, µs.
     pub updated_at_us: i64,
-    /// Its account with an ACME server.
+    /// Account with an ACME server.
     pub account: Option<IssuerAccount>,
     /// Health of the issuer.
     pub health: IssuerHealth,
@@ -43,30 +43,30 @@ pub struct ConfiguredIssuer {
 /// An account with an ACME server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerAccount {
-    /// The account's key, in table `keys`.
+    /// Id of the account's key in table `keys`.
     pub key: Uuid,
-    /// The account's URL, once it is made.
+    /// URL of the account, once it is created.
     pub url: Option<String>,
-    /// The directory it belongs to: another directory, another account.
+    /// Directory of the account. Another directory needs another account.
     pub directory: String,
 }
 
-/// How an issuer does, as the server that asked it last saw it.
+/// Health of an issuer, as last stored by a server that used it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct IssuerHealth {
-    /// Its circuit breaker.
+    /// State of the circuit breaker.
     pub breaker: Breaker,
-    /// The last success, µs.
+    /// Time of the last success, µs.
     pub last_success_at_us: Option<i64>,
-    /// The last error, µs.
+    /// Time of the last error, µs.
     pub last_error_at_us: Option<i64>,
-    /// That error, a word.
+    /// Code of the last error.
     pub last_error_code: Option<String>,
-    /// That error, for people.
+    /// Text of the last error.
     pub last_error: Option<String>,
 }
 
-/// Settings of an issuer, as they are written.
+/// Settings of an issuer to store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerSettings {
     /// See [`ConfiguredIssuer::name`].
@@ -84,11 +84,11 @@ pub struct IssuerSettings {
 /// An order at an issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerOrder {
-    /// SHA-256 of the SubjectPublicKeyInfo it is for.
+    /// SHA-256 of the order's SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
     /// URL of the order at the issuer.
     pub url: Option<String>,
-    /// What it gave: DER certificates one after the other.
+    /// The issued chain: concatenated DER certificates.
     pub chain: Option<Vec<u8>>,
     /// Start time, µs.
     pub created_at_us: i64,
@@ -200,24 +200,24 @@ pub(crate) const ALL: &[&str] = &[
 
 pub(crate) const BULKS: &[&Bulk] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE, &SEALED_ISSUERS.replace];
 
-/// Secrets of issuers' configurations.
+/// The sealed secrets of issuers' configurations, for the rotation of the master key.
 pub const SEALED_ISSUERS: SealedColumn = sealed_column!("configured_issuers", "uuid" Uuid "uuid", "secrets");
 
-/// How a change of settings went.
+/// Result of a change of settings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IssuerChange {
-    /// Stored.
+    /// The change was stored.
     Done,
-    /// Another issuer has that name.
+    /// Another issuer has this name.
     NameTaken,
-    /// There is no such issuer, or it has another revision by now.
+    /// The issuer does not exist, or its revision has changed.
     Stale,
 }
 
-/// Adds an issuer.
+/// Inserts an issuer.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_configured_issuer(
     tx: &mut Tx,
@@ -235,7 +235,7 @@ pub async fn insert_configured_issuer(
 /// Changes an issuer's settings if it still has `revision`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_configured_issuer(
     tx: &mut Tx,
@@ -254,10 +254,10 @@ pub async fn update_configured_issuer(
     Ok(if updated == 1 { IssuerChange::Done } else { IssuerChange::Stale })
 }
 
-/// Removes an issuer with its health and its orders; false when there was none.
+/// Deletes an issuer with its health and orders. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_configured_issuer(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     let deleted = tx.execute(DELETE, vec![id.into()]).await?;
@@ -266,10 +266,10 @@ pub async fn delete_configured_issuer(tx: &mut Tx, id: Uuid) -> Result<bool, Sto
     Ok(deleted == 1)
 }
 
-/// Notes an issuer's account with an ACME server.
+/// Stores an issuer's account with an ACME server.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn set_issuer_account(tx: &mut Tx, id: Uuid, account: &IssuerAccount) -> Result<(), StoreError> {
     let parameters =
@@ -278,26 +278,26 @@ pub async fn set_issuer_account(tx: &mut Tx, id: Uuid, account: &IssuerAccount) 
 }
 
 impl ExternalIssuers<'_> {
-    /// A configured issuer.
+    /// Returns a configured issuer.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<ConfiguredIssuer>, StoreError> {
         self.0.row(ISSUER, vec![id.into()]).await?.map(issuer_row).transpose()
     }
 
-    /// A configured issuer by its name.
+    /// Returns a configured issuer by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn named(self, name: &str) -> Result<Option<ConfiguredIssuer>, StoreError> {
         self.0.row(ISSUER_NAMED, vec![name.into()]).await?.map(issuer_row).transpose()
     }
 
-    /// Configured issuers by name.
+    /// Lists configured issuers by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(
         self,
         after: Option<&Cursor>,
@@ -313,10 +313,10 @@ impl ExternalIssuers<'_> {
         })
     }
 
-    /// [`set_issuer_account`] in a transaction of its own.
+    /// Same as [`set_issuer_account`], in its own transaction.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn set_account(self, id: Uuid, account: IssuerAccount) -> Result<(), StoreError> {
         self.0
             .write("set_issuer_account", move |tx| {
@@ -328,7 +328,7 @@ impl ExternalIssuers<'_> {
     /// Updates the health of an issuer. `None` leaves a column unchanged.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn set_health(self, id: Uuid, health: IssuerHealth) -> Result<(), StoreError> {
         let parameters = vec![
             id.into(),
@@ -341,10 +341,10 @@ impl ExternalIssuers<'_> {
         self.change("set_issuer_health", HEALTH, parameters).await
     }
 
-    /// An order at an issuer.
+    /// Returns an order at an issuer.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn order(self, issuer: Uuid, key: &str) -> Result<Option<IssuerOrder>, StoreError> {
         self.0
             .row(ORDER, vec![issuer.into(), key.into()])
@@ -360,10 +360,10 @@ impl ExternalIssuers<'_> {
             .transpose()
     }
 
-    /// Stores the state of an order, in place of the previous one.
+    /// Stores the state of an order and replaces the previous one.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn put_order(self, issuer: Uuid, key: &str, order: IssuerOrder) -> Result<(), StoreError> {
         let parameters = vec![
             issuer.into(),
@@ -376,18 +376,18 @@ impl ExternalIssuers<'_> {
         self.change("put_issuer_order", ORDER_PUT, parameters).await
     }
 
-    /// Forgets an order.
+    /// Deletes an order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn delete_order(self, issuer: Uuid, key: &str) -> Result<(), StoreError> {
         self.change("delete_issuer_order", ORDER_DELETE, vec![issuer.into(), key.into()]).await
     }
 
-    /// Forgets orders that began before `before_us` and challenges that ended by `now_us`.
+    /// Deletes orders created before `before_us` and challenges that expired by `now_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn expire_orders(self, before_us: i64, now_us: i64) -> Result<(), StoreError> {
         self.0
             .write("expire_issuer_orders", move |tx| {
@@ -400,10 +400,10 @@ impl ExternalIssuers<'_> {
             .await
     }
 
-    /// Notes what to answer to http-01 validations until `expires_at_us`: pairs of token and answer.
+    /// Stores answers to http-01 validations until `expires_at_us`, as pairs of token and answer.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn put_challenges(
         self,
         answers: Vec<(String, String)>,
@@ -422,10 +422,10 @@ impl ExternalIssuers<'_> {
             .await
     }
 
-    /// Forgets these tokens.
+    /// Deletes the answers of these tokens.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn delete_challenges(self, tokens: Vec<String>) -> Result<(), StoreError> {
         self.0
             .write("delete_issuer_challenges", move |tx| {
@@ -434,10 +434,10 @@ impl ExternalIssuers<'_> {
             .await
     }
 
-    /// What to answer to the http-01 validation of `token`.
+    /// Returns the answer to the http-01 validation of `token`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn challenge(self, token: &str, now_us: i64) -> Result<Option<String>, StoreError> {
         self.0.row(CHALLENGE, vec![token.into(), now_us.into()]).await?.map(|mut row| row.text()).transpose()
     }
@@ -464,7 +464,7 @@ fn settings_values(settings: &IssuerSettings) -> [Value; 5] {
     ]
 }
 
-/// A breaker is JSON in the database: it has members.
+/// Serializes a breaker. The database stores it as JSON, because it has fields.
 fn breaker_json(breaker: Breaker) -> Result<String, StoreError> {
     serde_json::to_string(&breaker).map_err(|error| unreadable_breaker(&error))
 }

@@ -1,6 +1,6 @@
 //! The tables of external issuers.
 //!
-//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+//! Each kind of object has a handle, created by `Name::of(&store)`. Functions that change rows take the transaction.
 
 mod issuers;
 
