@@ -1,14 +1,13 @@
-//! How many requests may be asked twice: a tenth of all, so that servers which fail get no second load of the first one's
-//! size.
+//! Retry budget: at most a tenth of all requests may be retried, so that failing servers do not get a second full load.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// What a second try costs, where a request brings 1.
+/// Cost of a retry; each request earns 1.
 const COST: u32 = 10;
-/// Second tries that may come at once, after calm and at the start.
+/// Maximum retries in a burst, at startup and after an idle time.
 const BURST: u32 = 10;
 
-/// Second tries that may be made, in tenths.
+/// Budget for retries, in tenths of a retry.
 #[derive(Debug)]
 pub struct Budget(AtomicU32);
 
@@ -19,14 +18,14 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A request was begun.
+    /// Adds the earnings of a new request.
     pub fn earn(&self) {
-        // Full is the usual case, and touches nothing.
+        // A full budget is the usual case, and needs no write.
         let more = |held: u32| (held < BURST * COST).then_some(held + 1);
         let _ = self.0.fetch_update(Relaxed, Relaxed, more);
     }
 
-    /// Whether a second try may be made; it is counted then.
+    /// Returns whether a retry is permitted, and takes it from the budget.
     pub fn spend(&self) -> bool {
         self.0.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(COST)).is_ok()
     }

@@ -1,5 +1,5 @@
-//! What is counted of requests to keys that neither this process nor another node holds, by where they are: a security module's
-//! token, a cloud's key service. None by key: there may be thousands.
+//! Metrics of requests to external keys, by destination: a token of a security module, or a cloud's key service. There are no
+//! metrics by key, because there may be thousands.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,9 +19,9 @@ use crate::flow::{FlowMonitor, Ratio};
 use crate::limits::{REMOTE_MAX, REMOTE_PER_KEY_MAX};
 use crate::refusal::Refusal;
 
-/// Destinations with figures of their own; those beyond share [`OTHER`]'s.
+/// Maximum destinations with metrics of their own; all others share [`OTHER`].
 const DESTINATIONS_MAX: usize = 1_000;
-/// For keys that do not say where they are.
+/// Destination of keys that name none.
 const OTHER: &str = "other";
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -41,7 +41,7 @@ struct ErrorLabels {
     error: &'static str,
 }
 
-/// All of them.
+/// Metrics of all destinations.
 pub(crate) struct Destinations {
     durations: Family<Label, Histogram, fn() -> Histogram>,
     in_flight: Family<Label, Gauge>,
@@ -53,7 +53,7 @@ pub(crate) struct Destinations {
     all: Mutex<HashMap<String, Arc<Destination>>>,
 }
 
-/// 128 µs to 8 s, doubling.
+/// Returns a histogram with buckets from 128 µs to 8 s, each twice the previous.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_128, 2.0, 17))
 }
@@ -114,13 +114,13 @@ impl Destinations {
         );
     }
 
-    /// Samples the requests to each; call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
+    /// Samples the requests to each destination. Call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
     pub(crate) fn sample(&self, now: Instant) {
         let all: Vec<_> = self.all.lock().values().cloned().collect();
         all.iter().for_each(|destination| destination.flow.sample(now));
     }
 
-    /// One key's, for as long as that is there.
+    /// Returns the destination of a key, for the lifetime of the key.
     pub(crate) fn of(&self, named: Option<Named<'_>>) -> KeyDestination {
         let name = named.map_or(OTHER, |named| named.name);
         let destination = {
@@ -150,7 +150,7 @@ impl Destinations {
     }
 }
 
-/// The counters of one.
+/// Metrics of one destination.
 struct Destination {
     name: String,
     durations: Histogram,
@@ -160,12 +160,12 @@ struct Destination {
     refusals: Vec<Counter>,
     errors: Family<ErrorLabels, Counter>,
     flow: FlowMonitor,
-    /// Keys there that were asked for and are there still.
+    /// Number of existing keys at the destination that have been used.
     keys: Mutex<usize>,
 }
 
 impl Destination {
-    /// A key more, or one less.
+    /// Updates the number of keys, and the limits that depend on it.
     fn count(&self, count: impl Fn(usize) -> usize, at_once: AtOnce) {
         let mut locked = self.keys.lock();
         let keys = count(*locked);
@@ -178,7 +178,7 @@ impl Destination {
     }
 }
 
-/// One key's destination. What may be under way there grows with its keys.
+/// The destination of one key. The destination's limit of concurrent requests grows with its keys.
 pub(crate) struct KeyDestination {
     destination: Arc<Destination>,
     at_once: AtOnce,
@@ -194,7 +194,7 @@ impl KeyDestination {
         self.destination.refusals[refusal as usize].inc();
     }
 
-    /// A request is under way, until what is given back is dropped.
+    /// Counts a request as in progress until the result is dropped.
     pub(crate) fn began(&self) -> DestinationCall {
         let (destination, now) = (Arc::clone(&self.destination), Instant::now());
         destination.in_flight.inc();
@@ -215,7 +215,7 @@ impl fmt::Debug for KeyDestination {
     }
 }
 
-/// A request under way to a destination.
+/// A request in progress to a destination.
 pub(crate) struct DestinationCall {
     destination: Arc<Destination>,
     began: Instant,

@@ -1,30 +1,30 @@
-//! Lines of work taken in turn, by deficit round robin: each line that has work gets processor time in proportion to its
-//! share, whatever the others ask for, and a job costs the same few steps however many lines there are.
+//! Fair queues by deficit round robin. Each queue with jobs gets processor time in proportion to its share, independent of the
+//! others. A job costs constant time, however many queues there are.
 //!
-//! Pure: no clock, no lock. What is counted is the work that jobs are said to be, in microseconds.
+//! Performs no I/O and uses no clock or lock. Work is measured in microseconds, as estimated for each job.
 
 use std::collections::VecDeque;
 
-/// Jobs for which an empty line keeps memory; what one burst needed is given back after it.
+/// Capacity in jobs that an empty queue retains; memory from larger bursts is freed.
 const KEPT: usize = 64;
 
-/// The largest share: a line of share 1 then waits for this many of the dearest jobs of the other.
+/// Maximum share. A queue of share 1 waits for at most this many of the most expensive jobs of another queue.
 pub const SHARE_MAX: u32 = 100;
 
-/// Places that any line has, however small its share: two slices of light work.
+/// Minimum slots of each queue, however small its share: two slices of light work.
 const PLACES_MIN: usize = 16;
 
-/// Lines of jobs, of which each is served by its share. Lines are known by their numbers, from 0.
+/// Job queues that are served by their shares. Queues are numbered from 0.
 #[derive(Debug)]
 pub struct Fair<T> {
     lines: Vec<Line<T>>,
-    /// Lines that have jobs, the one whose turn it is first.
+    /// Queues with jobs, in the order of their turns.
     turns: VecDeque<usize>,
     waiting: usize,
     waiting_max: usize,
-    /// Work that a line of share 1 may do in its turn: that of the dearest job, so that every turn does at least one.
+    /// Work that a queue of share 1 may do in one turn: that of the most expensive job, so that every turn runs at least one.
     quantum: u64,
-    /// Of all lines in use.
+    /// Sum of the shares of all queues.
     shares: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Fair<T> {
 struct Line<T> {
     jobs: VecDeque<(u64, T)>,
     share: u32,
-    /// Work it may still do in this turn.
+    /// Work that the queue may still do in this turn.
     credit: u64,
     in_turn: bool,
 }
@@ -42,15 +42,15 @@ impl<T> Line<T> {
         Self { jobs: VecDeque::new(), share: 0, credit: 0, in_turn: false }
     }
 
-    /// What is still in a line that is no longer in use drains by the smallest share.
+    /// Returns the share for scheduling. A queue that is no longer in use drains with the smallest share.
     fn weight(&self) -> u64 {
         u64::from(self.share.max(1))
     }
 }
 
 impl<T> Fair<T> {
-    /// One line of share 1. `waiting_max` jobs may wait where one line is alone, and at most twice as many (and
-    /// sixteen a line) over all; no job is more work than `dearest`.
+    /// Creates one queue of share 1. A single queue has `waiting_max` slots; all queues together have at most twice as many, plus
+    /// sixteen for each queue. No job costs more work than `dearest`.
     #[must_use]
     pub fn new(waiting_max: usize, dearest: u64) -> Self {
         let mut fair = Self {
@@ -65,8 +65,8 @@ impl<T> Fair<T> {
         fair
     }
 
-    /// Gives the lines these shares, by their numbers, from their next turn on. A share of 0 is a line not in use: it
-    /// takes nothing more, and what it has is done. Shares above [`SHARE_MAX`] are taken as that.
+    /// Sets the shares of the queues, by number, from their next turn on. A share of 0 disables a queue: it takes no new jobs, and
+    /// its waiting jobs still run. The maximum is [`SHARE_MAX`].
     pub fn set_shares(&mut self, shares: &[u32]) {
         while self.lines.len() < shares.len() {
             self.lines.push(Line::new());
@@ -77,23 +77,23 @@ impl<T> Fair<T> {
         self.shares = self.lines.iter().map(|line| u64::from(line.share)).sum();
     }
 
-    /// Jobs that wait.
+    /// Returns the number of waiting jobs.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Jobs that wait in one line.
+    /// Returns the number of waiting jobs in one queue.
     #[must_use]
     pub fn waiting_in(&self, number: usize) -> usize {
         self.lines.get(number).map_or(0, |line| line.jobs.len())
     }
 
-    /// Puts a job of so much work at the end of a line. A line has its share of the places for sure; beyond that it has
-    /// as many as are free in all, so that one alone has half of them, and a newcomer always finds some.
+    /// Appends a job with its work to a queue. A queue has guaranteed slots by its share, and may use more while slots are free. A
+    /// single busy queue gets half of them, so that a new one always finds some.
     ///
     /// # Errors
-    /// The job, when the line is full or not in use.
+    /// Returns the job if the queue is full or not in use.
     pub fn put(&mut self, number: usize, work: u64, job: T) -> Result<(), T> {
         let own = self.own_places(number);
         let free = self.waiting_max.saturating_sub(self.waiting);
@@ -109,14 +109,14 @@ impl<T> Fair<T> {
         Ok(())
     }
 
-    /// Places that are this line's alone.
+    /// Returns the number of guaranteed slots of a queue.
     fn own_places(&self, number: usize) -> usize {
         let share = self.lines.get(number).map_or(0, |line| line.share);
         let part = self.waiting_max as u64 * u64::from(share) / self.shares.max(1);
         usize::try_from(part).unwrap_or(usize::MAX).max(PLACES_MIN)
     }
 
-    /// The next job: of the line whose turn it is.
+    /// Takes the next job of the queue whose turn it is.
     pub fn take(&mut self) -> Option<T> {
         loop {
             let number = *self.turns.front()?;
@@ -131,14 +131,14 @@ impl<T> Fair<T> {
                     line.in_turn = false;
                     self.turns.rotate_left(1);
                 }
-                // An empty line stands in no turn.
+                // An empty queue gets no turn.
                 None => drop(self.turns.pop_front()),
                 Some(_) => {
                     let (work, job) = line.jobs.pop_front()?;
                     line.credit -= work;
                     self.waiting -= 1;
                     if line.jobs.is_empty() {
-                        // Credit is not saved up: who comes back later has no more than a turn.
+                        // Unused credit expires, so that a queue cannot save up several turns.
                         (line.credit, line.in_turn) = (0, false);
                         if line.jobs.capacity() > 4 * KEPT {
                             line.jobs.shrink_to(KEPT);
@@ -151,7 +151,7 @@ impl<T> Fair<T> {
         }
     }
 
-    /// Everything that waits.
+    /// Takes all waiting jobs.
     pub fn take_all(&mut self) -> Vec<T> {
         self.turns.clear();
         self.waiting = 0;

@@ -1,20 +1,20 @@
-//! Whether a file is the one that was looked at before.
+//! Detection of file changes.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// What tells that a file is another than it was: its owner and mode change `inode_changed` alone.
+/// Metadata that identify the version of a file. A change of owner or mode updates only `inode_changed`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileStamp {
     pub(crate) inode: u64,
     pub(crate) octets: u64,
-    /// Seconds, and nanoseconds of the next one.
+    /// Modification time: seconds and nanoseconds.
     pub(crate) modified: (i64, i64),
     pub(crate) inode_changed: (i64, i64),
 }
 
 impl FileStamp {
-    /// The stamp of a file's metadata.
+    /// Returns the stamp of a file's metadata.
     #[must_use]
     pub fn of(found: &Metadata) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Requests under way, held against what arrives and how long it takes.
+//! Requests in progress, compared with arrival rate and duration (Little's law).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,37 +8,37 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// The ratio L / λW.
+/// Gauge of the ratio L / λW.
 pub(crate) type Ratio = Gauge<f64, AtomicU64>;
 
-/// The requests of a tenant, or to a destination: L = λW is held against itself, and shown.
+/// Monitors the requests of a tenant or to a destination, and publishes how well they satisfy L = λW.
 pub(crate) struct FlowMonitor {
     flow: Mutex<Flow>,
     ratio: Ratio,
 }
 
 impl FlowMonitor {
-    /// From now on.
+    /// Starts the monitor.
     pub(crate) fn new(ratio: Ratio) -> Self {
         ratio.set(1.0);
         Self { flow: Mutex::new(Flow::new(Instant::now())), ratio }
     }
 
-    /// One has begun; how many are under way now, it included.
+    /// Counts the start of a request. Returns the number in progress, including the new one.
     pub(crate) fn began(&self, now: Instant) -> i64 {
         let mut flow = self.flow.lock();
         flow.step(now, 1);
         flow.in_flight
     }
 
-    /// One that took so long has ended.
+    /// Counts the end of a request with its duration.
     pub(crate) fn ended(&self, now: Instant, took: Duration) {
         let mut flow = self.flow.lock();
         flow.step(now, -1);
         flow.took += took;
     }
 
-    /// Shows the ratio of the last minute; to be called every [`SAMPLE_EVERY`].
+    /// Publishes the ratio of the last minute; call it every [`SAMPLE_EVERY`].
     pub(crate) fn sample(&self, now: Instant) {
         let ratio = self.flow.lock().ratio(now);
         self.ratio.set(ratio);
@@ -51,11 +51,11 @@ impl fmt::Debug for FlowMonitor {
     }
 }
 
-/// Requests under way over time.
+/// Requests in progress over time.
 struct Flow {
     in_flight: i64,
     at: Instant,
-    /// Requests under way, summed over time: one for a second is a second.
+    /// Number of requests in progress, integrated over time, in request-seconds.
     area: f64,
     /// Total duration of the requests that ended.
     took: Duration,
@@ -63,11 +63,11 @@ struct Flow {
     samples: VecDeque<(f64, f64)>,
 }
 
-/// Between two samples of the flow.
+/// Interval between two samples.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
-/// Looks that make up the last minute.
+/// Number of samples in the last minute.
 const SAMPLES: usize = 12;
-/// What a ratio is smoothed by: one request for a second, so that few requests say nothing.
+/// Smoothing of the ratio, in request-seconds, so that few requests have no effect.
 const SMOOTH_S: f64 = 1.0;
 
 impl Flow {
@@ -81,8 +81,8 @@ impl Flow {
         self.in_flight += change;
     }
 
-    /// The average under way (L) over arrivals times what they took (λW), over the last minute. Both are sums over the
-    /// same time, which cancels out.
+    /// Returns the average number in progress (L) divided by arrival rate times duration (λW), over the last minute. Both are sums
+    /// over the same time, which cancels out.
     fn ratio(&mut self, now: Instant) -> f64 {
         self.step(now, 0);
         let look = (self.area, self.took.as_secs_f64());
@@ -107,7 +107,7 @@ mod tests {
         let mut flow = Flow::new(began);
         let mut at = began;
         for _ in 0..60 {
-            // Ten a second that take half a second each.
+            // Ten requests per second, half a second each.
             for _ in 0..10 {
                 flow.step(at, 1);
             }

@@ -1,5 +1,4 @@
-//! A folder of files that hold one thing each, looked at again and again: private keys (`*.key`, PEM or DER), or what else
-//! is read so.
+//! A watched folder whose files are read again when they change: private keys (`*.key`, PEM or DER), or other kinds of files.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -11,41 +10,41 @@ use keys::{KeyFileError, KeyRef, KeyType, PrivateKey, Scheme, Signer};
 
 use crate::FileStamp;
 
-/// Files read of one folder: some 10 KB each.
+/// Maximum files of a folder, about 10 KB each.
 const FILES_MAX: usize = 100_000;
-/// What a mode lets everybody do.
+/// Permission bits for other users.
 const OTHERS: u32 = 0o007;
 
 /// Why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The system did not let us.
+    /// The system denied access to the folder or a file.
     #[error("the folder {path} cannot be read: {source}")]
     Io {
-        /// Which.
+        /// Path of the folder or file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// More files than are read.
+    /// The folder has more files than the maximum.
     #[error("the folder {0} has more than {FILES_MAX} files")]
     TooMany(PathBuf),
 }
 
-/// Why a file gives no key.
+/// Why a file has no usable key.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableKey {
-    /// It cannot be read, or holds none.
+    /// The file cannot be read, or contains no key.
     #[error(transparent)]
     File(#[from] KeyFileError),
-    /// It holds one, and nothing is signed with its kind here.
+    /// The key's type is not supported for signatures.
     #[error("keys of the kind {0} sign nothing here: RSA, ECDSA and Ed25519 do")]
     Kind(KeyType),
 }
 
-/// What may be wrong with a file.
+/// An error of reading a file.
 pub trait FileProblem {
-    /// Whether it may be otherwise though the file stays as it is: it is tried again at every look.
+    /// Returns whether the error may disappear without a change of the file. Such a file is read again at every refresh.
     fn may_heal(&self) -> bool;
 }
 
@@ -61,15 +60,15 @@ type Stamps = (FileStamp, Option<FileStamp>);
 /// Cached state of a file.
 #[derive(Debug)]
 struct File<T> {
-    /// What it was when it was read; `None` when it could not be, so that it is tried again at every look.
+    /// Stamps when the file was read; `None` if that failed, so that the next refresh tries again.
     stamps: Option<Stamps>,
-    /// The newest content that was readable.
+    /// The newest content that could be read.
     held: Option<T>,
     is_broken: bool,
 }
 
 impl<T: Clone> File<T> {
-    /// A file of which nothing could be made, after what was known of it.
+    /// Creates the state of an unreadable file, with its previous content.
     fn broken(stamps: Stamps, problem: &impl FileProblem, before: Option<&Self>) -> Self {
         let stamps = Some(stamps).filter(|_| !problem.may_heal());
         Self { stamps, held: before.and_then(|before| before.held.clone()), is_broken: true }
@@ -79,17 +78,17 @@ impl<T: Clone> File<T> {
 /// Which files are read, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct FileKind<T, E> {
-    /// Of their names; others are not looked at.
+    /// Extension of the files; others are ignored.
     pub ending: &'static str,
-    /// The ending of a file of the same name that `read` reads, too, where there is one.
+    /// Extension of an optional companion file with the same name, which `read` reads too.
     pub beside: Option<&'static str>,
-    /// Whether they are secret: one that everybody may read is told of.
+    /// Whether the files are secret. A secret file that all users may read is reported.
     pub secret: bool,
-    /// Reads one, on this thread.
+    /// Reads a file on the current thread.
     pub read: fn(&Path) -> Result<T, E>,
 }
 
-/// The folder and what was read of it. Files that did not change are not read again.
+/// A folder and the cached contents of its files. Unchanged files are not read again.
 #[derive(Debug)]
 pub struct Folder<T = KeyRef, E = UnusableKey> {
     path: PathBuf,
@@ -100,20 +99,20 @@ pub struct Folder<T = KeyRef, E = UnusableKey> {
 /// Contents of a folder.
 #[derive(Debug)]
 pub struct FolderContents<T = KeyRef, E = UnusableKey> {
-    /// Everything there is now with the name of its file; of a file which no longer can be read it is what it held before.
+    /// Names and contents of all files. An unreadable file has its previous content.
     pub held: Vec<(String, T)>,
-    /// Whether it is something else than at the last look.
+    /// Whether the contents have changed since the last refresh.
     pub changed: bool,
-    /// Files that cannot be read, with what is wrong, each told once.
+    /// Unreadable files with their errors, each reported once.
     pub broken: Vec<(PathBuf, E)>,
-    /// Secret files that everybody on this machine may read, each told once.
+    /// Secret files that all users of this machine may read, each reported once.
     pub open: Vec<PathBuf>,
-    /// Files that cannot be read, those told of before included.
+    /// Number of unreadable files, including those reported earlier.
     pub broken_in_all: usize,
 }
 
 impl Folder {
-    /// A folder of private keys. Reads nothing yet.
+    /// Creates a folder of private keys. Reads nothing yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self::of(path, FileKind { ending: "key", beside: None, secret: true, read: key_of })
@@ -121,22 +120,22 @@ impl Folder {
 }
 
 impl<T: Clone, E: FileProblem> Folder<T, E> {
-    /// Of anything. Nothing is read yet.
+    /// Creates a folder of files of any kind. Reads nothing yet.
     #[must_use]
     pub fn of(path: impl Into<PathBuf>, kind: FileKind<T, E>) -> Self {
         Self { path: path.into(), kind, files: HashMap::new() }
     }
 
-    /// Which.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the files that changed, on this thread: an RSA key takes 0.2 ms.
+    /// Reads changed files on the current thread; an RSA key takes 0.2 ms.
     ///
     /// # Errors
-    /// [`FolderError`]; what was read before stays.
+    /// [`FolderError`]; the previous contents stay.
     pub fn refresh(&mut self) -> Result<FolderContents<T, E>, FolderError> {
         let there = self.there()?;
         let before = self.files.len();
@@ -179,7 +178,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
         Ok(contents)
     }
 
-    /// The files, what each is, and its mode.
+    /// Lists the files with their stamps and modes.
     fn there(&self) -> Result<Vec<(PathBuf, Stamps, u32)>, FolderError> {
         let failed = |source| FolderError::Io { path: self.path.clone(), source };
         let mut there = Vec::new();
@@ -188,8 +187,8 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
             if path.extension().is_none_or(|ending| ending != self.kind.ending) {
                 continue;
             }
-            // Through links: secrets of clusters are links into a folder that is replaced as a whole. What has gone
-            // since the listing, is not there.
+            // Follows symbolic links: Kubernetes mounts secrets as links into a folder that is replaced as a whole. A file that has
+            // disappeared since the listing is skipped.
             let found = match std::fs::metadata(&path) {
                 Ok(found) => found,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -210,7 +209,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
     }
 }
 
-/// A key that something can be signed with.
+/// Reads a key whose type supports signatures.
 fn key_of(path: &Path) -> Result<KeyRef, UnusableKey> {
     let key = PrivateKey::from_file(path)?;
     match key.key_type() {
@@ -288,7 +287,7 @@ mod tests {
         let contents = folder.refresh().unwrap();
         assert_eq!((contents.broken.len(), contents.broken_in_all), (0, 1), "told once");
 
-        // Changing nothing but the mode heals; who everybody may read is told.
+        // A change of the mode alone is enough to read the file again. A file that all users may read is reported.
         std::fs::remove_file(place.path().join("b.key")).unwrap();
         std::fs::create_dir(place.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink("elsewhere/e.pem", place.path().join("e.key")).unwrap();

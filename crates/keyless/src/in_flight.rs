@@ -1,4 +1,4 @@
-//! Requests in flight: counts with a bound, in all and by tenant.
+//! Requests in flight: limited counters, in total and by tenant.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ impl Drop for Permit {
     }
 }
 
-/// A count of requests in flight with a bound.
+/// A counter of requests in flight with a limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConcurrencyLimit(Arc<AtomicUsize>);
 
 impl ConcurrencyLimit {
-    /// `None` when `max` permits are taken.
+    /// Takes a permit; `None` if `max` permits are taken.
     pub(crate) fn acquire(&self, max: usize) -> Option<Permit> {
         take(&self.0, max).map(Permit)
     }
 }
 
-/// Counts one more, unless there are `max`.
+/// Increments the counter, unless it is at `max`.
 fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<AtomicUsize>> {
     if count.fetch_add(1, Relaxed) >= max {
         count.fetch_sub(1, Relaxed);
@@ -34,7 +34,7 @@ fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<AtomicUsize>> {
     Some(Arc::clone(count))
 }
 
-/// Requests under way by tenant: an entry for each that has some.
+/// Requests in progress by tenant, with an entry for each tenant that has some.
 #[derive(Debug, Default)]
 pub(crate) struct TenantCounts(HashMap<Box<str>, usize>);
 

@@ -1,4 +1,4 @@
-//! How a request names its key.
+//! How a request identifies its key.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use x509::SpkiHash;
 
 use crate::wire::Ski;
 
-/// How a request names its key.
+/// How a request identifies its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyName {
-    /// By its identifier.
+    /// By its subject key identifier.
     Ski(Ski),
-    /// By its public half.
+    /// By the SHA-256 of its public key.
     Spki(SpkiHash),
 }
 

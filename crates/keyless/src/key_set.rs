@@ -1,4 +1,4 @@
-//! Keys by their identifiers.
+//! The set of keys, by identifier.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
@@ -27,30 +27,30 @@ pub struct Key {
     pub(crate) kind: KeyType,
     /// Identifier of the key (SKI).
     pub(crate) ski: Ski,
-    /// And by this.
+    /// SHA-256 of the public key (SubjectPublicKeyInfo).
     pub(crate) spki_sha256: SpkiHash,
-    /// What its sources call it: names of files, labels; for the rights of tenants.
+    /// Names of the key in its sources (file names, labels), for the permissions of tenants.
     pub(crate) names: Vec<String>,
-    /// What a signature costs here; nothing of note for a key elsewhere.
+    /// Cost of a signature on this machine; low for a remote key.
     pub(crate) cost: Cost,
-    /// The key itself, where it is in this process.
+    /// The private key, if it is in this process.
     pub(crate) here: Option<PrivateKey>,
-    /// Whether other nodes may have it sign.
+    /// Whether the key signs for other nodes too.
     pub(crate) for_nodes: bool,
-    /// What it is sealed to, if that is all that is known of it: a key that lies somewhere else as well is sealed to nothing.
+    /// Policy that the key is sealed to. `None` if another source has the key unsealed.
     pub(crate) policy: Option<Arc<str>>,
-    /// The route to the key, if other nodes hold it.
+    /// The route to the key, if other nodes have it.
     pub(crate) route: Option<Arc<RoutedKey>>,
-    /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
+    /// Requests in progress to a remote key. If no other node has the key, also by tenant; nodes have their own limits.
     remote: ConcurrencyLimit,
     by_tenant: Arc<Mutex<TenantCounts>>,
     /// Destination of the key, cached after the first lookup.
     destination: OnceLock<KeyDestination>,
 }
 
-/// What takes longer than that many times what 99 of 100 take is not coming.
+/// A signature that takes longer than this factor times the 99th percentile is considered lost.
 const PATIENCE_FACTOR: u32 = 10;
-/// Time for a second node and a third one, and for a connection that is made again.
+/// Minimum patience: time for failover to a second and third node, and for a reconnect.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 impl Key {
@@ -76,20 +76,20 @@ impl Key {
         }
     }
 
-    /// Whether it is sealed to the policy of this name, and known as nothing else.
+    /// Returns whether the key is sealed to this policy only.
     pub(crate) fn is_under(&self, policy: &str) -> bool {
         self.policy.as_deref() == Some(policy)
     }
 
-    /// How long a signature is worth waiting for where nobody says it: ten times what it usually takes the nodes that hold the
-    /// key, [`PATIENCE_MIN`] at least and `most` at most; that, where it is not known.
+    /// Returns the default timeout of a signature: ten times the usual duration on the nodes that have the key, from
+    /// [`PATIENCE_MIN`] to `most`. If the usual duration is unknown, `most`.
     pub(crate) fn patience(&self, most: Duration) -> Duration {
         let route = self.route.as_ref().filter(|_| self.here.is_none());
         let usual = route.and_then(|route| route.usual());
         usual.map_or(most, |usual| (usual * PATIENCE_FACTOR).max(PATIENCE_MIN).min(most))
     }
 
-    /// Where requests to it go that is elsewhere, and not with other nodes.
+    /// Returns the destination of requests to an external key; `None` for local keys and keys on other nodes.
     pub(crate) fn destination(&self, metrics: &Metrics) -> Option<&KeyDestination> {
         if self.here.is_some() || self.route.is_some() {
             return None;
@@ -97,10 +97,10 @@ impl Key {
         Some(self.destination.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
-    /// A permit for one request to this key elsewhere. The tenant may have `most` of them.
+    /// Takes a permit for one request to this remote key. The tenant may have `most` of them.
     ///
     /// # Errors
-    /// As many are under way as may, of this tenant or of all.
+    /// The tenant or the key has reached its limit.
     pub(crate) fn acquire(&self, tenant: &str, most: usize, from: Requester) -> Result<KeyPermit, Refusal> {
         let of_tenant = match self.route {
             None if from == Requester::Client => {
@@ -113,15 +113,15 @@ impl Key {
     }
 }
 
-/// The sender of a request.
+/// Sender of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Requester {
     Client,
-    /// Another node, which has counted the request for its tenant.
+    /// Another node, which has already counted the request for its tenant.
     Node,
 }
 
-/// One request under way to a key elsewhere, as its key counts it; until dropped.
+/// A request in progress to a remote key, counted until dropped.
 pub(crate) struct KeyPermit {
     _of_all: Permit,
     _of_tenant: Option<TenantPermit>,
@@ -149,7 +149,7 @@ impl Drop for TenantPermit {
     }
 }
 
-/// All keys, by source and identifier. Cheap to clone; the clones share them.
+/// All keys, by source and identifier. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KeySet {
     inner: Arc<RwLock<KeyIndex>>,
@@ -160,7 +160,7 @@ struct KeyIndex {
     by_source: HashMap<String, HashMap<Ski, SourceKey>>,
     by_ski: HashMap<Ski, Arc<Key>>,
     by_spki: HashMap<SpkiHash, Ski>,
-    /// In order, for lists by pages.
+    /// Identifiers in order, for paginated lists.
     order: BTreeSet<Ski>,
 }
 
@@ -174,7 +174,7 @@ struct SourceKey {
     names: Vec<String>,
 }
 
-/// What all sources together say of a key.
+/// Properties of a key, merged from all its sources.
 #[derive(Default)]
 struct MergedSources {
     names: Vec<String>,
@@ -199,42 +199,42 @@ impl MergedSources {
     }
 }
 
-/// A key of a source.
+/// A key of one source.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// It signs here, or where this node alone knows.
+    /// A key that signs in this process, or in a device or service that only this node can use.
     Own(KeyRef),
-    /// It signs here, for other nodes too.
+    /// A key that signs here, also for other nodes.
     Sealed(KeyRef),
-    /// Other nodes hold the key.
+    /// A key on other nodes, with the route to them.
     Routed(Arc<RoutedKey>),
 }
 
 impl KeySet {
-    /// Whether no source has a key.
+    /// Returns whether there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.read().by_ski.is_empty()
     }
 
-    /// Makes `keys` all that this source has. Where two sources have a key of one identifier, the last one put counts, and
-    /// the other one's when that goes. Signatures under way by a key that goes are finished.
+    /// Replaces all keys of this source. If two sources have the same key, the source that was updated last wins; if that one loses
+    /// the key, the other takes over. Signatures in progress with a removed key are completed.
     pub fn put(&self, source: &str, keys: Vec<KeyRef>) {
         self.put_named(source, keys.into_iter().map(|key| (String::new(), key)).collect());
     }
 
-    /// The same of keys with names, which the rights of tenants may go by. A key has every name that its sources have for
-    /// it.
+    /// Like [`Self::put`], with a name for each key, for the permissions of tenants. A key has the names of all its sources.
     pub fn put_named(&self, source: &str, keys: Vec<(String, KeyRef)>) {
         self.put_sources(source, keys.into_iter().map(|(name, key)| (name, Source::Own(key))).collect());
     }
 
-    /// The same where some keys are held by other nodes: one that another source has here is used here.
+    /// Like [`Self::put_named`], for keys of which some are on other nodes. If another source has the key locally, the local key is
+    /// used.
     pub fn put_sources(&self, source: &str, keys: Vec<(String, Source)>) {
         self.put_all(source, keys.into_iter().map(|(name, key)| (name, key, None)));
     }
 
-    /// The same of keys that are sealed to policies, each with the name of its own, where that is known.
+    /// Like [`Self::put_sources`], for keys that are sealed to policies, each with the name of its policy if known.
     pub fn put_sealed(&self, source: &str, keys: Vec<(String, Source, Option<Arc<str>>)>) {
         self.put_all(source, keys.into_iter());
     }
@@ -264,20 +264,20 @@ impl KeySet {
         }
     }
 
-    /// The key with this identifier.
+    /// Returns the key with this identifier.
     #[must_use]
     pub fn find(&self, ski: &Ski) -> Option<Arc<Key>> {
         self.inner.read().by_ski.get(ski).cloned()
     }
 
-    /// The key with this public half, the SHA-256 of its SubjectPublicKeyInfo.
+    /// Returns the key with this public key, by the SHA-256 of its SubjectPublicKeyInfo.
     #[must_use]
     pub fn find_spki(&self, spki: &SpkiHash) -> Option<Arc<Key>> {
         let inner = self.inner.read();
         inner.by_spki.get(spki).and_then(|ski| inner.by_ski.get(ski)).cloned()
     }
 
-    /// Up to `max` keys after the one with this identifier, in the order of these.
+    /// Returns up to `max` keys after the given identifier, in order.
     pub(crate) fn page(&self, after: Option<&Ski>, max: usize) -> Vec<Arc<Key>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let inner = self.inner.read();
@@ -285,7 +285,7 @@ impl KeySet {
         rest.take(max).cloned().collect()
     }
 
-    /// Identifiers and kinds of all, in the order of the identifiers.
+    /// Returns identifiers and types of all keys, ordered by identifier.
     #[must_use]
     pub fn list(&self) -> Vec<(Ski, KeyType)> {
         self.page(None, usize::MAX).iter().map(|key| (key.ski, key.kind)).collect()
@@ -293,12 +293,12 @@ impl KeySet {
 }
 
 impl KeyIndex {
-    /// Has a key be what its sources say now; that of `source` counts before the others'.
+    /// Updates a key from its sources. `source` has precedence over the others.
     fn renew(&mut self, ski: Ski, source: &str) {
         let of_all = MergedSources::new(self.by_source.values().filter_map(|held| held.get(&ski)));
         let own = self.by_source.get(source).and_then(|held| held.get(&ski));
         let mut all = own.into_iter().chain(self.by_source.values().filter_map(|held| held.get(&ski)));
-        // Whatever signs here comes before a way to others.
+        // A key that signs locally has precedence over a route to other nodes.
         let first = all.clone().next();
         let held = all.find(|held| held.route.is_none()).or(first);
         if let Some(held) = held {
@@ -327,7 +327,7 @@ mod tests {
         let generated = || PrivateKey::generate(KeyType::P256).unwrap();
         let key = || -> KeyRef { Arc::new(generated()) };
         let (a, c, b_itself) = (key(), key(), generated());
-        // One key, from a source each.
+        // The same key from two sources.
         let (b, b_of_two): (KeyRef, KeyRef) = (Arc::new(b_itself.clone()), Arc::new(b_itself));
         let ski = |key: &KeyRef| Ski::of_spki(key.spki());
         let set = KeySet::default();

@@ -1,20 +1,21 @@
-//! The key service and its client: signatures for TLS terminators. Two protocols: Keyless, version 1, and a native one over gRPC.
+//! The key service and its client: signatures for TLS terminators. It supports two protocols: Keyless, version 1, and a native one
+//! over gRPC.
 //!
 //! - [`wire`]: messages of the Keyless protocol.
-//! - [`operation`]: the operations that a request can name.
-//! - [`KeySet`]: keys by their identifiers, from sources that may change. [`Folder`] is one.
-//! - [`stage`]: signs with keys of this process, in bounded queues.
-//! - [`fair`]: queues that tenants share by weight.
+//! - [`operation`]: the operations of requests.
+//! - [`KeySet`]: keys by identifier, from sources that may change, such as [`Folder`].
+//! - [`stage`]: signatures with keys of this process, in bounded queues.
+//! - [`fair`]: weighted fair queues for tenants.
 //! - [`tenant`]: tenants, their limits and their keys.
 //! - [`server`]: listeners, connections, requests.
 //! - [`native`]: messages and client of the native protocol.
 //! - [`client`]: the client of the Keyless protocol.
-//! - `cloud` (with the features `aws`, `azure` and `gcp`): keys in the key services of clouds.
-//! - [`routing`]: routes requests to the nearest node that holds the key.
-//! - [`places`]: policies of where keys may be used.
+//! - `cloud` (with the features `aws`, `azure` and `gcp`): keys in cloud key services.
+//! - [`routing`]: routes requests to the nearest node that has the key.
+//! - [`places`]: policies that restrict where keys may be used.
 //! - [`Metrics`]: the metrics of the server.
 //! - [`records`]: a record of every signature.
-//! - [`traces`]: finished requests, kept for inspection.
+//! - [`traces`]: finished requests, stored for inspection.
 
 mod backoff;
 pub mod budget;
@@ -42,7 +43,7 @@ pub mod tenant;
 pub mod traces;
 pub mod wire;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use file_stamp::FileStamp;

@@ -1,5 +1,5 @@
-//! What is counted, by operation and by class of cost. Arrivals, service time and what is under way are all here, so that
-//! L = λW can be held against itself.
+//! Metrics of the key service, by operation and cost class. Arrivals, service time and requests in progress together permit a check
+//! of L = λW.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) struct TenantCounters {
     pub(crate) requests: Counter,
     pub(crate) in_flight: Gauge,
     pub(crate) in_flight_max: Gauge,
-    /// Seconds that requests took, in all.
+    /// Total duration of requests in seconds.
     pub(crate) took: Counter<f64, AtomicU64>,
     pub(crate) queued: Histogram,
     pub(crate) ratio: Ratio,
@@ -71,13 +71,13 @@ impl TenantCounters {
     }
 }
 
-/// The counters. Cheap to clone; the clones share them.
+/// The metrics of the key service. Clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<MetricFamilies>);
 
 struct MetricFamilies {
     durations: Family<OpcodeLabel, Histogram, fn() -> Histogram>,
-    /// The same, by place among [`OPERATIONS`].
+    /// Histograms by the index in [`OPERATIONS`].
     by_place: Vec<Histogram>,
     errors: Family<ErrorLabels, Counter>,
     tenant_requests: Family<TenantLabel, Counter>,
@@ -103,13 +103,13 @@ struct MetricFamilies {
     broken_files: Gauge,
     traces: Traces,
     destinations: Destinations,
-    /// Others that are registered with these.
+    /// Additional metrics that are registered with these.
     others: Mutex<Vec<Registration>>,
 }
 
 type Registration = Box<dyn Fn(&mut Registry) + Send>;
 
-/// 16 µs to 4 s, doubling.
+/// Returns a histogram with buckets from 16 µs to 4 s, each twice the previous.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_016, 2.0, 19))
 }
@@ -163,7 +163,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds all of them to a registry.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(
@@ -262,23 +262,23 @@ impl Metrics {
         inner.others.lock().iter().for_each(|add| add(registry));
     }
 
-    /// What became of single requests.
+    /// Traces of single requests.
     #[must_use]
     pub fn traces(&self) -> &Traces {
         &self.0.traces
     }
 
-    /// What is counted of keys that neither this process nor another node holds.
+    /// Metrics of external keys, by destination.
     pub(crate) fn destinations(&self) -> &Destinations {
         &self.0.destinations
     }
 
-    /// Has `add` called by [`Self::register`], too.
+    /// Adds a function that [`Self::register`] calls too.
     pub fn also(&self, add: impl Fn(&mut Registry) + Send + 'static) {
         self.0.others.lock().push(Box::new(add));
     }
 
-    /// How many keys there are, and how many files hold none.
+    /// Sets the number of keys, and of files without a usable key.
     pub fn keys(&self, keys: usize, broken_files: usize) {
         self.0.keys.set(keys as i64);
         self.0.broken_files.set(broken_files as i64);
@@ -293,7 +293,7 @@ impl Metrics {
         self.0.by_place[place].observe(took.as_secs_f64());
     }
 
-    /// One more waits for its turn.
+    /// Counts a request that entered the queue.
     pub(crate) fn queued(&self, place: usize) {
         self.0.queued_by_place[place].inc();
     }
@@ -303,13 +303,13 @@ impl Metrics {
         self.0.queued_by_place[place].dec();
     }
 
-    /// `place` is `None` for unknown operations.
+    /// Counts an error by operation and name. `place` is `None` for unknown operations.
     pub(crate) fn error(&self, place: Option<usize>, error: &'static str) {
         let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
         self.0.errors.get_or_create(&ErrorLabels { opcode, error }).inc();
     }
 
-    /// The counters of a tenant.
+    /// Returns the counters of a tenant.
     pub(crate) fn tenant(&self, tenant: &str) -> TenantCounters {
         let label = TenantLabel { tenant: tenant.to_owned() };
         let refusal = |(_, kind): &(Refusal, &'static str)| {
@@ -327,7 +327,7 @@ impl Metrics {
         }
     }
 
-    /// Shows a tenant no more that is there no more.
+    /// Removes the metrics of a deleted tenant.
     pub(crate) fn forget_tenant(&self, tenant: &str) {
         let label = TenantLabel { tenant: tenant.to_owned() };
         self.0.tenant_requests.remove(&label);
@@ -345,12 +345,12 @@ impl Metrics {
         self.0.refusals_by_kind[refusal as usize].inc();
     }
 
-    /// `place` is the operation of a [`Self::refused`] request.
+    /// Counts a [`Self::refused`] request by its operation, whose index is `place`.
     pub(crate) fn opcode_refused(&self, place: usize) {
         self.0.opcode_refusals_by_place[place].inc();
     }
 
-    /// Counts a request to a key elsewhere until dropped.
+    /// Counts a request to a remote key until dropped.
     pub(crate) fn remote(&self) -> Counted {
         self.0.remote.inc();
         Counted(self.0.remote.clone())
@@ -377,7 +377,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Something counted until dropped.
+/// An increment of a gauge, undone when dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Gauge);
 
@@ -387,10 +387,10 @@ impl Drop for Counted {
     }
 }
 
-/// What the classes of a stage are doing, read at each scrape.
+/// Metrics of the cost classes of a stage, read at each scrape.
 struct Lanes<A: Responder>(Stage<A>);
 
-/// Has a stage's figures registered with `metrics`.
+/// Registers the metrics of a stage with `metrics`.
 pub(crate) fn register_stage<A: Responder>(metrics: &Metrics, stage: &Stage<A>) {
     let stage = stage.clone();
     metrics.also(move |registry| registry.register_collector(Box::new(Lanes(stage.clone()))));
@@ -418,7 +418,7 @@ struct KeyTypeLabel {
     key_type: &'static str,
 }
 
-/// By which kinds of keys batches are made now.
+/// Encodes which key types are currently signed in batches.
 fn encode_batches(encoder: &mut DescriptorEncoder<'_>, batches: Batches) -> Result<(), fmt::Error> {
     let help = "Whether signatures by this kind of key are made in batches; no more after a faulty one";
     let mut metric = encoder.encode_descriptor("bulla_keyless_batches", help, None, MetricType::Gauge)?;

@@ -5,11 +5,11 @@ use std::fmt;
 use uuid::Uuid;
 use x509::SpkiHash;
 
-/// The prefix of the URI in a node's certificate. Only the profile for nodes issues such names, and a node is accepted with its
-/// own key only.
+/// Prefix of the URI in a node's certificate. Only the certificate profile for nodes issues such names. A node is accepted only
+/// with its own key.
 pub const NODES_URI: &str = "spiffe://bulla/node";
 
-/// The suffix of the DNS name in a node's certificate. No zone has it; it is never resolved.
+/// Suffix of the DNS name in a node's certificate. The domain does not exist; the name is never resolved.
 pub const NODES_DNS: &str = "node.bulla.internal";
 
 /// The permanent identifier of a node: a UUID.
@@ -23,39 +23,39 @@ impl fmt::Display for NodeId {
 }
 
 impl NodeId {
-    /// The URI of its certificate.
+    /// Returns the URI in the node's certificate.
     #[must_use]
     pub fn uri(&self) -> String {
         format!("{NODES_URI}/{self}")
     }
 
-    /// The DNS name of its certificate.
+    /// Returns the DNS name in the node's certificate.
     #[must_use]
     pub fn dns(&self) -> String {
         format!("{self}.{NODES_DNS}")
     }
 }
 
-/// A live node.
+/// A node that is currently part of the cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {
-    /// Its identifier.
+    /// Identifier of the node.
     pub id: NodeId,
-    /// Its name in logs and errors.
+    /// Name of the node in logs and errors.
     pub name: String,
-    /// Its site, as metrics write it.
+    /// Name of the site, as used in metrics.
     pub site: String,
-    /// Host and port.
+    /// Host and port of the node.
     pub address: String,
-    /// SHA-256 of the public key in its certificate. A certificate with its name and another key is rejected.
+    /// SHA-256 of the public key in the node's certificate. A certificate with the node's name and another key is rejected.
     pub tls_spki_sha256: SpkiHash,
 }
 
-/// The node that a URI of a certificate names.
+/// Returns the node that is named by a URI of a certificate.
 pub(crate) fn node_of_uri(uri: &str) -> Option<NodeId> {
     let text = uri.strip_prefix(NODES_URI)?.strip_prefix('/')?;
     let id = NodeId(Uuid::try_parse(text).ok()?.into_bytes());
-    // No other way to write it.
+    // Accept only the canonical form.
     (id.to_string() == text).then_some(id)
 }
 

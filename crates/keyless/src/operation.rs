@@ -7,19 +7,19 @@ use crate::wire::{ErrorCode, opcode};
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
-    /// Its own payload.
+    /// Returns the payload unchanged.
     Ping,
-    /// A signature.
+    /// Creates a signature.
     Sign(Scheme),
-    /// RSA without padding, for TLS's RSA key exchange: by keys of security modules, where the operator has turned it on.
+    /// RSA decryption without padding, for TLS's RSA key exchange. Only with keys of security modules, if the operator enables it.
     RsaDecrypt,
-    /// To seal the payload.
+    /// Seals the payload.
     Seal,
     /// Opens sealed data.
     Unseal,
 }
 
-/// Every opcode that is an operation, with the name that metrics have for it.
+/// Opcodes of all operations, with their names in metrics.
 pub const OPERATIONS: [(u8, &str, Operation); 20] = [
     (opcode::PING, "ping", Operation::Ping),
     (0x01, "rsa-decrypt", Operation::RsaDecrypt),
@@ -43,7 +43,7 @@ pub const OPERATIONS: [(u8, &str, Operation); 20] = [
     (0x37, "pss-sha512", Operation::Sign(Scheme::RsaPss(Hash::Sha512))),
 ];
 
-/// Where each opcode stands among [`OPERATIONS`]; [`NOWHERE`] for all others.
+/// Index of each opcode in [`OPERATIONS`]; [`NOWHERE`] for unknown opcodes.
 const PLACES: [u8; 256] = {
     let mut places = [NOWHERE; 256];
     let mut at = 0;
@@ -55,10 +55,10 @@ const PLACES: [u8; 256] = {
 };
 const NOWHERE: u8 = u8::MAX;
 
-/// The place of a request's opcode among [`OPERATIONS`].
+/// Returns the index of a request's opcode in [`OPERATIONS`].
 ///
 /// # Errors
-/// [`ErrorCode::UnexpectedOpcode`] for those of replies, [`ErrorCode::BadOpcode`] for what is none.
+/// [`ErrorCode::UnexpectedOpcode`] for opcodes of replies, [`ErrorCode::BadOpcode`] for unknown opcodes.
 pub fn place(of: u8) -> Result<usize, ErrorCode> {
     match PLACES[usize::from(of)] {
         NOWHERE => match of {
@@ -69,13 +69,13 @@ pub fn place(of: u8) -> Result<usize, ErrorCode> {
     }
 }
 
-/// The place among [`OPERATIONS`] of signing so.
+/// Returns the index in [`OPERATIONS`] of a signature with `scheme`.
 #[must_use]
 pub(crate) fn signing(scheme: Scheme) -> Option<usize> {
     OPERATIONS.iter().position(|(_, _, operation)| *operation == Operation::Sign(scheme))
 }
 
-/// The opcode that asks for a signature so; `None` where the protocol has none.
+/// Returns the opcode of a signature with `scheme`; `None` if the protocol has none.
 #[must_use]
 pub fn opcode_of(scheme: Scheme) -> Option<u8> {
     signing(scheme).map(|place| OPERATIONS[place].0)

@@ -1,29 +1,29 @@
-//! Limits that refuse a request at once.
+//! Limits that reject a request immediately.
 
-/// Why something was refused at once, although it was asked for rightly.
+/// Why a valid request was rejected immediately.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
-    /// The stage's queue of the key's class is full.
+    /// The queue for the key's cost class is full.
     Stage,
-    /// As many requests to this key elsewhere are under way as may.
+    /// The remote key has the maximum number of requests in progress.
     Key,
-    /// As many requests of the tenant to this key elsewhere are under way as may.
+    /// The tenant has the maximum number of requests to this remote key in progress.
     TenantKey,
-    /// As many requests to keys elsewhere are under way as may.
+    /// All remote keys together have the maximum number of requests in progress.
     Remote,
     /// The tenant exceeded its rate limit.
     Rate,
-    /// As many requests of the tenant are under way as may.
+    /// The tenant has the maximum number of requests in progress.
     InFlight,
-    /// As many requests of one stream are under way as may.
+    /// The stream has the maximum number of requests in progress.
     Stream,
-    /// As many requests of one connection are under way as may.
+    /// The connection has the maximum number of requests in progress.
     Connection,
-    /// As many bytes wait to be signed as may.
+    /// The maximum number of bytes waits to be signed.
     Octets,
-    /// Every node that may be asked has as many requests under way as may.
+    /// Every eligible node has the maximum number of requests in progress.
     Destination,
-    /// As many records of signatures are not on the disk yet as may.
+    /// The maximum number of signature records is not yet on disk.
     Records,
 }
 
@@ -42,7 +42,7 @@ impl Refusal {
         (Self::Records, "records"),
     ];
 
-    /// The reason, as the caller receives it.
+    /// Returns the reason, as sent to the caller.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Stage => "as many of the tenant's signatures wait as may",

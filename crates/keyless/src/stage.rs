@@ -1,12 +1,13 @@
-//! The CPU stage: where keys of this process sign. As many signatures at once as there are processors, with a short queue
-//! for each class of cost, so that the dear ones do not delay the cheap ones, and within a class a line for each tenant,
-//! served by its share ([`crate::fair`]), so that nobody's crowd delays the others.
+//! The CPU stage, which signs with the keys of this process. There are as many concurrent signatures as processors. Each cost class
+//! has a short queue, so that expensive signatures do not delay cheap ones. Within a class, each tenant has a queue that is served
+//! by its share ([`crate::fair`]), so that no tenant delays the others.
 //!
-//! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
-//! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices. Where the processor
-//! makes several signatures at once ([`PrivateKey::is_batched`]) and so many wait that it is worth it, anyone who comes free while
-//! nobody is idle takes a batch of them; nobody waits for a batch to fill. A slice of light work is as many as a batch anyway, and
-//! answered when all of it is made: what of it makes a batch is only answered sooner.
+//! Light work (15 µs) runs on the runtime's threads, because a handover would cost as much. More expensive work has its own
+//! threads; the system divides the processors between them and the runtime.
+//!
+//! Workers take jobs in slices. If the processor can make several signatures in parallel ([`PrivateKey::is_batched`]), a free
+//! worker takes a batch when enough jobs wait and no worker is idle. No job waits for a batch to fill. A slice of light work has
+//! the size of a batch anyway, and all its replies are sent together.
 
 mod attempt;
 mod pace;
@@ -28,7 +29,7 @@ use crate::fair::Fair;
 use attempt::{attempt, attempt_each};
 use pace::Pace;
 
-/// What a signature costs, roughly.
+/// Approximate cost class of a signature.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Cost {
     /// 10 to 20 µs: P-256, Ed25519.
@@ -40,10 +41,10 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// Every class.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Light, Self::Medium, Self::Heavy];
 
-    /// Of a key of this kind.
+    /// Returns the class of a key type.
     #[must_use]
     pub const fn of(kind: KeyType) -> Self {
         match kind {
@@ -53,7 +54,7 @@ impl Cost {
         }
     }
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -63,8 +64,8 @@ impl Cost {
         }
     }
 
-    /// Jobs that may wait where one line is alone ([`Fair`]): some 60 ms of light work, some 500 ms of medium and heavy
-    /// work, for one processor.
+    /// Returns the queue limit of the class for [`Fair`], for one processor: about 60 ms of light work, 500 ms of medium or heavy
+    /// work.
     #[must_use]
     pub const fn waiting_max(self) -> usize {
         match self {
@@ -74,7 +75,7 @@ impl Cost {
         }
     }
 
-    /// Processor time of the dearest key of the class, µs.
+    /// Returns the processor time of the most expensive key of the class, in µs.
     const fn dearest(self) -> u64 {
         match self {
             Self::Light => work(KeyType::P256, 0),
@@ -83,8 +84,8 @@ impl Cost {
         }
     }
 
-    /// Jobs taken at once where so many wait for each free thread that are made in batches, and a batch with what stands between its
-    /// jobs; of light work as many as [`Self::slice_work`] allows.
+    /// Returns the maximum number of jobs in a slice. `batched` is the number of waiting jobs for each free thread that can be made
+    /// in batches. For light work, see also [`Self::slice_work`].
     const fn slice(self, batched: usize) -> usize {
         match self {
             Self::Light => BATCH,
@@ -93,8 +94,8 @@ impl Cost {
         }
     }
 
-    /// Work, µs, after which no more is taken at once: of light work that of a batch of digests, after which others have their turn.
-    /// With the last job it may be 230 more, for a message of Ed25519 of 65,532 bytes.
+    /// Returns the work in µs after which a slice takes no more jobs: for light work, that of a batch of digests. The last job may
+    /// exceed it by 230 µs (an Ed25519 message of 65,532 bytes).
     const fn slice_work(self) -> u64 {
         match self {
             Self::Light => BATCH as u64 * self.dearest(),
@@ -102,7 +103,7 @@ impl Cost {
         }
     }
 
-    /// Threads of its own; heavy work leaves half of the processors to the rest even before the system shares them.
+    /// Returns the number of threads of the class. Heavy work uses at most half of the processors.
     const fn threads(self, processors: usize) -> usize {
         match self {
             Self::Light => 0,
@@ -112,13 +113,13 @@ impl Cost {
     }
 }
 
-/// The nice value of threads that sign: where processors are short, the runtime's threads get three times the time of one of them.
+/// Nice value of the signing threads: under contention, a runtime thread gets three times the processor time of a signing thread.
 const NICE: i32 = 5;
 
-/// Bytes that are hashed in 1 µs, twice as Ed25519 does (SHA-512 takes in 590 MB/s here). What others sign is a digest.
+/// Bytes hashed in 1 µs. Ed25519 hashes its message twice (SHA-512 processes 590 MB/s here). Other schemes sign a digest.
 const OCTETS_PER_US: u64 = 300;
 
-/// Processor time of a signature of so many bytes by a key of this kind, µs, as far as tenants are charged for it.
+/// Returns the processor time in µs of a signature of `octets` bytes, as charged to the tenant.
 const fn work(kind: KeyType, octets: usize) -> u64 {
     let hashing = octets as u64 / OCTETS_PER_US;
     hashing
@@ -133,80 +134,80 @@ const fn work(kind: KeyType, octets: usize) -> u64 {
         }
 }
 
-/// Why there is no signature.
+/// Why a signature was not made.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StageError {
-    /// Its deadline passed before its turn came. It was not made.
+    /// The deadline passed while the job was queued.
     Late,
-    /// The key refused.
+    /// The key returned an error.
     Key(SignError),
 }
 
 /// Receives the signature of a job.
 pub trait Responder: Send + 'static {
-    /// Whether the caller still waits. Called just before signing.
+    /// Returns whether the caller still waits. Called immediately before signing.
     fn is_waiting(&self) -> bool;
 
-    /// The job leaves the queue. Returns how long it waited.
+    /// Notes that the job leaves the queue. Returns its time in the queue.
     fn started(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// Delivers the signature or the error. Not called when nobody waits.
+    /// Delivers the signature or the error. Not called if the caller no longer waits.
     fn respond(self, signed: Result<Vec<u8>, StageError>);
 }
 
-/// A signature to be made.
+/// A request for a signature.
 #[derive(Debug)]
 pub struct Job<A> {
-    /// By which key.
+    /// The signing key.
     pub key: PrivateKey,
-    /// How; fits the key ([`Scheme::check`]).
+    /// Signature scheme, which must fit the key ([`Scheme::check`]).
     pub scheme: Scheme,
     /// The digest or message to sign.
     pub input: Box<[u8]>,
-    /// After the deadline the result is discarded.
+    /// Deadline; after it the result is discarded.
     pub deadline: Instant,
-    /// In which line it waits: that of its tenant.
+    /// Number of the queue: that of the tenant.
     pub line: usize,
     /// The requester.
     pub responder: A,
 }
 
-/// A job that waits, and whether it is made in a batch: as was answered when it came, so that what is counted stays true.
+/// A queued job, and whether it can be made in a batch. The flag is stored so that the counter of such jobs stays consistent.
 struct Queued<A> {
     job: Job<A>,
     batched: bool,
 }
 
-/// What a class has done and has to do.
+/// State and totals of a class.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LaneFigures {
-    /// Jobs that wait.
+    /// Jobs in the queue.
     pub waiting: usize,
-    /// Jobs being done, and those that a thread has taken to be done next.
+    /// Jobs in progress, and jobs that a worker has taken.
     pub running: usize,
-    /// Workers that have some of those.
+    /// Workers with such jobs.
     pub working: usize,
-    /// Jobs done.
+    /// Completed jobs.
     pub done: u64,
-    /// Of them those done in batches.
+    /// Completed jobs that were made in batches.
     pub batched: u64,
-    /// Signatures that a batch made and that failed its check. None left; they were made again.
+    /// Signatures from a batch that failed verification. They are never sent; their jobs are signed again.
     pub faulty: u64,
-    /// Jobs refused because the queue was full.
+    /// Jobs rejected because the queue was full.
     pub refused: u64,
-    /// Jobs whose deadline passed while they waited.
+    /// Jobs whose deadline passed in the queue.
     pub late: u64,
-    /// Jobs whose caller cancelled.
+    /// Jobs that the caller cancelled.
     pub unwanted: u64,
     /// Time spent signing.
     pub busy: Duration,
-    /// Time that jobs waited for their turn.
+    /// Total time of jobs in the queue.
     pub waited: Duration,
 }
 
-/// The implementation that signs.
+/// The signature implementation.
 #[derive(Clone, Copy)]
 struct Library {
     sign: fn(&[SignJob<'_>], Batches) -> Slice,
@@ -217,7 +218,7 @@ struct Library {
 const LIBRARY: Library =
     Library { sign: sign_slice, prepare: PrivateKey::prepare, prepare_tables: keys::prepare_tables };
 
-/// The queue of one class and what is known of it.
+/// The queue and counters of one class.
 struct Lane<A> {
     cost: Cost,
     workers: usize,
@@ -225,9 +226,9 @@ struct Lane<A> {
     batches: Batches,
     library: Library,
     queue: Mutex<Queue<A>>,
-    /// For the threads.
+    /// Wakes threads when jobs arrive.
     filled: Condvar,
-    /// For the tasks.
+    /// Wakes tasks when jobs arrive.
     filled_task: Notify,
     waiting: AtomicUsize,
     running: AtomicUsize,
@@ -244,14 +245,14 @@ struct Lane<A> {
 
 struct Queue<A> {
     jobs: Fair<Queued<A>>,
-    /// Of the jobs those that are made in batches.
+    /// Number of queued jobs that can be made in batches.
     batched: usize,
-    /// Threads without work, with those that have not begun.
+    /// Number of idle threads, including those that have not started yet.
     idle: usize,
     closed: bool,
 }
 
-/// The stage. Cheap to clone; the clones share its threads and tasks, which end by [`Stage::stop`].
+/// The CPU stage. Clones share its threads and tasks, which end with [`Stage::stop`].
 pub struct Stage<A: Responder> {
     inner: Arc<Workers<A>>,
 }
@@ -278,10 +279,10 @@ impl<A: Responder> std::fmt::Debug for Stage<A> {
 }
 
 impl<A: Responder> Stage<A> {
-    /// Starts a stage on this runtime for so many processors, which makes these signatures in batches.
+    /// Starts a stage on this runtime for `processors` processors. `batches` selects the signatures that are made in batches.
     ///
     /// # Errors
-    /// What the system says when it starts no thread.
+    /// The system cannot start a thread.
     pub fn start(processors: usize, batches: Batches) -> std::io::Result<Self> {
         Self::start_by(processors, batches, LIBRARY)
     }
@@ -301,7 +302,8 @@ impl<A: Responder> Stage<A> {
                 })?);
             }
         }
-        // No task makes them, unless a key is prepared within the first milliseconds: it waits for them then.
+        // A separate thread computes the tables, so that tasks do not. Only a key that is prepared in the first milliseconds waits
+        // for it.
         let tables = thread::Builder::new().name("sign-tables".to_owned());
         threads.push(tables.spawn(move || {
             yield_to_others();
@@ -314,24 +316,23 @@ impl<A: Responder> Stage<A> {
         Ok(Self { inner: Arc::new(Workers { lanes, stopping, tasks, threads, processors, batches }) })
     }
 
-    /// Has a signature made; the responder gets its answer later, or here and now the job is given back because its line is
-    /// full ([`Cost::waiting_max`]), or because the stage has stopped.
+    /// Queues a signature; the responder gets the result later.
     ///
     /// # Errors
-    /// The job.
+    /// Returns the job if its queue is full ([`Cost::waiting_max`]), its deadline cannot be met, or the stage has stopped.
     pub fn submit(&self, cost: Cost, job: Job<A>) -> Result<(), Box<Job<A>>> {
         self.lane(cost).put(job)
     }
 
-    /// Gives the lines of every class these shares, by their numbers; 0 is a line not in use. At the start there is line 0
-    /// alone. What waits stays.
+    /// Sets the shares of the queues of every class, by number; 0 disables a queue. At first there is only queue 0. Waiting jobs
+    /// stay.
     pub fn set_shares(&self, shares: &[u32]) {
         for lane in &self.inner.lanes {
             lane.queue.lock().jobs.set_shares(shares);
         }
     }
 
-    /// How a class does.
+    /// Returns the state of a class.
     #[must_use]
     pub fn figures(&self, cost: Cost) -> LaneFigures {
         let lane = self.lane(cost);
@@ -339,7 +340,7 @@ impl<A: Responder> Stage<A> {
             waiting: lane.waiting.load(Relaxed),
             running: lane.running.load(Relaxed),
             working: lane.working.load(Relaxed),
-            // Before those done, of which they are.
+            // Read before `done`, which includes these jobs.
             batched: lane.batched.load(Relaxed),
             faulty: lane.faulty.load(Relaxed),
             done: lane.done.load(Relaxed),
@@ -351,13 +352,13 @@ impl<A: Responder> Stage<A> {
         }
     }
 
-    /// Which signatures are made in batches, where the processor can.
+    /// Returns which signatures are made in batches, if the processor supports it.
     #[must_use]
     pub fn batches(&self) -> Batches {
         self.inner.batches
     }
 
-    /// How many workers a class has. Each makes one signature at a time, or up to [`BATCH`] as one.
+    /// Returns the number of workers of a class. Each makes one signature at a time, or a batch of up to [`BATCH`].
     #[must_use]
     pub fn running_max(&self, cost: Cost) -> usize {
         match cost.threads(self.inner.processors) {
@@ -366,7 +367,7 @@ impl<A: Responder> Stage<A> {
         }
     }
 
-    /// Takes no more jobs, drops those that wait, and ends when those under way have.
+    /// Stops accepting jobs, drops the queued ones, and waits for those in progress.
     #[crate::boxed]
     pub async fn stop(&self) {
         self.inner.stopping.cancel();
@@ -436,7 +437,7 @@ impl<A> Lane<A> {
         self.waiting.store(0, Relaxed);
         self.filled.notify_all();
         self.filled_task.notify_waiters();
-        // Outside of the lock: a responder that is dropped may reply.
+        // Outside of the lock: dropping a responder may send a reply.
         drop(dropped);
     }
 
@@ -445,7 +446,7 @@ impl<A> Lane<A> {
             let mut queue = self.queue.lock();
             let (line, work) = (job.line, work(job.key.key_type(), job.input.len()));
             let batched = job.key.is_batched(job.scheme, self.batches);
-            // What would only be found late when its turn comes is refused now: the caller can still go elsewhere.
+            // A job whose deadline would pass in the queue is rejected now, so that the caller can try another node.
             let wait = self.pace.wait(queue.jobs.waiting_in(line), self.workers);
             let is_hopeless = wait > Duration::ZERO && job.deadline < Instant::now() + wait;
             let queued = Queued { job, batched };
@@ -466,8 +467,8 @@ impl<A> Lane<A> {
         Ok(())
     }
 
-    /// A slice of what waits, into `slice`. False when there is nothing, or no more ever. Threads that are idle have their
-    /// part of what waits, so that no batch is made of what they would do at once.
+    /// Takes a slice of queued jobs. Returns false if there are none. Idle threads count, so that no batch takes jobs that they
+    /// would do immediately.
     fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Queued<A>>) -> bool {
         let most = self.cost.slice(queue.batched / (queue.idle + 1));
         let mut taken = 0_u64;
@@ -492,7 +493,7 @@ impl<A: Responder> Lane<A> {
         loop {
             let found = self.take(&mut self.queue.lock(), &mut slice);
             if !found {
-                // What is put in meanwhile leaves its mark for the next to wait.
+                // A job that is queued meanwhile leaves a permit, so the next wait returns immediately.
                 tokio::select! {
                     () = stopping.cancelled() => return,
                     () = self.filled_task.notified() => continue,
@@ -523,8 +524,8 @@ impl<A: Responder> Lane<A> {
         }
     }
 
-    /// A batch as one, and before it the jobs between, each by itself: a slice's answers come when all of it is made. Keys are
-    /// prepared when all have their answers.
+    /// Signs the single jobs of a slice, and then its batch, because the replies of a batch are sent together. Prepares keys after
+    /// all replies are sent.
     fn sign_batch(&self, slice: &mut Vec<Queued<A>>) {
         self.working.fetch_add(1, Relaxed);
         let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(|queued| queued.batched);
@@ -543,8 +544,7 @@ impl<A: Responder> Lane<A> {
         self.working.fetch_sub(1, Relaxed);
     }
 
-    /// Makes the signatures that are still wanted, and tells the askers of all, which then run no more. Gives back the keys of which
-    /// batches need what is not made yet.
+    /// Signs the jobs that are still wanted, and replies to all. Returns keys that need preparation for batches.
     fn sign(&self, slice: &mut Vec<Queued<A>>) -> Vec<PrivateKey> {
         let began = Instant::now();
         let taken = slice.len();
@@ -584,7 +584,7 @@ impl<A: Responder> Lane<A> {
         unprepared
     }
 
-    /// Makes what batches need of these keys, once, when signatures by them have left: neither those nor a batch wait for it.
+    /// Prepares these keys for batches, once, after their signatures were sent, so that no reply waits for it.
     fn prepare(&self, unprepared: &[PrivateKey]) {
         if !unprepared.is_empty() {
             let began = Instant::now();
@@ -594,9 +594,9 @@ impl<A: Responder> Lane<A> {
     }
 }
 
-/// Lowers the priority of this thread: connections, health checks and other nodes' pings come before signatures that take long.
+/// Lowers the priority of this thread: connections, health checks and pings of other nodes have precedence over long signatures.
 fn yield_to_others() {
-    // Where the system refuses it, signatures are made all the same.
+    // If the system refuses, signatures are made with normal priority.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
         tracing::debug!(%error, "the priority of a thread that signs is not lowered");
     }
@@ -624,7 +624,7 @@ mod tests {
         fn respond(self, _: Result<Vec<u8>, StageError>) {}
     }
 
-    /// Says of every slice that one of it was faulty.
+    /// Reports one faulty signature in every slice.
     fn faulty(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
         Slice { faulty: 1, ..sign_slice(jobs, batches) }
     }
@@ -676,7 +676,7 @@ mod tests {
         }
     }
 
-    /// A library that is slow for a while: who could not be answered in time is refused at once, and everybody else is not.
+    /// With a temporarily slow library, jobs that cannot meet their deadline are rejected immediately, and all others are accepted.
     #[test]
     fn what_would_be_late_is_refused_when_it_comes() {
         let lane = Lane::new(Cost::Light, 2, Batches::Off, LIBRARY);
@@ -687,14 +687,14 @@ mod tests {
             let (key, scheme) = (key.clone(), Scheme::Ecdsa(keys::Hash::Sha256));
             lane.put(Job { key, scheme, input: [7; 32].into(), deadline, line, responder: Nobody }).is_ok()
         };
-        // A minute each, by two workers.
+        // One minute each, by two workers.
         lane.pace.observe(Duration::from_secs(60), 1);
         assert!(put(0, 5), "nobody waits: it is tried");
         assert!((0..9).all(|_| put(0, 3_600)), "5 minutes");
         assert!(!put(0, 200) && put(0, 3_600));
         assert!(put(1, 5), "another line waits for nobody of this one");
         assert_eq!((lane.refused.load(Relaxed), lane.waiting.load(Relaxed)), (1, 12));
-        // It is fast again, and says so with the first signatures.
+        // The library is fast again, which the first signatures show.
         let mut slice = Vec::new();
         while lane.take(&mut lane.queue.lock(), &mut slice) {
             lane.sign(&mut slice);
@@ -704,7 +704,7 @@ mod tests {
         assert_eq!(lane.refused.load(Relaxed), 1);
     }
 
-    /// Threads that sign give way to those that talk to clients and other nodes.
+    /// Signing threads have a lower priority than the threads of connections.
     #[tokio::test]
     async fn threads_that_sign_have_a_lower_priority() {
         fn nice_of(name: &str) -> Option<i32> {
@@ -724,7 +724,7 @@ mod tests {
         stage.stop().await;
     }
 
-    /// Tables of curves are for batches that were chosen.
+    /// Curve tables are only computed for batches that are enabled.
     #[tokio::test]
     async fn only_what_is_chosen_is_made_in_batches() {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -757,7 +757,7 @@ mod tests {
         assert_eq!(*MADE_ON.lock(), [Some("sign-tables".to_owned())]);
     }
 
-    /// Messages that are long to hash make slices shorter; digests do not.
+    /// Long messages make slices shorter; digests do not.
     #[test]
     fn a_slice_of_light_work_ends_where_its_work_does() {
         let lane = Lane::new(Cost::Light, 1, Batches::All, LIBRARY);
@@ -779,14 +779,14 @@ mod tests {
             }
         };
         assert_eq!(taken(32), [BATCH]);
-        // 9 µs and 50 each.
+        // 9 µs and 50 µs each.
         assert_eq!(taken(15_000), [3, 3, 2]);
         assert_eq!(taken(65_532), [1; BATCH]);
     }
 
     #[test]
     fn keys_are_prepared_when_all_have_their_answers_and_may_fail_at_it() {
-        /// Of each call how many were signed; 0 for a key that was prepared.
+        /// Number of signed jobs in each call; 0 for the preparation of a key.
         static CALLS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
         fn sign(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
             CALLS.lock().push(jobs.len());
@@ -816,7 +816,7 @@ mod tests {
         );
         lane.sign_batch(&mut slice);
         let mut wanted = vec![1, 1, BATCH_MIN];
-        // Where the processor makes no batches nothing is prepared.
+        // Without processor support for batches, no key is prepared.
         wanted.resize(if rsa.wants_preparing(Batches::All) { 5 } else { 3 }, 0);
         assert_eq!(*CALLS.lock(), wanted);
         assert_eq!(lane.working.load(Relaxed), 0);

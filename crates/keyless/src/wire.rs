@@ -1,100 +1,100 @@
-//! Messages of the Keyless protocol, version 1: a header of 8 bytes and a body of items (tag, length, data). All integers
-//! are big-endian. No I/O here.
+//! Messages of the Keyless protocol, version 1: a header of 8 bytes and a body of items (tag, length, data). All integers are
+//! big-endian. Performs no I/O.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use data_encoding::HEXLOWER;
 
-/// The major version spoken here.
+/// Supported major version.
 pub const MAJOR: u8 = 1;
-/// The port that clients of the protocol expect.
+/// Default port of the protocol.
 pub const PORT: u16 = 2407;
-/// Bytes of a header: major and minor version, length of the body (2), id (4).
+/// Bytes of a header: major and minor version, length of the body (2), ID (4).
 pub const HEADER: usize = 8;
-/// Bytes of a body at most: what its length says.
+/// Maximum bytes of a body: the range of its length field.
 pub const BODY_MAX: usize = u16::MAX as usize;
 /// Bytes of an item's tag and length.
 const ITEM_HEAD: usize = 3;
-/// Shorter messages are padded to this many bytes, so that their length does not tell what they are.
+/// Minimum size of a message in bytes. Shorter ones are padded, so that the length does not reveal the content.
 pub const PADDED: usize = 1024;
 
 /// Tags of items.
 pub mod tag {
-    /// SHA-256 over an RSA modulus in upper-case hexadecimal text; read and not used.
+    /// SHA-256 over an RSA modulus as upper-case hexadecimal text; parsed but not used.
     pub const CERTIFICATE_DIGEST: u8 = 0x01;
-    /// The name the visitor asked for, a text.
+    /// Server name that the visitor requested, as text.
     pub const SERVER_NAME: u8 = 0x02;
-    /// The visitor's address, 4 or 16 bytes.
+    /// Address of the visitor, 4 or 16 bytes.
     pub const CLIENT_IP: u8 = 0x03;
-    /// Which key: see [`super::Ski`].
+    /// Identifier of the key: see [`super::Ski`].
     pub const SKI: u8 = 0x04;
-    /// The address that the visitor connected to, 4 or 16 bytes.
+    /// Address that the visitor connected to, 4 or 16 bytes.
     pub const SERVER_IP: u8 = 0x05;
-    /// A certificate's id, a text.
+    /// ID of a certificate, as text.
     pub const CERTIFICATE_ID: u8 = 0x06;
     /// The opcode of a request, or the status of a reply, 1 byte.
     pub const OPCODE: u8 = 0x11;
-    /// The input of a signature, or its result.
+    /// Input of a signature, or its result.
     pub const PAYLOAD: u8 = 0x12;
-    /// The name of a custom function.
+    /// Name of a custom function.
     pub const FUNCTION: u8 = 0x13;
     /// A second payload.
     pub const EXTRA: u8 = 0x14;
     /// A Jaeger span context, binary or text.
     pub const TRACE: u8 = 0x15;
-    /// A JSON object.
+    /// Context as a JSON object.
     pub const CONTEXT: u8 = 0x16;
-    /// 1 byte.
+    /// Compliance region, 1 byte.
     pub const COMPLIANCE_REGION: u8 = 0x17;
-    /// Bytes that mean nothing.
+    /// Padding without meaning.
     pub const PADDING: u8 = 0x20;
 }
 
-/// What kinds of message there are.
+/// Opcodes: the kinds of messages.
 pub mod opcode {
-    /// The request was done; the payload is its result.
+    /// The request succeeded; the payload is the result.
     pub const SUCCESS: u8 = 0xf0;
-    /// Asks for its own payload.
+    /// Requests that the payload is returned.
     pub const PING: u8 = 0xf1;
-    /// The answer to a ping.
+    /// Reply to a ping.
     pub const PONG: u8 = 0xf2;
-    /// The request was not done; the payload is one byte, an [`ErrorCode`](super::ErrorCode).
+    /// The request failed; the payload is one byte, an [`ErrorCode`](super::ErrorCode).
     pub const ERROR: u8 = 0xff;
-    /// What a message without an opcode counts as.
+    /// Value for a message without an opcode.
     pub const NONE: u8 = 0x00;
 }
 
-/// Why a request was not done.
+/// Error codes of the protocol.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum ErrorCode {
-    /// The signature cannot be made: another kind of key, a digest of another length, or the key failed.
+    /// The signature cannot be made: wrong key type, wrong length of the digest, or failure of the key.
     Cryptography = 1,
-    /// No key with this identifier.
+    /// No key has this identifier.
     KeyNotFound = 2,
-    /// Defined and never sent.
+    /// Defined in the protocol, but never sent.
     Read = 3,
-    /// Another major version.
+    /// Unsupported major version.
     VersionMismatch = 4,
     /// Unknown opcode.
     BadOpcode = 5,
-    /// An opcode of replies.
+    /// The opcode is only valid in replies.
     UnexpectedOpcode = 6,
-    /// The reply would not fit into a message.
+    /// The reply does not fit into a message.
     Format = 7,
-    /// No key named, or too much to do: ask elsewhere, or later.
+    /// No key is named, or the service is overloaded: try another server, or later.
     Internal = 8,
-    /// Defined and never sent.
+    /// Defined in the protocol, but never sent.
     CertificateNotFound = 9,
-    /// Sealed under a key that is retired.
+    /// The data was sealed under a key that has expired.
     Expired = 10,
-    /// The next hop could not be reached.
+    /// The next hop is unreachable.
     Remote = 11,
 }
 
 impl ErrorCode {
-    /// Every one.
+    /// All error codes.
     pub const ALL: [Self; 11] = [
         Self::Cryptography,
         Self::KeyNotFound,
@@ -109,13 +109,13 @@ impl ErrorCode {
         Self::Remote,
     ];
 
-    /// What an error reply's byte means; `None` for one that means nothing.
+    /// Returns the error code of a byte; `None` if undefined.
     #[must_use]
     pub fn of(octet: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|code| *code as u8 == octet)
     }
 
-    /// In metrics and messages.
+    /// Returns the name for metrics and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,12 +134,12 @@ impl ErrorCode {
     }
 }
 
-/// Names a key: the SHA-1 of its subjectPublicKey's content (RFC 5280 section 4.2.1.2, method 1).
+/// Key identifier: SHA-1 of the subjectPublicKey's content (RFC 5280 section 4.2.1.2, method 1).
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Ski(pub [u8; 20]);
 
 impl Ski {
-    /// Of a DER SubjectPublicKeyInfo.
+    /// Computes the identifier from a DER SubjectPublicKeyInfo.
     #[must_use]
     pub fn of_spki(spki: &[u8]) -> Self {
         Self(x509::build::key_sha1(spki))
@@ -158,21 +158,21 @@ impl fmt::Debug for Ski {
     }
 }
 
-/// The header before a body.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
-    /// [`MAJOR`], or what we do not speak.
+    /// Major version; other values than [`MAJOR`] are not supported.
     pub major: u8,
-    /// Means nothing so far.
+    /// Minor version; ignored.
     pub minor: u8,
     /// Bytes of the body.
     pub length: u16,
-    /// Chosen by the requester; the reply repeats it.
+    /// ID chosen by the requester; the reply repeats it.
     pub id: u32,
 }
 
-/// The first message of a stream's bytes with its body; `None` until all of it is there. It is [`HEADER`] and the body's
-/// length long.
+/// Returns header and body of the first message in `octets`; `None` until it is complete. Its length is [`HEADER`] plus the body's
+/// length.
 #[must_use]
 pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
     let (head, rest) = octets.split_first_chunk::<HEADER>()?;
@@ -182,21 +182,21 @@ pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
     Some((header, rest.get(..usize::from(length))?))
 }
 
-/// Why a body is none. There is no answer to it: the connection ends.
+/// Why a body is malformed. There is no reply; the connection closes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
-    /// A tag that may appear once appears twice.
+    /// A tag occurs twice.
     #[error("the item {0:#04x} appears twice")]
     Repeated(u8),
-    /// The item is longer than the rest of the body.
+    /// An item is longer than the rest of the body.
     #[error("the item {0:#04x} runs past the body")]
     PastEnd(u8),
-    /// An item of a fixed length has another.
+    /// An item of fixed length has another length.
     #[error("the item {tag:#04x} has {length} bytes")]
     Length {
-        /// Which.
+        /// Tag of the item.
         tag: u8,
-        /// Its length.
+        /// Length of the item.
         length: usize,
     },
 }
@@ -204,21 +204,21 @@ pub enum Malformed {
 /// The items of a message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Items<'a> {
-    /// [`tag::CERTIFICATE_DIGEST`]; absent when it has not 32 bytes.
+    /// [`tag::CERTIFICATE_DIGEST`]; absent if it does not have 32 bytes.
     pub certificate_digest: Option<[u8; 32]>,
     /// [`tag::SERVER_NAME`]
     pub server_name: Option<&'a [u8]>,
     /// [`tag::CLIENT_IP`]
     pub client_ip: Option<IpAddr>,
-    /// [`tag::SKI`]; absent when it has not 20 bytes.
+    /// [`tag::SKI`]; absent if it does not have 20 bytes.
     pub ski: Option<Ski>,
     /// [`tag::SERVER_IP`]
     pub server_ip: Option<IpAddr>,
     /// [`tag::CERTIFICATE_ID`]
     pub certificate_id: Option<&'a [u8]>,
-    /// [`tag::OPCODE`]; [`opcode::NONE`] when there is none.
+    /// [`tag::OPCODE`]; [`opcode::NONE`] if absent.
     pub opcode: u8,
-    /// [`tag::PAYLOAD`]; empty when there is none.
+    /// [`tag::PAYLOAD`]; empty if absent.
     pub payload: &'a [u8],
     /// [`tag::FUNCTION`]
     pub function: Option<&'a [u8]>,
@@ -228,19 +228,18 @@ pub struct Items<'a> {
     pub trace: Option<&'a [u8]>,
     /// [`tag::CONTEXT`]
     pub context: Option<&'a [u8]>,
-    /// [`tag::COMPLIANCE_REGION`]; 0 when there is none.
+    /// [`tag::COMPLIANCE_REGION`]; 0 if absent.
     pub compliance_region: u8,
 }
 
 impl<'a> Items<'a> {
-    /// Reads a body. Order is free, tags that mean nothing here are passed over, and so are one or two bytes after the
-    /// last item.
+    /// Parses a body. Items may have any order. Ignores unknown tags, and one or two bytes after the last item.
     ///
     /// # Errors
     /// [`Malformed`]
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut items = Self::default();
-        // One bit a tag: all that are known are below 64.
+        // One bit for each tag: all known tags are below 64.
         let mut seen = 0_u64;
         let mut rest = body;
         while let Some((&[tag, l0, l1], after)) = rest.split_first_chunk::<ITEM_HEAD>() {
@@ -258,7 +257,7 @@ impl<'a> Items<'a> {
         Ok(items)
     }
 
-    /// Whether the tag is known.
+    /// Stores an item. Returns whether its tag is known.
     fn take(&mut self, tag: u8, data: &'a [u8]) -> Result<bool, Malformed> {
         match tag {
             tag::CERTIFICATE_DIGEST => self.certificate_digest = data.try_into().ok(),
@@ -283,7 +282,7 @@ impl<'a> Items<'a> {
     /// Appends the whole message, padded, to `out`.
     ///
     /// # Errors
-    /// [`TooLong`]; `out` is as it was then.
+    /// [`TooLong`]; `out` is unchanged then.
     pub fn encode(&self, id: u32, out: &mut Vec<u8>) -> Result<(), TooLong> {
         let began = out.len();
         begin(id, out);
@@ -305,15 +304,15 @@ impl<'a> Items<'a> {
     }
 }
 
-/// A message whose body would be longer than [`BODY_MAX`].
+/// The body of the message would be longer than [`BODY_MAX`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the message is longer than its length can say")]
 pub struct TooLong;
 
-/// Appends a reply, padded, to `out`: an opcode and a payload, nothing else.
+/// Appends a padded reply to `out`, with only an opcode and a payload.
 ///
 /// # Errors
-/// [`TooLong`]; `out` is as it was then.
+/// [`TooLong`]; `out` is unchanged then.
 pub fn reply(id: u32, opcode: u8, payload: &[u8], out: &mut Vec<u8>) -> Result<(), TooLong> {
     let began = out.len();
     out.reserve(PADDED.max(HEADER + 2 * ITEM_HEAD + 1 + payload.len()));
@@ -332,7 +331,7 @@ fn begin(id: u32, out: &mut Vec<u8>) {
 fn end(began: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
     let length = out.len() - began;
     if length < PADDED {
-        // Where fewer bytes are missing than an item's head has, the message is that much longer.
+        // If less than an item's header is missing, the message becomes slightly longer.
         let padding = PADDED.saturating_sub(length + ITEM_HEAD);
         out.push(tag::PADDING);
         out.extend_from_slice(&(padding as u16).to_be_bytes());
@@ -346,7 +345,7 @@ fn end(began: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
     Ok(())
 }
 
-/// Data longer than a length can say makes the body longer than that, too: [`end`] refuses it.
+/// Appends an item. If its data exceeds the length field, the body is too long as well, and [`end`] rejects it.
 fn put(out: &mut Vec<u8>, tag: u8, data: Option<&[u8]>) {
     if let Some(data) = data {
         out.push(tag);

@@ -1,4 +1,4 @@
-//! Where a key service is reached.
+//! Address of a key service.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 
 use crate::wire::PORT;
 
-/// Where a key service is.
+/// Address of a key service.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Server {
-    /// A Unix socket of this host: `unix:PATH`.
+    /// A Unix socket on this host: `unix:PATH`.
     Unix(PathBuf),
-    /// TLS, both sides with certificates: `tls:HOST:PORT`, the port [`PORT`] if none is given.
+    /// TLS with client and server certificates: `tls:HOST:PORT`. The default port is [`PORT`].
     Tls {
-        /// Dialled, and found in the server's certificate.
+        /// Host to connect to, and name that the server's certificate must contain.
         host: String,
-        /// TCP
+        /// TCP port of the server.
         port: u16,
     },
 }
 
-/// A text that names no server.
+/// The text is not the address of a key service.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is no key service: write unix:PATH or tls:HOST:PORT")]
 pub struct InvalidServer(pub String);
@@ -36,7 +36,7 @@ impl FromStr for Server {
         let place = text.strip_prefix("tls:").ok_or_else(none)?;
         let place = place.strip_prefix("//").unwrap_or(place);
         let (host, port) = match place.rsplit_once(':') {
-            // An IPv6 address alone has colons, and no port.
+            // A bare IPv6 address contains colons but no port.
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
                 (host, port.parse().map_err(|_| none())?)
             }

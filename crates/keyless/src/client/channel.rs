@@ -1,4 +1,4 @@
-//! The connection to one server, and the requests that wait for a reply on it.
+//! The connection to one server, and its pending requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,30 +16,30 @@ use super::metrics::{ClientMetrics, ServerMetrics};
 use super::options::ClientOptions;
 use crate::wire::{ErrorCode, Items};
 
-/// Bytes that wait to be written: four thousand requests. A server that reads none of them is no help.
+/// Maximum bytes that wait to be written: about 4,000 requests. More means that the server does not read.
 const OUTGOING_MAX: usize = 4 << 20;
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ConnectionState {
-    /// It is being made, for the first time or since it was lost: to wait for it is reasonable.
+    /// The connection is being opened, at startup or after a loss. Callers wait for it.
     Connecting,
-    /// Requests can be made.
+    /// The connection accepts requests.
     Up,
-    /// It could not be made; it is tried again, and nobody waits for that.
+    /// The last attempt to connect failed. Retries continue in the background; callers do not wait.
     Down,
 }
 
-/// The reply to a request.
+/// Reply to a request.
 type Reply = Result<Vec<u8>, ErrorCode>;
 
-/// How to speak TLS to a server.
+/// TLS options for one server.
 pub(super) struct LinkTls {
     pub(super) name: ServerName<'static>,
     pub(super) config: RwLock<Arc<ClientConfig>>,
 }
 
-/// One server.
+/// The connection to one server.
 pub(super) struct Channel {
     server: Server,
     pub(super) tls: Option<LinkTls>,
@@ -47,7 +47,7 @@ pub(super) struct Channel {
     pub(super) metrics: ServerMetrics,
     state: watch::Sender<ConnectionState>,
     pending: Mutex<PendingReplies>,
-    /// Something is to be written.
+    /// Notified when there is data to write.
     written: Notify,
 }
 
@@ -60,7 +60,7 @@ struct PendingReplies {
 }
 
 impl PendingReplies {
-    /// An id that no request under way has.
+    /// Returns an ID that no pending request uses.
     fn id(&mut self) -> u32 {
         loop {
             let id = self.next;
@@ -122,13 +122,14 @@ impl Channel {
         }
     }
 
-    /// Requests may be made from now on.
+    /// Accepts requests from now on.
     pub(super) fn open(&self) {
         self.pending.lock().is_open = true;
         self.set(ConnectionState::Up);
     }
 
-    /// Everything under way is lost. Closed before the state says so: who sees it up may still be refused, never forgotten.
+    /// Fails all pending requests. The channel closes before the state changes: a caller that still sees `Up` may get an error, but
+    /// never waits forever.
     pub(super) fn close(&self, then: ConnectionState) {
         let lost = {
             let mut pending = self.pending.lock();
@@ -175,7 +176,7 @@ impl Channel {
         Ok(PendingRequest { channel: self, id, answer, began: Instant::now() })
     }
 
-    /// Takes all that is to be written in exchange for an empty `buffer`; waits until there is something.
+    /// Swaps the pending output with the empty `buffer`. Waits until there is output.
     pub(super) async fn outgoing(&self, buffer: &mut Vec<u8>) {
         loop {
             {
@@ -189,7 +190,7 @@ impl Channel {
         }
     }
 
-    /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
+    /// Delivers a reply to the request with this ID. A reply to a cancelled request is dropped.
     pub(super) fn complete(&self, id: u32, reply: Reply) {
         let waiting = self.pending.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
@@ -198,7 +199,7 @@ impl Channel {
     }
 }
 
-/// A request that waits for its reply. Dropping it gives the request up.
+/// A request that waits for its reply. Dropping it cancels the request.
 pub(super) struct PendingRequest<'a> {
     channel: &'a Channel,
     id: u32,

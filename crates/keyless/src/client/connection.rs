@@ -14,14 +14,14 @@ use super::channel::{Channel, ConnectionState};
 use crate::backoff::spread;
 use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, Items, MAJOR, opcode};
 
-/// Bytes of a buffer that is kept for the next requests.
+/// Maximum capacity of a write buffer that is reused.
 const KEEP: usize = 256 << 10;
 
 /// A stream of bytes.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Keeps a channel connected until `stopping`.
+/// Connects a channel, and reconnects after failures, until `stopping`.
 pub(super) async fn keep(channel: Arc<Channel>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-client");
     tokio::select! {
@@ -43,7 +43,8 @@ async fn keep_connected(channel: &Channel) {
                 let since = Instant::now();
                 channel.open();
                 let why = run(channel, stream).await;
-                // One that was good for something is made again at once; who ends others soon is as good as away.
+                // Reconnect immediately if the connection was useful for some time. A server that soon closes connections counts as
+                // down.
                 let was_good = since.elapsed() > channel.options.backoff_max;
                 channel.close(if was_good { ConnectionState::Connecting } else { ConnectionState::Down });
                 tracing::warn!(server = %channel.server(), error = %why, "the connection to the key service was lost");
@@ -55,7 +56,7 @@ async fn keep_connected(channel: &Channel) {
             Err(error) => {
                 channel.metrics.connected(false);
                 channel.set(ConnectionState::Down);
-                // Told once: each try after it says the same.
+                // Warn once: later failures report the same problem.
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::info!(server = %channel.server(), %error, "the key service cannot be reached");
                 } else {
@@ -87,7 +88,7 @@ async fn connect(channel: &Channel) -> io::Result<Box<dyn Stream>> {
     }
 }
 
-/// Reads, writes and pings, none waiting for the others, until one of them cannot.
+/// Reads, writes and pings concurrently until one of them fails.
 async fn run(channel: &Channel, stream: Box<dyn Stream>) -> io::Error {
     let (reader, writer) = tokio::io::split(stream);
     tokio::select! {
@@ -97,7 +98,7 @@ async fn run(channel: &Channel, stream: Box<dyn Stream>) -> io::Error {
     }
 }
 
-/// Everything asked for while the last write was under way, is the next one.
+/// Writes the output in batches: all requests that were queued during a write go into the next one.
 async fn write(channel: &Channel, mut writer: impl AsyncWrite + Unpin) -> io::Error {
     let mut buffer = Vec::new();
     loop {
@@ -116,7 +117,7 @@ async fn write(channel: &Channel, mut writer: impl AsyncWrite + Unpin) -> io::Er
 }
 
 async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Error {
-    // A whole message always fits.
+    // Large enough for every message.
     let mut buffer = vec![0; HEADER + BODY_MAX];
     let (mut start, mut end) = (0, 0);
     loop {
@@ -148,16 +149,16 @@ async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Erro
     }
 }
 
-/// Ends when a ping is not answered in time.
+/// Pings the server at intervals. Returns when a ping is not answered in time.
 async fn ping(channel: &Channel) -> io::Error {
     let options = &channel.options;
     loop {
         tokio::time::sleep(options.ping_every).await;
         let items = Items { opcode: opcode::PING, ..Items::default() };
-        // A ping is never refused for the others' sake: without it nobody knows whether they will be answered.
+        // A ping ignores the limit of pending requests: without it, a dead connection would not be detected.
         let pending = match channel.send(&items, usize::MAX) {
             Ok(pending) => pending,
-            // So much waits to be written that nothing of it was for long.
+            // The output queue is full, so nothing was written for a long time.
             Err(error) => return io::Error::other(error),
         };
         if let Err(error) = pending.reply(Instant::now() + options.ping_timeout).await {

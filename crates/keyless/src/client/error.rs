@@ -1,4 +1,4 @@
-//! Why the client cannot start, and why a request has no reply.
+//! Errors of the client.
 
 use super::address::Server;
 use super::options::SERVERS_MAX;
@@ -10,30 +10,30 @@ pub enum ClientStartError {
     /// No server is configured.
     #[error("there is no key service to ask")]
     NoServer,
-    /// More than [`SERVERS_MAX`].
+    /// The configuration has more than [`SERVERS_MAX`] servers.
     #[error("{0} key services are configured; at most {SERVERS_MAX} are supported")]
     TooMany(usize),
-    /// A server over TLS, and no certificate for it.
+    /// A server uses TLS, but no client certificate is configured.
     #[error("{0} is spoken to over TLS, which takes a certificate of our own and roots for its")]
     NoCertificate(Server),
-    /// A host that is no name in certificates.
+    /// The host is not a valid name for a certificate.
     #[error("{0} has no host that a certificate could name")]
     BadName(Server),
-    /// A root, or the own certificate.
+    /// A root or the client's own certificate is invalid.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }
 
-/// Why there is no answer.
+/// Why a request has no reply.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ClientError {
-    /// The deadline passed. Whatever comes later is dropped.
+    /// The deadline passed. A later reply is dropped.
     #[error("{0} did not answer in time")]
     Late(Server),
-    /// As many requests as may are under way there.
+    /// The server has the maximum number of pending requests.
     #[error("too many concurrent requests to {0}: retry later")]
     Overloaded(Server),
-    /// The connection was lost while the request was under way.
+    /// The connection was lost while the request was in progress.
     #[error("the connection to {0} was lost")]
     Lost(Server),
     /// No server is connected. Operator: check `bulla_keyless_client_up`, and the service.
@@ -42,19 +42,19 @@ pub enum ClientError {
     /// The server refused the request.
     #[error("{server} answered with an error: {code}", code = code.name())]
     Refused {
-        /// The server.
+        /// Address of the server.
         server: Server,
         /// The error code of the protocol.
         code: ErrorCode,
     },
-    /// A payload longer than a message can hold.
+    /// The payload is longer than a message permits.
     #[error("the request is longer than a message can be")]
     TooLong,
 }
 
 impl ClientError {
-    /// Whether another server may do what this one did not: one that is gone or has too much to do says nothing of the key.
-    /// A failure of the key itself is the same everywhere.
+    /// Returns whether another server may succeed. True if this server is disconnected, overloaded or reports an internal error. An
+    /// error of the key itself would be the same everywhere.
     pub(super) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Overloaded(_) | Self::Lost(_) | Self::Unreachable => true,
@@ -63,7 +63,7 @@ impl ClientError {
         }
     }
 
-    /// In metrics.
+    /// Returns the error's name in metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Late(_) => "late",

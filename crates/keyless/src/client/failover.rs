@@ -1,4 +1,4 @@
-//! Requests to the first key service that is connected, and to the next one when that fails.
+//! Failover: requests go to the first connected key service, and to the next one if it fails.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::tls::{self, ClientTls};
 use crate::budget::Budget;
 use crate::wire::Items;
 
-/// Key services that are asked for signatures. Cheap to clone; with the last clone its connections end.
+/// A client of key services. Clones share the connections, which close with the last clone.
 #[derive(Clone)]
 pub struct Client(Arc<ClientState>);
 
@@ -42,7 +42,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Begins to connect, and waits for nothing.
+    /// Starts connecting in the background.
     ///
     /// # Errors
     /// [`ClientStartError`]
@@ -65,30 +65,30 @@ impl Client {
         Ok(Self(Arc::new(ClientState { channels, budget: Budget::default(), metrics, tracker, stopping })))
     }
 
-    /// Presents another certificate, and believes other roots, from the next connection on.
+    /// Changes the client certificate and the roots for new connections.
     ///
     /// # Errors
-    /// Those of the library; all stays as it was then.
+    /// The TLS library rejects them; the old ones stay in use.
     pub fn change_tls(&self, tls: &ClientTls) -> Result<(), rustls::Error> {
         let config = tls::config(tls)?;
         self.0.channels.iter().for_each(|channel| channel.change_tls(&config));
         Ok(())
     }
 
-    /// Whether at least one server is connected.
+    /// Returns whether at least one server is connected.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.0.channels.iter().any(|channel| channel.state() == ConnectionState::Up)
     }
 
-    /// Asks the first server that is connected; another one only when that one is gone or has too much to do, and only for
-    /// a tenth of all requests. Waits for a connection while none was tried and failed, never longer than the deadline.
+    /// Sends a request to the first connected server. If that server is disconnected or overloaded, retries on another one, for at
+    /// most a tenth of all requests. Waits for a first connection until the deadline.
     ///
     /// # Errors
-    /// [`ClientError`], never later than shortly after `deadline`.
+    /// [`ClientError`], at the latest shortly after `deadline`.
     ///
     /// # Cancellation
-    /// Dropping the future gives its place to another request; what comes for it is dropped.
+    /// Dropping the future frees its slot; a later reply is dropped.
     #[crate::boxed]
     pub async fn call(&self, items: &Items<'_>, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
         let inner = &self.0;
@@ -111,14 +111,14 @@ impl Client {
         Err(failed.unwrap_or(ClientError::Unreachable))
     }
 
-    /// Waits until a server is connected, or none will be soon.
+    /// Waits until a server is connected, or all attempts have failed.
     async fn connected(&self, deadline: Deadline) -> Result<(), ClientError> {
-        // The usual case, which costs nothing.
+        // The usual case: already connected, without any wait.
         if self.is_up() {
             return Ok(());
         }
         loop {
-            // Seen before the look, so that no change is missed.
+            // Subscribe before the check, so that no change is missed.
             let mut states: Vec<_> = self.0.channels.iter().map(|channel| channel.watch()).collect();
             let now: Vec<ConnectionState> =
                 states.iter_mut().map(|state| *state.borrow_and_update()).collect();
@@ -135,7 +135,7 @@ impl Client {
         }
     }
 
-    /// Closes all connections; requests under way fail.
+    /// Closes all connections. Pending requests fail.
     pub async fn stop(self) {
         self.0.stopping.cancel();
         self.0.tracker.wait().await;

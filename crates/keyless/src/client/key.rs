@@ -1,4 +1,4 @@
-//! A key that somebody else holds, as a [`Signer`].
+//! A remote key as a [`Signer`].
 
 use futures_util::future::BoxFuture;
 use keys::{Deadline, KeyType, Scheme, SignError, Signer};
@@ -8,7 +8,7 @@ use super::failover::Client;
 use crate::operation;
 use crate::wire::{ErrorCode, Items, Ski};
 
-/// A key held by key services, known by its public half.
+/// A remote key in key services, identified by its public key.
 #[derive(Clone, Debug)]
 pub struct RemoteKey {
     client: Client,
@@ -18,8 +18,8 @@ pub struct RemoteKey {
 }
 
 impl Client {
-    /// A key held there, by its public half (DER SubjectPublicKeyInfo). `None` for a kind the protocol does not sign with.
-    /// Nobody is asked whether it is held.
+    /// Returns the remote key with this public key (DER SubjectPublicKeyInfo). `None` if the protocol does not support the key
+    /// type. Does not check whether the service has the key.
     #[must_use]
     pub fn key(&self, spki: &[u8]) -> Option<RemoteKey> {
         RemoteKey::new(self.clone(), spki)
@@ -32,7 +32,7 @@ impl RemoteKey {
         Some(Self { client, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
 
-    /// The key's identifier (SKI) at the service.
+    /// Returns the key's identifier (SKI) at the service.
     #[must_use]
     pub fn ski(&self) -> Ski {
         self.ski
@@ -79,7 +79,7 @@ impl Signer for RemoteKey {
     }
 }
 
-/// Kinds of keys that the protocol signs with.
+/// Returns whether the protocol supports signatures with this key type.
 fn has_scheme(kind: KeyType) -> bool {
     keys::Scheme::of(kind).is_some()
 }

@@ -1,4 +1,4 @@
-//! What is counted of requests to others, by server.
+//! Metrics of client requests, by server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct RetryLabel {
     outcome: &'static str,
 }
 
-/// The counters. Cheap to clone; the clones share them.
+/// The client's metrics. Clones share them.
 #[derive(Clone)]
 pub struct ClientMetrics(Arc<MetricFamilies>);
 
@@ -49,7 +49,7 @@ struct MetricFamilies {
     retries: Family<RetryLabel, Counter>,
 }
 
-/// 16 µs to 4 s, doubling.
+/// Returns a histogram with buckets from 16 µs to 4 s, each twice the previous.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_016, 2.0, 19))
 }
@@ -68,7 +68,7 @@ impl Default for ClientMetrics {
 }
 
 impl ClientMetrics {
-    /// Adds all of them to a registry.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(
@@ -108,7 +108,7 @@ impl ClientMetrics {
         self.0.retries.get_or_create(&RetryLabel { outcome }).inc();
     }
 
-    /// The metrics of one server.
+    /// Returns the metrics of one server.
     pub(super) fn of(&self, server: &Server) -> ServerMetrics {
         let label = ServerLabel { server: server.to_string() };
         ServerMetrics {

@@ -1,5 +1,5 @@
-//! The client of key services. One connection per server, shared by all callers, with many requests in flight and replies in any
-//! order. Connections are made in the background: no request waits for a handshake.
+//! The client of key services. All callers share one connection for each server, with many pending requests and replies in any
+//! order. Connections are opened in the background, so that no request waits for a handshake.
 
 mod address;
 mod channel;

@@ -5,28 +5,29 @@ use std::time::Duration;
 use super::address::Server;
 use super::tls::ClientTls;
 
-/// Servers asked in turn: the protocol's sites are three, and anyone who has more wants a balancer.
+/// Maximum servers, tried in turn. The protocol's usual setup has three sites; more servers need a load balancer.
 pub const SERVERS_MAX: usize = 16;
 
 /// Servers and timeouts of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// In the order of preference; at most [`SERVERS_MAX`].
+    /// Servers in order of preference; at most [`SERVERS_MAX`].
     pub servers: Vec<Server>,
-    /// The own certificate and whom to believe; needed where a server is spoken to over TLS.
+    /// Client certificate and roots; required if a server uses TLS.
     pub tls: Option<ClientTls>,
-    /// Requests under way on a connection; past it the next server is asked, or nobody. What gokeyless serves at once.
+    /// Maximum pending requests on a connection. Beyond that, the next server gets the request, or it fails. The default equals
+    /// gokeyless's concurrency.
     pub in_flight_max: usize,
-    /// For making a connection, handshake included.
+    /// Timeout of connecting, including the handshake.
     pub connect_timeout: Duration,
-    /// Between two pings: servers close TCP connections on which nothing came for 30 s.
+    /// Interval of pings. Servers close TCP connections that are silent for 30 s.
     pub ping_every: Duration,
-    /// For the answer to a ping; past it the connection is given up. Pings are answered by who reads the connection, so
-    /// what is slow there, is slow for everybody.
+    /// Timeout of a ping; then the connection is closed. The reader of the connection answers pings, so a slow ping means that all
+    /// replies are slow.
     pub ping_timeout: Duration,
-    /// The pause after a connection could not be made; it doubles up to [`Self::backoff_max`].
+    /// First pause after a failed attempt to connect; it doubles up to [`Self::backoff_max`].
     pub backoff: Duration,
-    /// The longest pause.
+    /// Maximum pause between attempts.
     pub backoff_max: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! TLS towards a key service: 1.2 and 1.3, both sides with certificates.
+//! TLS to a key service: versions 1.2 and 1.3, with client and server certificates.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use rustls::{ClientConfig, RootCertStore};
 /// The client certificate and the trust anchors for servers.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    /// Our own.
+    /// Client certificate with its key.
     pub certificate: Arc<CertifiedKey>,
-    /// Roots (DER) below which servers' certificates stand; no others count.
+    /// Trust anchors (DER) of the servers' certificates; no others are trusted.
     pub server_roots: Vec<Vec<u8>>,
 }
 
 impl ClientTls {
-    /// Whether TLS takes them.
+    /// Checks whether the TLS library accepts the options.
     ///
     /// # Errors
-    /// Those of the library, for a root that is no certificate.
+    /// A root is not a certificate.
     pub fn check(&self) -> Result<(), rustls::Error> {
         config(self).map(drop)
     }
 }
 
-/// Sessions are not resumed: connections are long, and each proves again who is there.
+/// Builds the TLS configuration. Session resumption is off: connections are long, and each must authenticate again.
 pub(crate) fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();
     for root in &tls.server_roots {

@@ -1,4 +1,4 @@
-//! A client of the native protocol.
+//! The client of the native protocol.
 
 use std::error::Error;
 use std::io;
@@ -22,21 +22,20 @@ use super::proto::key_service_client::KeyServiceClient;
 use super::proto::{self, SignReply, SignRequest, sign_reply};
 use super::trace::{TRACEPARENT, TraceParent};
 
-/// For TCP and TLS together.
+/// Timeout of TCP connection and TLS handshake together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Between two signs of life that are asked for, and how long an answer may take: a connection that is dead is known
-/// before the next request needs it.
+/// Interval and timeout of keep-alive pings: a dead connection is detected before the next request needs it.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(5);
-/// Bytes that the service may send ahead of one call, and of all: at 100 ms 40,000 RSA-2048 signatures a second of one
-/// stream, and four such streams.
+/// Flow-control windows for replies, in bytes, of one stream and of the connection: enough for 40,000 RSA-2048 signatures per
+/// second on one stream at 100 ms, and for four such streams.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// Why a client cannot be made.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The server's name is no DNS name or address.
+    /// The server's name is neither a DNS name nor an IP address.
     #[error("the server's name is invalid: {0}")]
     Name(#[from] InvalidDnsNameError),
 }
@@ -44,20 +43,20 @@ pub enum ClientError {
 /// Tenant, policy, deadline and trace of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// When the answer is of no more use. Past it the call fails, and what had not begun is not done.
+    /// Deadline of the request. After it the call fails, and work that has not begun is dropped.
     pub deadline: Instant,
-    /// The trace it belongs to.
+    /// Trace that the request belongs to.
     pub trace: Option<TraceParent>,
 }
 
 impl Terms {
-    /// No trace.
+    /// Creates terms with a deadline and no trace.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
         Self { deadline, trace: None }
     }
 
-    /// The same from now on.
+    /// Creates terms with a deadline `patience` from now.
     #[must_use]
     pub fn within(patience: Duration) -> Self {
         Self::until(Instant::now() + patience)
@@ -69,7 +68,7 @@ impl Terms {
         request
     }
 
-    /// Without a deadline: a stream's items have theirs.
+    /// Adds the trace, but no deadline: each item of a stream has its own.
     fn stream<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let value = self.trace.and_then(|trace| MetadataValue::try_from(trace.to_string()).ok());
@@ -80,16 +79,16 @@ impl Terms {
     }
 }
 
-/// A client, to be made once and kept. Cheap to clone; the clones share one connection, which is made with the first call
-/// and again after it broke. A call that is dropped is cancelled, here and there.
+/// A client of the native protocol. Clones share one connection, which is opened by the first call and reopened after a failure.
+/// Dropping a call cancels it, also on the server.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: KeyServiceClient<Channel>,
 }
 
 impl Client {
-    /// For a service at `address` (host and port) that presents a certificate for `name`. `tls` says whom to believe and
-    /// whom to present; what is said of protocols in it is replaced. Must be called on a runtime.
+    /// Creates a client of the service at `address` (host and port), which must present a certificate for `name`. `tls` sets roots
+    /// and client certificate; its ALPN protocols are replaced. Must be called on a runtime.
     ///
     /// # Errors
     /// [`ClientError`]
@@ -97,7 +96,7 @@ impl Client {
         Self::over_tls(address, name, tls, None)
     }
 
-    /// The same, of a service whose certificate is for this public key.
+    /// Like [`Self::tls`], but the service's certificate must have this public key.
     ///
     /// # Errors
     /// [`ClientError`]
@@ -134,7 +133,7 @@ impl Client {
         }))
     }
 
-    /// For a service at a Unix socket of this host. Must be called on a runtime.
+    /// Creates a client of the service at a Unix socket of this host. Must be called on a runtime.
     #[must_use]
     pub fn socket(path: PathBuf) -> Self {
         Self::over(move |_: Uri| {
@@ -149,7 +148,7 @@ impl Client {
         Fut: Future<Output = io::Result<S>> + Send + 'static,
         S: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
     {
-        // The connection is made elsewhere: the name is for its header fields alone.
+        // The name is only for header fields: the connection is opened by the connector.
         let endpoint = Endpoint::from_static("http://keys")
             .connect_timeout(CONNECT_WITHIN)
             .http2_keep_alive_interval(PING_EVERY)
@@ -161,20 +160,20 @@ impl Client {
         Self { inner: KeyServiceClient::new(channel) }
     }
 
-    /// One signature.
+    /// Requests one signature.
     ///
     /// # Errors
-    /// As the protocol's definition lists them.
+    /// See the protocol's definition.
     #[crate::boxed]
     pub async fn sign(&self, request: SignRequest, terms: Terms) -> Result<Vec<u8>, Status> {
         let reply = self.inner.clone().sign(terms.request(request)).await.map_err(described)?;
         signature(reply.into_inner())
     }
 
-    /// Up to [`BATCH_MAX`](crate::server::BATCH_MAX) signatures, each with its own outcome, in the order of the requests.
+    /// Requests up to [`BATCH_MAX`](crate::server::BATCH_MAX) signatures. Each has its own result, in the order of the requests.
     ///
     /// # Errors
-    /// When the call as a whole failed.
+    /// The call as a whole failed.
     #[crate::boxed]
     pub async fn sign_batch(
         &self,
@@ -186,11 +185,11 @@ impl Client {
         Ok(reply.into_inner().replies.into_iter().map(signature).collect())
     }
 
-    /// Signatures as they are asked for; replies come in any order. Each request has its own deadline (`timeout_ms`);
-    /// that of the terms is none of the stream's.
+    /// Requests signatures on a stream; replies come in any order. Each request has its own deadline (`timeout_ms`); the deadline
+    /// of `terms` is not used.
     ///
     /// # Errors
-    /// When the stream cannot be begun.
+    /// The stream cannot be opened.
     pub async fn sign_stream(
         &self,
         requests: impl Stream<Item = SignRequest> + Send + 'static,
@@ -203,10 +202,10 @@ impl Client {
         Ok(begun.map_err(described)?.into_inner())
     }
 
-    /// A page of the keys that this client may use.
+    /// Returns a page of the keys that this client may use.
     ///
     /// # Errors
-    /// As the protocol's definition lists them.
+    /// See the protocol's definition.
     #[crate::boxed]
     pub async fn list_keys(
         &self,
@@ -216,17 +215,17 @@ impl Client {
         Ok(self.inner.clone().list_keys(terms.request(page)).await.map_err(described)?.into_inner())
     }
 
-    /// Whether the service answers.
+    /// Checks that the service responds.
     ///
     /// # Errors
-    /// As the protocol's definition lists them.
+    /// See the protocol's definition.
     #[crate::boxed]
     pub async fn ping(&self, terms: Terms) -> Result<(), Status> {
         self.ping_for(proto::PingRequest::default(), terms).await?;
         Ok(())
     }
 
-    /// Pings a node of the same site: sends which nodes are wanted, and receives which ones it reaches.
+    /// Pings a node of the same site: sends the wanted nodes, and receives those that it can reach.
     pub(crate) async fn ping_for(
         &self,
         request: proto::PingRequest,
@@ -238,17 +237,17 @@ impl Client {
     /// Seals a session ticket.
     ///
     /// # Errors
-    /// As the protocol's definition lists them.
+    /// See the protocol's definition.
     #[crate::boxed]
     pub async fn seal(&self, clear: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
         let request = terms.request(proto::SealRequest { clear });
         Ok(self.inner.clone().seal(request).await.map_err(described)?.into_inner().sealed)
     }
 
-    /// Opens what was sealed.
+    /// Opens sealed data.
     ///
     /// # Errors
-    /// As the protocol's definition lists them.
+    /// See the protocol's definition.
     #[crate::boxed]
     pub async fn unseal(&self, sealed: Vec<u8>, terms: Terms) -> Result<Vec<u8>, Status> {
         let request = terms.request(proto::UnsealRequest { sealed });
@@ -262,7 +261,7 @@ fn presents(stream: &TlsStream<TcpStream>, spki_sha256: SpkiHash) -> bool {
     leaf.is_some_and(|leaf| leaf.public_key.spki_sha256 == spki_sha256)
 }
 
-/// A connection that failed while a call was begun is no answer of the service: it cannot be reached.
+/// Maps client-side failures to gRPC codes: a passed deadline to `DeadlineExceeded`, and a lost connection to `Unavailable`.
 fn described(status: Status) -> Status {
     if is_in_chain::<TimeoutExpired>(&status) {
         return Status::deadline_exceeded("not in time: the deadline passed here, in the client");
@@ -286,10 +285,10 @@ fn is_in_chain<E: Error + 'static>(status: &Status) -> bool {
     false
 }
 
-/// Content of a reply.
+/// Returns the signature in a reply.
 ///
 /// # Errors
-/// Why there is no signature.
+/// The error in the reply.
 pub fn signature(reply: SignReply) -> Result<Vec<u8>, Status> {
     match reply.outcome {
         Some(sign_reply::Outcome::Signature(signature)) => Ok(signature),

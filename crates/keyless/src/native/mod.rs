@@ -1,5 +1,5 @@
-//! The native protocol: gRPC over HTTP/2, with a deadline, a tenant and a trace in every request, batches and streams. What
-//! it says stands in `proto/bulla/keys/v1/keys.proto`.
+//! The native protocol: gRPC over HTTP/2, with deadline, tenant and trace in every request, batches and streams. Its definition is
+//! `proto/bulla/keys/v1/keys.proto`.
 
 mod client;
 mod trace;
@@ -12,20 +12,20 @@ use tonic::Code;
 pub use client::{Client, ClientError, Terms, signature};
 pub use trace::{TRACEPARENT, TraceParent};
 
-/// Messages, client and server as generated from the protocol's definition, and kept here so that a build needs no compiler
-/// for that: a test makes them again and compares.
+/// Messages, client and server, generated from the protocol's definition. They are checked in so that a build needs no compiler for
+/// it; a test generates them again and compares.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("bulla.keys.v1.rs");
 }
 
-/// The scheme that a message names.
+/// Returns the scheme of a message.
 #[must_use]
 pub fn scheme_of(scheme: proto::Scheme) -> Option<Scheme> {
     SCHEMES.iter().find(|(named, _)| *named == scheme).map(|(_, scheme)| *scheme)
 }
 
-/// How a message names a scheme.
+/// Returns the message value of a scheme.
 #[must_use]
 pub fn named(scheme: Scheme) -> proto::Scheme {
     let found = SCHEMES.iter().find(|(_, known)| *known == scheme);
@@ -51,7 +51,7 @@ const SCHEMES: [(proto::Scheme, Scheme); 16] = [
     (proto::Scheme::EcdsaMd5Sha1, Scheme::Ecdsa(Hash::Md5Sha1)),
 ];
 
-/// A `grpc-timeout`: up to eight digits and a unit (gRPC over HTTP/2, "Requests"). `None` for what is none.
+/// Parses a `grpc-timeout`: up to eight digits and a unit (gRPC over HTTP/2, "Requests"). `None` if invalid.
 #[must_use]
 pub fn grpc_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -70,7 +70,7 @@ pub fn grpc_timeout(text: &str) -> Option<Duration> {
     })
 }
 
-/// A status code as metrics write it.
+/// Returns a status code's name in metrics.
 pub(crate) const fn code_name(code: Code) -> &'static str {
     match code {
         Code::InvalidArgument => "invalid-argument",

@@ -1,14 +1,14 @@
-//! W3C Trace Context, as far as a caller's is passed on: `traceparent`.
+//! W3C Trace Context: the `traceparent` field.
 
 use std::fmt;
 
-/// The name of its field.
+/// Name of the header field.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Of `trace-flags` (section 3.2.2.5.1).
+/// The flag "sampled" of `trace-flags` (section 3.2.2.5.1).
 const SAMPLED: u8 = 1;
 
-/// Which trace a request belongs to, and which span of it asked (W3C Trace Context, section 3.2).
+/// Trace of a request, and the span that sent it (W3C Trace Context, section 3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceParent {
     trace: u128,
@@ -17,8 +17,7 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Reads `00-TRACE-PARENT-FLAGS`, or the part of a later version that is the same. `None` for what is none, and for
-    /// identifiers that are all zeros.
+    /// Parses `00-TRACE-PARENT-FLAGS`, or the same part of a later version. `None` if invalid, or if an identifier is all zeros.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
@@ -34,25 +33,25 @@ impl TraceParent {
         (is_whole && trace != 0 && parent != 0).then_some(Self { trace, parent, flags })
     }
 
-    /// A span of the same trace, for what is asked of others.
+    /// Returns a span of the same trace, for outgoing requests.
     #[must_use]
     pub fn child(&self, span: u64) -> Self {
         Self { parent: span.max(1), ..*self }
     }
 
-    /// The first span of a trace of its own. Sampled or not is left to anyone who looks.
+    /// Creates the first span of a new trace, without the flag "sampled".
     #[must_use]
     pub fn root(trace: u128, span: u64) -> Self {
         Self { trace: trace.max(1), parent: span.max(1), flags: 0 }
     }
 
-    /// Whether spans of the request are exported.
+    /// Returns whether spans of the request are exported.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
-    /// The same trace, with its spans exported.
+    /// Returns the same trace, with its spans exported.
     #[must_use]
     pub const fn sampled(self) -> Self {
         Self { flags: self.flags | SAMPLED, ..self }
@@ -66,13 +65,13 @@ impl TraceParent {
         self.parent
     }
 
-    /// The trace, 32 hexadecimal digits.
+    /// Returns the trace ID, 32 hexadecimal digits.
     #[must_use]
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
     }
 
-    /// The span that asked, 16 hexadecimal digits.
+    /// Returns the ID of the parent span, 16 hexadecimal digits.
     #[must_use]
     pub fn parent_id(&self) -> String {
         format!("{:016x}", self.parent)
@@ -85,7 +84,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// So many digits, lower case as the specification wants them.
+/// Parses a fixed number of lower-case hexadecimal digits.
 fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let plain = text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if plain { u128::from_str_radix(text, 16).ok() } else { None }

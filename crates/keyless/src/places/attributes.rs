@@ -5,56 +5,56 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Attributes of one node: those of its site and its own.
+/// Maximum attributes of one node, including those of its site.
 pub const ATTRIBUTES_MAX: usize = 32;
-/// Characters of a name.
+/// Maximum characters of an attribute name.
 pub const NAME_MAX: usize = 32;
-/// Characters of a value.
+/// Maximum characters of an attribute value.
 pub const VALUE_MAX: usize = 64;
 
-/// Words of formulas.
+/// Reserved words of formulas, which cannot be names.
 const RESERVED: [&str; 3] = ["and", "or", "not"];
 
-/// Why there are no such attributes.
+/// Errors in attributes.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadAttribute {
-    /// Not a name.
+    /// The name is invalid.
     #[error(
         "{0:?} is no attribute's name: a letter, then letters, digits, `_` and `-`, in lower case, {NAME_MAX} at most"
     )]
     Name(String),
-    /// A word of formulas.
+    /// The name is a reserved word of formulas.
     #[error("no attribute can be named {0:?}: formulas have another use for it")]
     Reserved(String),
-    /// Not a value.
+    /// The value is invalid.
     #[error(
         "{value:?} is no value of {name}: a letter or digit, then letters, digits, `.`, `_` and `-`, {VALUE_MAX} at most"
     )]
     Value {
-        /// Whose.
+        /// Name of the attribute.
         name: String,
         /// The rejected value.
         value: String,
     },
-    /// Too many.
+    /// There are more than 32 attributes.
     #[error("more than {ATTRIBUTES_MAX} attributes")]
     TooMany,
 }
 
-/// Attributes by their names, one value each: `country=DE`, `region=EU`. JSON has them as an object. Ordered by name, so
-/// the same attributes are the same text.
+/// Attributes by name, with one value each: `country=DE`, `region=EU`. A JSON object, ordered by name, so that equal attributes
+/// have equal text.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Attributes(BTreeMap<String, String>);
 
 impl Attributes {
-    /// None.
+    /// Creates an empty set of attributes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those of pairs; of a name that comes twice the later value.
+    /// Creates attributes from pairs. If a name occurs twice, the later value wins.
     ///
     /// # Errors
     /// [`BadAttribute`]
@@ -68,10 +68,10 @@ impl Attributes {
         Ok(all)
     }
 
-    /// Gives `name` this value.
+    /// Sets the value of `name`.
     ///
     /// # Errors
-    /// [`BadAttribute`]; nothing is changed then.
+    /// [`BadAttribute`]; then nothing changes.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) -> Result<(), BadAttribute> {
         let (name, value) = (name.into(), value.into());
         check(&name, &value)?;
@@ -82,7 +82,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// These, and `other`'s where they say something else: a node's own over its site's.
+    /// Returns these attributes, overridden by those of `other`: for example a site's by a node's.
     ///
     /// # Errors
     /// [`BadAttribute::TooMany`]
@@ -90,24 +90,24 @@ impl Attributes {
         Self::of(self.iter().chain(other.iter()))
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// All, by name.
+    /// Iterates over all attributes, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// How many.
+    /// Returns the number of attributes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -115,7 +115,7 @@ impl Attributes {
 }
 
 impl fmt::Display for Attributes {
-    /// `country=DE region=EU`
+    /// Formats as `country=DE region=EU`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (name, value)) in self.iter().enumerate() {
             if at > 0 {
@@ -133,7 +133,7 @@ impl<'de> Deserialize<'de> for Attributes {
     }
 }
 
-/// Whether an attribute may be called so and have this value.
+/// Checks a name and a value.
 pub(super) fn check(name: &str, value: &str) -> Result<(), BadAttribute> {
     if RESERVED.contains(&name) {
         return Err(BadAttribute::Reserved(name.to_owned()));

@@ -1,16 +1,16 @@
-//! Nodes by what is known of them. Those of a site are mostly alike, so that a formula is held against each set of attributes
-//! once, however many nodes have it.
+//! Classes of nodes with equal attributes. Nodes of a site are mostly alike, so a formula is evaluated once for each class instead
+//! of each node.
 
 use std::collections::HashMap;
 
 use super::{Attributes, Formula};
 
-/// Nodes, by their numbers in some order, in classes of the same attributes.
+/// Nodes, as indexes, grouped by equal attributes.
 #[derive(Clone, Debug, Default)]
 pub struct Classes(Vec<(Attributes, Vec<u32>)>);
 
 impl Classes {
-    /// Of nodes with these attributes, numbered from 0.
+    /// Groups nodes by their attributes. Nodes are numbered from 0 in the given order.
     #[must_use]
     pub fn of(nodes: impl IntoIterator<Item = Attributes>) -> Self {
         let mut classes: Vec<(Attributes, Vec<u32>)> = Vec::new();
@@ -25,7 +25,7 @@ impl Classes {
         Self(classes)
     }
 
-    /// The numbers of the nodes that satisfy a formula, in their order.
+    /// Returns the indexes of the nodes that satisfy a formula, in order.
     #[must_use]
     pub fn satisfying(&self, formula: &Formula) -> Vec<u32> {
         let those = self.0.iter().filter(|(attributes, _)| formula.satisfied_by(attributes));
@@ -34,7 +34,7 @@ impl Classes {
         numbers
     }
 
-    /// How many sets of attributes there are.
+    /// Returns the number of distinct attribute sets.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()

@@ -1,8 +1,8 @@
-//! Which nodes satisfy a policy: boolean formulas over attributes.
+//! Policies as boolean formulas over node attributes.
 //!
-//! `country: JP or (not region: EU)`. `not` binds tightest, then `and`, then `or`. `not x: v` wants the attribute `x`
-//! present with ANOTHER value, so a node of which nothing is known satisfies nothing; the same holds where `not` stands
-//! before parentheses, which is read as De Morgan says: `not (a: 1 and b: 2)` is `not a: 1 or not b: 2`.
+//! Example: `country: JP or (not region: EU)`. `not` binds tightest, then `and`, then `or`. `not x: v` requires that the attribute
+//! `x` is present with ANOTHER value, so a node without attributes satisfies no formula. `not` before parentheses follows De
+//! Morgan: `not (a: 1 and b: 2)` means `not a: 1 or not b: 2`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,39 +11,39 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::attributes::{Attributes, BadAttribute, check};
 
-/// Bytes of a formula's text, as it came and as it is written again.
+/// Maximum bytes of a formula's text, both as parsed and as formatted again.
 pub const TEXT_MAX: usize = 4 * 1_024;
-/// Conditions (`name: value`) of a formula.
+/// Maximum conditions (`name: value`) of a formula.
 pub const ATOMS_MAX: usize = 256;
-/// Parentheses and `not`s within each other.
+/// Maximum nesting of parentheses and `not`.
 pub const DEPTH_MAX: usize = 32;
 
-/// Why a text is no formula, and where.
+/// A syntax error in a formula, with its position.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("column {column}: {trouble}")]
 pub struct FormulaError {
-    /// The character, from 1.
+    /// Column of the error in characters, from 1.
     pub column: usize,
     /// The error.
     pub trouble: Trouble,
 }
 
-/// An error in a formula.
+/// Kind of an error in a formula.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Trouble {
-    /// A condition should begin.
+    /// A condition was expected.
     #[error("expected `name: value`, `not` or `(`, found {0}")]
     NoCondition(Token),
-    /// A name without its value.
+    /// The colon after a name is missing.
     #[error("expected `:` and a value after {0:?}")]
     NoColon(String),
-    /// A name and a colon without a value.
+    /// The value after a name and colon is missing.
     #[error("expected a value after `{0}:`, found {1}")]
     NoValue(String, Token),
-    /// Not a name, or not a value.
+    /// The name or the value is invalid.
     #[error(transparent)]
     Attribute(#[from] BadAttribute),
-    /// Something after the end.
+    /// Unexpected text follows the formula.
     #[error("expected `and`, `or` or the end, found {0}")]
     Stray(Token),
     /// A parenthesis is not closed.
@@ -54,13 +54,13 @@ pub enum Trouble {
         /// The token found instead.
         found: Token,
     },
-    /// Too much nesting.
+    /// The formula is nested too deeply.
     #[error("more than {DEPTH_MAX} nested parentheses and `not`s")]
     TooDeep,
-    /// Too many conditions.
+    /// The formula has too many conditions.
     #[error("more than {ATOMS_MAX} conditions")]
     TooMany,
-    /// Too much text.
+    /// The text is too long.
     #[error("the formula, or its normal form, is longer than {TEXT_MAX} bytes")]
     TooLong,
 }
@@ -68,11 +68,11 @@ pub enum Trouble {
 /// A token of a formula.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Token {
-    /// A word.
+    /// A name, a value or an operator.
     Word(String),
-    /// Another character.
+    /// A character that is not part of a word.
     Character(char),
-    /// The end.
+    /// End of the text.
     End,
 }
 
@@ -86,8 +86,8 @@ impl fmt::Display for Token {
     }
 }
 
-/// A formula, as it was written but for spaces and parentheses that change nothing. Equal when written alike; to know
-/// whether two mean the same by the rules of [`Self::canonical`], compare those. JSON has its text.
+/// A formula, as written, without redundant spaces and parentheses. Equality compares the text; to compare meanings, compare the
+/// results of [`Self::canonical`]. Serialized as text.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Formula(Node);
 
@@ -98,14 +98,14 @@ enum Node {
         value: String,
     },
     Not(Box<Node>),
-    /// Two or more.
+    /// Conjunction of two or more parts.
     And(Vec<Node>),
-    /// Two or more.
+    /// Disjunction of two or more parts.
     Or(Vec<Node>),
 }
 
 impl Formula {
-    /// Reads a formula. Words (`and`, `or`, `not`) may be in capitals.
+    /// Parses a formula. The operators `and`, `or` and `not` are case-insensitive.
     ///
     /// # Errors
     /// [`FormulaError`]
@@ -120,27 +120,27 @@ impl Formula {
             return Err(parser.error_here(Trouble::Stray(parser.found())));
         }
         let formula = Self(node);
-        // Spaces and the `not`s of the normal form: what is written is read again.
+        // Formatting adds spaces, and the normal form adds `not`s: the formatted text must parse again.
         if formula.to_string().len() > TEXT_MAX || formula.canonical().to_string().len() > TEXT_MAX {
             return Err(FormulaError { column: 1, trouble: Trouble::TooLong });
         }
         Ok(formula)
     }
 
-    /// Whether a node with these attributes satisfies it.
+    /// Returns whether a node with these attributes satisfies the formula.
     #[must_use]
     pub fn satisfied_by(&self, attributes: &Attributes) -> bool {
         self.0.holds(attributes, false)
     }
 
-    /// The same in one form: `not` before conditions only (negation normal form), `and` within `and` and `or` within
-    /// `or` made one, sorted, no part twice. Satisfied by the same nodes.
+    /// Returns an equivalent formula in canonical form: `not` only before conditions (negation normal form), nested `and` and `or`
+    /// flattened, sorted, without duplicates.
     #[must_use]
     pub fn canonical(&self) -> Self {
         Self(self.0.normal(false))
     }
 
-    /// Its conditions, name and value, in the order they are written.
+    /// Returns the conditions as name and value, in the order of the text.
     #[must_use]
     pub fn atoms(&self) -> Vec<(&str, &str)> {
         let mut all = Vec::new();
@@ -156,7 +156,7 @@ impl Node {
                 attributes.get(name).is_some_and(|found| (found == value) != negated)
             }
             Self::Not(node) => node.holds(attributes, !negated),
-            // De Morgan: a negated `and` is an `or` of what is negated, and the other way round.
+            // De Morgan: a negated `and` is an `or` of negated parts, and vice versa.
             Self::And(nodes) | Self::Or(nodes) if matches!(self, Self::And(_)) != negated => {
                 nodes.iter().all(|node| node.holds(attributes, negated))
             }
@@ -194,8 +194,7 @@ impl Node {
         }
     }
 
-    /// Parts of `and` and `or`, and what `not` stands before, are in parentheses when they are an `and` or `or`
-    /// themselves; only `and` within `or` needs none.
+    /// Formats a part of an `and`, an `or` or a `not`. A nested `and` or `or` gets parentheses, except an `and` within an `or`.
     fn write_part(&self, within_or: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Or(_) => write!(f, "({self})"),
@@ -205,7 +204,7 @@ impl Node {
     }
 }
 
-/// One alone is itself.
+/// Joins parts; a single part stays as it is.
 fn join(mut parts: Vec<Node>, all: fn(Vec<Node>) -> Node) -> Node {
     match parts.pop() {
         Some(only) if parts.is_empty() => only,
@@ -263,7 +262,7 @@ impl<'de> Deserialize<'de> for Formula {
     }
 }
 
-/// Reads from the left, a function for each strength of binding.
+/// Recursive-descent parser, with one function for each level of precedence.
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -346,7 +345,7 @@ impl<'a> Parser<'a> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// The text up to a space or an operator. Checked later, so that an error shows the whole word.
+    /// Returns the text up to a space or an operator. It is validated later, so that an error shows the whole word.
     fn word(&self) -> &'a str {
         let rest = self.rest();
         let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ':' | '(' | ')'));

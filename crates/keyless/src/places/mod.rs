@@ -1,10 +1,10 @@
-//! Where keys may be used: places by their attributes, policies by formulas over them, nodes by what is stated of them.
+//! Policies that restrict where keys may be used: formulas over the attributes of nodes.
 //!
-//! - [`Attributes`]: what is known of a node, from the inventory and never from the node.
-//! - [`Formula`]: which nodes satisfy a policy; [`Classes`]: all of them at once.
-//! - [`Statement`]: who a node is, signed.
+//! - [`Attributes`]: attributes of a node, from the inventory and never from the node itself.
+//! - [`Formula`]: a policy over attributes; [`Classes`] evaluates it for all nodes.
+//! - [`Statement`]: signed identity of a node.
 //!
-//! Pure: no clock, no I/O.
+//! Performs no I/O and uses no clock.
 
 mod attributes;
 mod classes;

@@ -1,4 +1,4 @@
-//! Who a node is, and where: said by the control plane, believed by all others.
+//! Statements about the identity and location of a node, signed by the control plane.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,19 +10,19 @@ use x509::{PublicKey, SpkiHash, verify_signature};
 
 use super::Attributes;
 
-/// Bytes of a statement's JSON: the public key has 1.6 kB, attributes 3.3 kB at most.
+/// Maximum bytes of a statement's JSON: the public key has 1.6 kB, attributes at most 3.3 kB.
 pub const PAYLOAD_MAX: usize = 16 * 1_024;
 
-/// Stands before what is signed, so that the key's signatures over anything else are none of these.
+/// Prefix of the signed data, so that other signatures of the key cannot be used as statements.
 const DOMAIN: &[u8] = b"bulla key node statement v1\n";
 
-/// Why there is no statement, or it is not to be believed.
+/// Errors of statements.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StatementError {
-    /// Of another control plane, or changed.
+    /// The signature is invalid: another control plane signed the statement, or its content was changed.
     #[error("the statement's signature is not this control plane's")]
     Forged,
-    /// What signs statements is another key.
+    /// The signing key is not an Ed25519 key.
     #[error("statements are signed by an Ed25519 key, and this key is of another type")]
     NotEd25519,
     /// The signature is valid, but the content is malformed.
@@ -31,46 +31,47 @@ pub enum StatementError {
     /// The statement is longer than any valid one.
     #[error("the statement is longer than {PAYLOAD_MAX} bytes")]
     TooLong,
-    /// The key did not sign.
+    /// The key failed to sign.
     #[error("the statement could not be signed: {0}")]
     Sign(#[from] SignError),
 }
 
-/// Who a node is. Lives for an hour: what was once true of a node and is no longer is soon believed by nobody.
+/// Identity of a node. It is valid for about an hour, so that outdated information soon expires.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Statement {
-    /// Which node.
+    /// ID of the node.
     pub node: Uuid,
-    /// The display name.
+    /// Display name of the node.
     pub name: String,
-    /// The name of its site.
+    /// Name of the node's site.
     pub site: String,
     /// Address of the node for other nodes: host and port.
     pub address: String,
-    /// What is sealed to it is sealed to this.
+    /// Public key for data that is sealed to the node.
     pub kem: KemPublic,
-    /// SHA-256 of the SubjectPublicKeyInfo of its TLS certificate.
+    /// SHA-256 of the SubjectPublicKeyInfo in the node's TLS certificate.
     pub tls_spki_sha256: SpkiHash,
-    /// Its site's attributes and its own.
+    /// Attributes of the node and its site.
     pub attributes: Attributes,
-    /// When this was said, in seconds since 1970.
+    /// Time of issue, in seconds since 1970-01-01 UTC.
     pub issued_at_s: i64,
-    /// Up to when it holds, in seconds since 1970.
+    /// End of validity, in seconds since 1970-01-01 UTC.
     pub not_after_s: i64,
 }
 
 impl Statement {
-    /// Whether it holds at `now_s` (seconds since 1970). One from the future does: a clock may be slow.
+    /// Returns whether the statement is valid at `now_s` (seconds since 1970-01-01 UTC). A statement from the future is valid: the
+    /// local clock may be slow.
     #[must_use]
     pub fn holds_at(&self, now_s: i64) -> bool {
         now_s < self.not_after_s
     }
 
-    /// Signs it.
+    /// Signs the statement.
     ///
     /// # Errors
-    /// [`StatementError::NotEd25519`], [`StatementError::TooLong`], [`StatementError::Sign`]; never later than shortly
-    /// after `deadline`.
+    /// [`StatementError::NotEd25519`], [`StatementError::TooLong`], [`StatementError::Sign`]; at the latest shortly after
+    /// `deadline`.
     #[crate::boxed]
     pub async fn sign(
         &self,
@@ -90,18 +91,18 @@ impl Statement {
     }
 }
 
-/// A statement as it travels. What is signed is the payload's bytes: nobody has to write JSON the same way twice.
+/// A statement with its signature. The signature covers the bytes of the payload, so no canonical JSON is needed.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct SignedStatement {
-    /// The statement, JSON.
+    /// The statement as JSON.
     pub payload: String,
-    /// Ed25519 (RFC 8032), in base64.
+    /// Ed25519 signature (RFC 8032) in base64.
     pub signature: String,
 }
 
 impl SignedStatement {
-    /// What is stated, if the Ed25519 key of this SubjectPublicKeyInfo (DER) signed it. Whether it still holds is
-    /// [`Statement::holds_at`].
+    /// Verifies the signature by the Ed25519 key with this SubjectPublicKeyInfo (DER), and returns the statement. The caller checks
+    /// the validity with [`Statement::holds_at`].
     ///
     /// # Errors
     /// [`StatementError`]
@@ -117,8 +118,8 @@ impl SignedStatement {
         serde_json::from_str(&self.payload).map_err(|error| StatementError::Malformed(error.to_string()))
     }
 
-    /// When it ends, in seconds since 1970, as it says itself: for the control plane, which made it. `None` where that cannot be
-    /// read.
+    /// Returns the end of validity in seconds since 1970-01-01 UTC, without verification: for the control plane, which issued the
+    /// statement. `None` if the payload cannot be parsed.
     #[must_use]
     pub fn end_s(&self) -> Option<i64> {
         #[derive(Deserialize)]

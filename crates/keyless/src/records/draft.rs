@@ -1,4 +1,4 @@
-//! The record of a signature that is under way.
+//! The record of a signature in progress.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use super::recorder::Slot;
 use crate::Key;
 use crate::tenant::Tenant;
 
-/// A signature that is asked for: its record, but for the time, and the place for it.
+/// Record of a requested signature, without its time, and the slot in the queue of records.
 pub(crate) struct Draft {
     slot: Slot,
     key: Arc<Key>,
@@ -23,7 +23,7 @@ impl Draft {
         Self { slot, key, operation, input: Input::of(input) }
     }
 
-    /// The signature is made, and leaves next.
+    /// Completes the record: the signature exists and is sent next.
     pub(crate) fn made(self, tenant: Arc<Tenant>, client: Option<SpkiHash>) {
         let Self { slot, key, operation, input } = self;
         slot.fill(UnwrittenRecord { at: SystemTime::now(), tenant, client, key, operation, input });

@@ -1,4 +1,4 @@
-//! What is counted of records, read at each scrape.
+//! Metrics of records, read at each scrape.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 struct Figures(Recorder);
 
-/// Has a recorder's figures registered with `metrics`.
+/// Registers the metrics of a recorder with `metrics`.
 pub(crate) fn register(metrics: &Metrics, recorder: &Recorder) {
     let recorder = recorder.clone();
     metrics.also(move |registry| registry.register_collector(Box::new(Figures(recorder.clone()))));

@@ -1,4 +1,4 @@
-//! Records on a disk: the open segment, closed ones, and the heads.
+//! Records on disk: the open segment, closed segments, and their heads.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -10,35 +10,35 @@ use super::head::{self, SegmentHead};
 
 const OPEN: &str = "open.jsonl";
 const HEADS: &str = "heads.jsonl";
-/// Segments whose records are kept; the heads of older ones stay.
+/// Maximum closed segments whose records are retained. The heads of older segments stay.
 pub(super) const SEGMENTS_MAX: u64 = 10_000;
 
-/// Why records cannot be opened, or are not what they were.
+/// Why records cannot be opened or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
-    /// The folder or a file in it.
+    /// Access to the folder or a file in it failed.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Path of the folder or file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A head that is none, or does not follow the one before it.
+    /// A head is malformed, or does not follow the previous one.
     #[error("{path}: head {line} does not follow the one before it: heads were changed, removed or added")]
     Chain {
-        /// The heads.
+        /// Path of the file of heads.
         path: PathBuf,
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
     },
     /// The records do not match their head.
     #[error("{path}: the records are not those of head {segment}: they were changed, removed or added")]
     Records {
-        /// The segment.
+        /// Path of the segment's file.
         path: PathBuf,
-        /// Its number.
+        /// Number of the segment.
         segment: u64,
     },
 }
@@ -47,13 +47,13 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> RecordsError + '_ {
     |source| RecordsError::File { path: path.to_owned(), source }
 }
 
-/// The folder, open for more.
+/// The folder of records, open for writing.
 pub(super) struct Folder {
     path: PathBuf,
     open: File,
-    /// Bytes of `open` that are whole.
+    /// Length in bytes of the complete records in `open`.
     length: u64,
-    /// Of the open segment's records.
+    /// Leaf hashes of the open segment's records.
     leaves: Vec<Hash>,
     /// The number of the open segment.
     pub(super) number: u64,
@@ -61,11 +61,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens or makes it. Also gives the newest head.
+    /// Opens the folder, or creates it. Returns the newest head too.
     pub(super) fn open(path: &Path) -> Result<(Self, Option<SegmentHead>), RecordsError> {
         fs::create_dir_all(path).map_err(at(path))?;
         let heads_path = path.join(HEADS);
-        // A crash may have cut the last line of either file: what it was of had not happened then.
+        // A crash may have truncated the last line of either file. The action of an incomplete line had not happened yet.
         whole_lines(&heads_path)?;
         let last = heads(path)?.pop();
         if let Some(last) = &last {
@@ -83,18 +83,18 @@ impl Folder {
         Ok((folder, last))
     }
 
-    /// Records in the open segment.
+    /// Returns the number of records in the open segment.
     pub(super) fn records(&self) -> usize {
         self.leaves.len()
     }
 
-    /// Adds lines to the open segment. They are on the disk when it returns; after an error none of them is.
+    /// Appends lines to the open segment and syncs them to disk. After an error, none of the lines is stored.
     pub(super) fn append(&mut self, lines: &[String]) -> Result<(), RecordsError> {
         let mut text = lines.join("\n").into_bytes();
         text.push(b'\n');
         let written = self.open.write_all(&text).and_then(|()| self.open.sync_data());
         if let Err(error) = written {
-            // What was written of it would be read as records at the next start.
+            // Otherwise the next start would read the partial lines as records.
             let _ = self.open.set_len(self.length);
             return Err(at(&self.path.join(OPEN))(error));
         }
@@ -103,7 +103,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Closes the open segment: its head first. A crash in between is made good at the next start.
+    /// Closes the open segment, writing its head first. The next start completes a close that a crash interrupted.
     pub(super) fn close(&mut self, now_us: u64) -> Result<SegmentHead, RecordsError> {
         let head = SegmentHead::new(self.number, &self.leaves, now_us, &self.previous);
         let heads = self.path.join(HEADS);
@@ -126,7 +126,7 @@ impl Folder {
     }
 }
 
-/// Gives the open segment, whose head is written, the name of a closed one, unless it has it.
+/// Renames the open segment, whose head is written, to its closed name, unless that exists.
 fn finish(folder: &Path, number: u64) -> Result<(), RecordsError> {
     let (open, closed) = (folder.join(OPEN), segment(folder, number));
     if closed.exists() {
@@ -135,7 +135,7 @@ fn finish(folder: &Path, number: u64) -> Result<(), RecordsError> {
     fs::rename(&open, &closed).and_then(|()| File::open(folder)?.sync_all()).map_err(at(&closed))
 }
 
-/// The lines of a file that are whole; what is behind them is cut off. Nothing where there is no file.
+/// Returns the complete lines of a file, and truncates the rest. Empty if the file does not exist.
 fn whole_lines(path: &Path) -> Result<Vec<u8>, RecordsError> {
     let mut text = match fs::read(path) {
         Ok(text) => text,
@@ -150,12 +150,12 @@ fn whole_lines(path: &Path) -> Result<Vec<u8>, RecordsError> {
     Ok(text)
 }
 
-/// A file that only its owner reads, to be written at its end.
+/// Opens a file for appending; only its owner may read it.
 fn appended(path: &Path) -> Result<File, RecordsError> {
     private(OpenOptions::new().create(true).append(true)).open(path).map_err(at(path))
 }
 
-/// Files that only their owner reads.
+/// Restricts new files to their owner.
 fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
@@ -172,7 +172,7 @@ fn leaves(text: &[u8]) -> Vec<Hash> {
     lines.split(|octet| *octet == b'\n').filter(|_| !is_empty).map(merkle::leaf_hash).collect()
 }
 
-/// The heads, of which each must follow the one before.
+/// Reads the heads, and checks that each follows the previous one.
 fn heads(folder: &Path) -> Result<Vec<SegmentHead>, RecordsError> {
     let path = folder.join(HEADS);
     let text = match fs::read_to_string(&path) {
@@ -193,22 +193,22 @@ fn heads(folder: &Path) -> Result<Vec<SegmentHead>, RecordsError> {
     Ok(heads)
 }
 
-/// What a folder was found to hold.
+/// Result of verifying a folder of records.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verified {
-    /// Segments whose records are there and are those of their heads.
+    /// Number of segments whose records match their heads.
     pub segments: u64,
-    /// Records in them.
+    /// Number of records in these segments.
     pub records: u64,
-    /// Segments of which the heads alone are kept.
+    /// Number of older segments of which only the head is retained.
     pub pruned: u64,
 }
 
-/// Holds the records of a folder against its heads, and the heads against each other. Whether the heads are those that were
-/// logged is for the caller to compare: who holds the folder can make others.
+/// Verifies the records against their heads, and the chain of heads. The caller must compare the heads with those that were logged:
+/// anyone who can write the folder can forge a consistent chain.
 ///
 /// # Errors
-/// [`RecordsError`]: the first thing that is not as it was.
+/// [`RecordsError`]: the first mismatch.
 pub fn verify(folder: &Path) -> Result<(Verified, Vec<SegmentHead>), RecordsError> {
     let heads = heads(folder)?;
     let oldest_kept = (heads.len() as u64).saturating_sub(SEGMENTS_MAX) + 1;

@@ -1,21 +1,21 @@
-//! The head of a segment: what its records are held against.
+//! The head of a segment, which authenticates its records.
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use x509::merkle::{self, Hash};
 
-/// The head of a closed segment. A head is a line of `heads.jsonl`, and names the hash of the line before it.
+/// The head of a closed segment, stored as a line of `heads.jsonl`. It contains the hash of the previous line.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SegmentHead {
-    /// Its number; the first segment of a folder is 1.
+    /// Number of the segment; the first one is 1.
     pub segment: u64,
     /// Number of records in the segment.
     pub records: u64,
-    /// When it was closed, in microseconds since 1970.
+    /// Time of closing, in microseconds since 1970-01-01 UTC.
     pub closed_us: u64,
-    /// The root of the Merkle tree over its records (RFC 6962 section 2.1), in hexadecimal.
+    /// Root of the Merkle tree over the records (RFC 6962 section 2.1), in hexadecimal.
     pub root: String,
-    /// SHA-256 of the line of the head before it; of nothing for the first.
+    /// SHA-256 of the previous head's line; of empty input for the first head.
     pub previous: String,
 }
 
@@ -30,21 +30,21 @@ impl SegmentHead {
         }
     }
 
-    /// What the next head names as `previous`.
+    /// Returns the value of `previous` in the next head.
     #[must_use]
     pub fn hash(&self) -> String {
         hash_of(&self.line())
     }
 
-    /// The head's line in the file.
+    /// Returns the head's line in the file.
     #[must_use]
     pub fn line(&self) -> String {
-        // Numbers and texts: nothing that JSON has no form for.
+        // Numbers and strings always serialize.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// What the first head names as `previous`.
+/// Returns the value of `previous` in the first head.
 pub(super) fn none() -> String {
     hash_of("")
 }

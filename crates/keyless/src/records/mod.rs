@@ -1,9 +1,11 @@
-//! A record of every signature: which key signed what, for which tenant and client, under which rules, when.
+//! A record of every signature: key, input, tenant, client, version of the tenant rules, and time.
 //!
-//! A request takes a slot before its signature is made, and fills it with a record when the signature leaves. A task writes records to
-//! the folder in batches, off the path of requests ([`Recorder::write`]). Records form segments; a closed segment is sealed by a
-//! [`SegmentHead`]: the root of a Merkle tree over its records (RFC 6962 section 2.1), chained to the head before it. Each head is logged, so
-//! that where logs leave the host nobody can change records unnoticed, not even with its disk.
+//! A request takes a slot before its signature is made, and fills it with a record when the signature is sent. A task writes
+//! records to the folder in batches, off the path of requests ([`Recorder::write`]).
+//!
+//! Records form segments. A closed segment has a [`SegmentHead`]: the root of a Merkle tree over its records (RFC 6962 section
+//! 2.1), chained to the previous head. Each head is logged. If logs leave the host, a change of records is detectable, even by
+//! someone with access to the disk.
 
 mod draft;
 mod figures;

@@ -1,4 +1,4 @@
-//! One record.
+//! The record of a signature.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,10 +10,11 @@ use x509::{SpkiHash, merkle};
 use crate::Key;
 use crate::tenant::Tenant;
 
-/// Bytes of what is signed that a draft keeps as they are; of longer inputs it keeps the hash.
+/// Maximum bytes of an input that a draft copies; longer inputs are hashed immediately.
 const INLINE_MAX: usize = 64;
 
-/// What was signed: a digest is short, a message of Ed25519 may be long. The hash of short ones is made off the path.
+/// The signed input: a short digest, or an Ed25519 message that may be long. Short inputs are hashed later, off the path of
+/// requests.
 pub(super) enum Input {
     Short([u8; INLINE_MAX], u8),
     Long(merkle::Hash),
@@ -39,7 +40,7 @@ impl Input {
     }
 }
 
-/// A signature that was made, before it is written as a [`SignatureRecord`].
+/// A signature whose record is not yet written as a [`SignatureRecord`].
 pub(super) struct UnwrittenRecord {
     pub(super) at: SystemTime,
     pub(super) tenant: Arc<Tenant>,
@@ -49,26 +50,26 @@ pub(super) struct UnwrittenRecord {
     pub(super) input: Input,
 }
 
-/// A signature that was made, as it is written: a line of JSON, which is a leaf of its segment's tree.
+/// The record of a signature as written: a line of JSON, which is a leaf of its segment's tree.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SignatureRecord {
-    /// When, in microseconds since 1970.
+    /// Time of the signature, in microseconds since 1970-01-01 UTC.
     pub at_us: u64,
-    /// For which tenant.
+    /// Name of the tenant.
     pub tenant: String,
-    /// How often the tenants' rules had been changed since the service started.
+    /// Version of the tenants' rules: the number of changes since the service started.
     pub rules: u64,
-    /// SHA-256 of the public key (SubjectPublicKeyInfo) of the client's certificate; `None`: through a Unix socket.
+    /// SHA-256 of the public key (SubjectPublicKeyInfo) in the client's certificate; `None` for a client on a Unix socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// SHA-256 of the signing key's public half (SubjectPublicKeyInfo).
+    /// SHA-256 of the signing key's public key (SubjectPublicKeyInfo).
     pub key: String,
-    /// The policy that the key is sealed to, if it is.
+    /// Policy that the key is sealed to, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The operation, as in metrics: `pss-sha256`.
+    /// Name of the operation as in metrics, for example `pss-sha256`.
     pub operation: String,
-    /// SHA-256 of what was signed: of a digest, for Ed25519 of the message.
+    /// SHA-256 of the signed input: of a digest, or of an Ed25519 message.
     pub input: String,
 }
 

@@ -1,4 +1,4 @@
-//! Records on their way to the disk.
+//! Buffering of records and writing them to disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,42 +13,42 @@ use super::head::SegmentHead;
 use super::record::{SignatureRecord, UnwrittenRecord};
 use crate::refusal::Refusal;
 
-/// Signatures whose records are not on the disk yet, 250 bytes each: one second of a fast node.
+/// Maximum signatures whose records are not on disk, 250 bytes each: one second of a fast node.
 const WAITING_MAX: usize = 65_536;
-/// Between two writes; what a crash of the process may cost.
+/// Interval of writes. A crash of the process may lose the records of this time.
 const WRITE_EVERY: Duration = Duration::from_millis(200);
-/// Records of a segment.
+/// Maximum records of a segment.
 const RECORDS_MAX: usize = 65_536;
-/// A segment that is open for so long is closed, so that its head leaves the node.
+/// Maximum time that a segment stays open, so that its head soon leaves the node.
 const CLOSE_AFTER: Duration = Duration::from_secs(60);
 
 coded::named! {
-    /// What becomes of a signature whose record finds no place, because the disk is full, fails or is slow.
+    /// What happens to signatures while the record queue is full, because the disk is full, broken or slow.
     pub enum WhenFull: "choice" {
-        /// Requests are refused.
+        /// Requests are rejected.
         Refuse => "refuse",
-        /// It is made without a record, and counted.
+        /// Signatures are made without a record, and counted.
         Lose => "lose",
     }
 }
 
-/// Where records are kept, and what becomes of signatures that find no place for theirs.
+/// Options of signature records.
 #[derive(Clone, Debug)]
 pub struct RecordsOptions {
-    /// The folder.
+    /// Folder of the records.
     pub folder: PathBuf,
-    /// Signatures whose records are not on the disk yet.
+    /// Maximum signatures whose records are not on disk.
     pub waiting_max: usize,
-    /// What becomes of a signature beyond.
+    /// What happens to further signatures.
     pub when_full: WhenFull,
-    /// Records of a segment.
+    /// Maximum records of a segment.
     pub records_max: usize,
-    /// After which a segment is closed.
+    /// Time after which a segment is closed.
     pub close_after: Duration,
 }
 
 impl RecordsOptions {
-    /// The usual ones.
+    /// Creates default options.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl RecordsOptions {
     }
 }
 
-/// Writes a record of every signature. Cheap to clone.
+/// Writes a record of every signature. Clones share it.
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -70,7 +70,7 @@ pub struct Recorder {
 struct Shared {
     options: RecordsOptions,
     made: Mutex<Vec<UnwrittenRecord>>,
-    /// Places that are taken: by signatures under way, and by records that are not on the disk.
+    /// Slots in use: by signatures in progress, and by records that are not on disk.
     taken: AtomicUsize,
     written: AtomicU64,
     failures: AtomicU64,
@@ -82,17 +82,17 @@ struct Shared {
 struct Disk {
     folder: Folder,
     opened: Option<Instant>,
-    /// Lines that a disk that failed has not taken.
+    /// Lines that could not be written because of a disk error.
     left: Vec<String>,
 }
 
-/// The place of a record. Dropped without one, it is free again.
+/// Slot for a record. Dropping it without a record frees it.
 pub(crate) struct Slot {
     shared: Option<Arc<Shared>>,
 }
 
 impl Recorder {
-    /// Opens or makes the folder. A segment that a process before left open is gone on with.
+    /// Opens or creates the folder. Continues a segment that an earlier process left open.
     ///
     /// # Errors
     /// [`RecordsError`]
@@ -112,10 +112,10 @@ impl Recorder {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// A place for the record of one signature; `None` where the signature is to be made without.
+    /// Takes a slot for the record of one signature; `None` if the signature is permitted without a record.
     ///
     /// # Errors
-    /// Too many records are not on the disk yet: the signature is not to be made.
+    /// Too many records are not on disk: the signature must not be made.
     pub(crate) fn slot(&self) -> Result<Option<Slot>, Refusal> {
         let shared = &self.shared;
         if shared.taken.fetch_add(1, Relaxed) < shared.options.waiting_max {
@@ -131,34 +131,34 @@ impl Recorder {
         }
     }
 
-    /// Records that are on the disk, of this process.
+    /// Returns the number of records that this process has written to disk.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.shared.written.load(Relaxed)
     }
 
-    /// Writes that failed.
+    /// Returns the number of failed writes.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Relaxed)
     }
 
-    /// Signatures that were made without a record.
+    /// Returns the number of signatures without a record.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Places that are taken, and how many there are.
+    /// Returns the number of slots in use, and of all slots.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         (self.shared.taken.load(Relaxed), self.shared.options.waiting_max)
     }
 
-    /// Writes what was made, and closes the segment when it is time. It waits for the disk.
+    /// Writes the pending records, and closes the segment when it is due. Blocks on the disk.
     ///
     /// # Errors
-    /// [`RecordsError`]: what was made is kept, for the next call.
+    /// [`RecordsError`]: the records stay pending for the next call.
     pub fn write(&self) -> Result<(), RecordsError> {
         let written = self.shared.write();
         if written.is_err() {
@@ -176,7 +176,7 @@ impl Recorder {
         self.shared.close(&mut self.shared.disk.lock())
     }
 
-    /// Writes records until stopped, then the rest.
+    /// Writes records until stopped, and then the remaining ones.
     #[crate::boxed]
     pub async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("keyless-records");
@@ -202,7 +202,7 @@ impl Recorder {
         }
     }
 
-    /// The newest head. Its hash chain covers all segments before it.
+    /// Returns the newest head. Its hash chain covers all earlier segments.
     #[must_use]
     pub fn newest(&self) -> Option<SegmentHead> {
         self.shared.newest.lock().clone()
@@ -211,11 +211,11 @@ impl Recorder {
 
 impl Shared {
     fn write(&self) -> Result<(), RecordsError> {
-        // One at a time, in the order of the records.
+        // The lock keeps the order of the records.
         let mut disk = self.disk.lock();
         let made = std::mem::take(&mut *self.made.lock());
         disk.left.extend(made.iter().map(|made| {
-            // Numbers and texts: nothing that JSON has no form for.
+            // Numbers and strings always serialize.
             serde_json::to_string(&SignatureRecord::of(made)).unwrap_or_default()
         }));
         drop(made);
@@ -242,7 +242,7 @@ impl Shared {
         let head = disk.folder.close(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))?;
         disk.opened = None;
         let (segment, records, hash) = (head.segment, head.records, head.hash());
-        // Where logs leave the host, so does what the records are held against.
+        // If logs leave the host, this copy of the head authenticates the records.
         tracing::info!(
             segment,
             records,

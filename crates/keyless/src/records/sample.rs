@@ -1,4 +1,4 @@
-//! One signature's record, again and again: for the benchmark of what it costs.
+//! Repeated records of one signature, for a benchmark of their cost.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::recorder::Recorder;
 use crate::tenant::{DEFAULT, Tenant, Tenants};
 use crate::{Key, KeySet, Metrics};
 
-/// Makes records of one key's signatures, of the default tenant.
+/// Creates records of signatures by one key, for the default tenant.
 #[doc(hidden)]
 pub struct Sample {
     recorder: Recorder,
@@ -16,7 +16,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// By the first key of a set; `None` where it is empty.
+    /// Uses the first key of the set; `None` if the set is empty.
     #[must_use]
     pub fn new(recorder: &Recorder, keys: &KeySet) -> Option<Self> {
         let (ski, _) = *keys.list().first()?;
@@ -24,7 +24,7 @@ impl Sample {
         Some(Self { recorder: recorder.clone(), key: keys.find(&ski)?, tenant })
     }
 
-    /// As for a request that is signed at once.
+    /// Records a signature, like a request that is signed immediately.
     pub fn record(&self, input: &[u8]) {
         if let Ok(Some(slot)) = self.recorder.slot() {
             let draft = Draft::new(slot, Arc::clone(&self.key), "ecdsa-sha256", input);

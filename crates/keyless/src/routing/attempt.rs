@@ -12,13 +12,13 @@ use crate::native::proto::SignRequest;
 use crate::node::NodeId;
 use crate::traces::{HopNumber, Hops};
 
-/// What accompanies a signature request on its way: the tenant, the limits, the trace and the deadline.
+/// Context of a signature request: tenant, limits, trace and deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestContext<'a> {
     pub(crate) tenant: &'a str,
-    /// Requests of the tenant that may be in flight to one node.
+    /// Maximum requests of the tenant in flight to one node.
     pub(crate) most: usize,
-    /// The policy that the key must be sealed to. Empty: any.
+    /// Policy that the key must be sealed to; empty for any.
     pub(crate) policy: &'a str,
     pub(crate) trace: Option<TraceParent>,
     /// Records each node that receives the request.
@@ -27,7 +27,7 @@ pub(crate) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The message with the time that is left until the deadline.
+    /// Returns the message with the time left until the deadline.
     pub(super) fn peer_request(&self, message: SignRequest, margin: Duration) -> PeerRequest<'_> {
         let patience = self.deadline.saturating_duration_since(Instant::now());
         PeerRequest { message, tenant: self.tenant, most: self.most, patience, margin }
@@ -49,16 +49,16 @@ impl RequestContext<'_> {
     }
 }
 
-/// Which connection carries a request to its node.
+/// Connection that carries a request to its node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Path {
-    /// The own connection to the node; without one, the connection to a node of the pod that forwards the request.
+    /// The direct connection to the node; without one, a connection to a node of the pod that forwards the request.
     Shortest,
-    /// The own connection to the node alone: a forwarded request is not forwarded again.
+    /// Only the direct connection to the node: a forwarded request is not forwarded again.
     Direct,
 }
 
-/// One finished attempt.
+/// A finished attempt.
 pub(super) struct Attempt {
     pub(super) peer: Arc<Peer>,
     pub(super) reply: Result<Vec<u8>, PeerError>,
@@ -97,13 +97,13 @@ impl Attempt {
         Self { peer, reply, relay }
     }
 
-    /// Whether the node may still answer by another path: the request got no further than the relay, or the connection was lost, which
-    /// says nothing of the node.
+    /// Returns whether another path to the node may succeed: the request did not get past the relay, or the connection was lost,
+    /// which does not show that the node is down.
     pub(super) fn has_another_path(&self) -> bool {
         self.is_path_lost()
     }
 
-    /// The relay that has no path to the node any more.
+    /// Returns the relay that has lost its path to the node.
     pub(super) fn lost_relay(&self) -> Option<NodeId> {
         self.relay.filter(|_| self.is_path_lost())
     }

@@ -1,4 +1,4 @@
-//! The connection to a node, and the requests that wait for a reply on it.
+//! The connection to a node, and its pending requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -17,15 +17,15 @@ pub(super) type Reply = Result<Vec<u8>, PeerError>;
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ConnectionState {
-    /// None is wanted.
+    /// No connection is needed.
     Unwanted,
-    /// The first, or the next after a good one, is being made.
+    /// A connection is being opened: the first one, or a replacement of a good one.
     Connecting,
     Up,
     Down,
 }
 
-/// The connection. What it carries is bounded in all and for each tenant, whichever nodes it is for.
+/// The connection. Its requests are limited in total and for each tenant, independent of their destination nodes.
 pub(super) struct Channel {
     next: AtomicU64,
     in_flight: AtomicUsize,
@@ -33,7 +33,7 @@ pub(super) struct Channel {
 }
 
 struct PendingReplies {
-    /// Of the connection: what an earlier one's task still says is passed over.
+    /// Number of the current connection. Messages from tasks of earlier connections are ignored.
     generation: u64,
     state: ConnectionState,
     sender: Option<mpsc::Sender<SignRequest>>,
@@ -61,7 +61,8 @@ impl Channel {
         self.in_flight.load(Relaxed)
     }
 
-    /// A connection is being made; what is under way by one before is lost. Its number, which the rest is said with.
+    /// Notes that a connection is being opened. Pending requests of the previous one fail. Returns the number of the new
+    /// connection, for the other methods.
     pub(super) fn begin(&self) -> u64 {
         let (generation, lost) = {
             let mut pending = self.pending.lock();
@@ -73,7 +74,7 @@ impl Channel {
         generation
     }
 
-    /// Requests are taken from now on, by this way. False where there is another connection by now.
+    /// Sends requests to `sender` from now on. Returns false if a newer connection exists.
     pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) -> bool {
         let mut pending = self.pending.lock();
         let is_current = pending.generation == generation;
@@ -83,7 +84,7 @@ impl Channel {
         is_current
     }
 
-    /// Everything under way is lost. False where there is another connection by now, which stays.
+    /// Fails all pending requests. Returns false, without effect, if a newer connection exists.
     pub(super) fn close(&self, generation: u64, state: ConnectionState) -> bool {
         let lost = {
             let mut pending = self.pending.lock();
@@ -97,7 +98,7 @@ impl Channel {
         true
     }
 
-    /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
+    /// Delivers a reply to the request with this ID. A reply to a cancelled request is dropped.
     pub(super) fn complete(&self, id: u64, reply: Reply) {
         let waiting = self.pending.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
@@ -105,7 +106,7 @@ impl Channel {
         }
     }
 
-    /// Sends a request of a tenant; its id is replaced.
+    /// Sends a request of a tenant, with a new ID.
     ///
     /// # Errors
     /// [`PeerError::Full`], [`PeerError::Unsent`]
@@ -133,14 +134,14 @@ impl Channel {
         Ok((id, answer))
     }
 
-    /// Gives up a request, and cancels it at the node if its reply is outstanding.
+    /// Drops a pending request, and cancels it at the node if the reply is outstanding.
     pub(super) fn abandon(&self, id: u64, tenant: &str) {
         let mut pending = self.pending.lock();
         pending.by_tenant.remove(tenant);
         self.in_flight.fetch_sub(1, Relaxed);
         let is_under_way = pending.waiting.remove(&id).is_some();
         if let Some(way) = pending.sender.as_ref().filter(|_| is_under_way) {
-            // It goes on there if this finds no room: until its deadline.
+            // If the queue is full, the request continues at the node until its deadline.
             let _ = way.try_send(SignRequest { id, cancel: true, ..SignRequest::default() });
         }
     }

@@ -1,4 +1,4 @@
-//! The connection to a node: made, measured, and made again.
+//! The connection to a node: opening, measuring, reconnecting.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,10 +20,10 @@ use crate::native::proto::{Failure, PingReply, PingRequest, SignReply, SignReque
 use crate::native::{Client, Terms};
 use crate::node::NodeId;
 
-/// Requests, and as many that are taken back.
+/// Capacity of the queue: requests, and as many cancellations.
 const WAY_MAX: usize = 2 * NODE_MAX;
 
-/// Keeps a node connected until told to stop, or nobody asks any more.
+/// Keeps a node connected until stopped, or until the router is dropped.
 pub(super) async fn keep(
     peer: Arc<Peer>,
     inner: Weak<RouterState>,
@@ -54,7 +54,8 @@ async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>,
                     status = read(peer, replies) => status,
                     status = measure(peer, &client, inner, options) => status,
                 };
-                // One that was good for something is made again at once; who ends others soon is as good as away.
+                // Reconnect immediately if the connection was useful for some time. A node that soon closes connections counts as
+                // down.
                 let was_good = since.elapsed() > options.backoff_max;
                 peer.close(
                     generation,
@@ -68,7 +69,7 @@ async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>,
             }
             Err(status) => {
                 peer.close(generation, ConnectionState::Down);
-                // Told once: each try after it says the same.
+                // Warn once: later failures report the same problem.
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::debug!(node, site, error = %status, "a node cannot be reached");
                 } else {
@@ -92,7 +93,7 @@ async fn connect(
     let client = Client::pinned(&member.address, &member.id.dns(), tls, member.tls_spki_sha256)
         .map_err(|error| Status::internal(error.to_string()))?;
     let terms = Terms::within(options.connect_timeout);
-    // The first makes the connection, the second measures it.
+    // The first ping opens the connection, the second one measures it.
     client.ping(terms).await?;
     let began = Instant::now();
     client.ping(terms).await?;
@@ -119,7 +120,7 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
     }
 }
 
-/// What a node said; of a request that it was to pass on, what became of that on the way.
+/// Returns the error of a reply. For a forwarded request, this is what happened at the relay.
 fn failed(failure: Failure) -> PeerError {
     match failure.way() {
         failure::Way::Unspecified => PeerError::Answered(Status::new(failure.code.into(), failure.message)),
@@ -130,11 +131,11 @@ fn failed(failure: Failure) -> PeerError {
     }
 }
 
-/// Pings the peer until a ping times out. Pings to nodes of the pod carry the wanted nodes, and return the reachable ones.
+/// Pings the peer until a ping times out. Pings to nodes of the pod contain the wanted nodes; replies contain the reachable ones.
 async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, options: &RouterOptions) -> Status {
     let node = peer.member().id;
     let router = || inner.upgrade();
-    // What is wanted is told as soon as there is a connection.
+    // The wanted nodes are sent immediately after connecting.
     let soon = options.ping_every / 10;
     let is_wanted = router().is_some_and(|router| !router.wanted_of(node).is_empty());
     let mut pause = if is_wanted { Duration::ZERO } else { options.ping_every };
@@ -162,7 +163,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
         };
         excused = 0;
         peer.measured(began.elapsed());
-        // Sooner at the beginning, for what is on its way there.
+        // Ping sooner while the node has not yet reached all wanted nodes.
         let is_due = wanted.iter().any(|node| !reached.contains_key(node));
         pause = if is_due { (pause * 2).clamp(soon, options.ping_every) } else { options.ping_every };
         if let Some(router) = router() {
@@ -171,11 +172,11 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
     }
 }
 
-/// Pings without an answer that end no connection while the node answers nothing else either, because this machine was stalled.
+/// Maximum unanswered pings that are excused because this machine was stalled, while the node sends no other replies either.
 const EXCUSED_MAX: u32 = 2;
 
-/// Whether the connection stays although a ping was not answered in time: the node sent replies meanwhile, so it is busy and not away; or
-/// this machine was so slow to notice that the answer may be waiting here.
+/// Returns whether the connection stays open after a ping timeout: the node sent other replies and is only busy, or this machine
+/// was stalled and the reply may be waiting here.
 fn is_excused(
     status: &Status,
     has_replied: bool,

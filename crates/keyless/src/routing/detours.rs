@@ -1,5 +1,5 @@
-//! Detours: a node that has no way to another one any more asks other nodes to pass its requests on. It asks nodes of its own site, nodes
-//! at the destination's site, and some at other sites; the connection that carries its pings carries the requests.
+//! Detours: if a node has lost its path to a destination, it asks other nodes (helpers) to forward its requests. Helpers are nodes
+//! of its own site, of the destination's site, and some of other sites. Requests use the same connection as the pings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -7,25 +7,27 @@ use std::time::{Duration, Instant};
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
 
-/// Nodes of the own site, of the destination's, and of all others that are asked to reach a destination at a time.
+/// Maximum helpers for one destination: of the own site, of the destination's site, and of all other sites.
 const HELPERS: [usize; 3] = [2, 2, 4];
-/// Destinations with a detour at once: where more are lost, this node has lost its network, and connects to nobody for their sake.
+/// Maximum destinations with detours. If more are lost, this node itself has lost its network, and opens no connections for
+/// detours.
 const DETOURS_MAX: usize = 64;
 
-/// The destinations without a way, and the nodes that are asked to reach each.
+/// Destinations without a path, and the helpers of each.
 #[derive(Debug, Default)]
 pub(super) struct Detours(BTreeMap<NodeId, Detour>);
 
 #[derive(Debug)]
 struct Detour {
     helpers: Vec<NodeId>,
-    /// How often other helpers were chosen because none of those before had reached it.
+    /// Number of times that the helpers were replaced because none reached the destination.
     round: u64,
     since: Instant,
 }
 
 impl Detours {
-    /// These destinations have no way of their own; `own` is this node and its site. Helpers that do not reach theirs within a time are replaced by the next.
+    /// Plans detours to the destinations without a direct path; `own` is this node and its site. Helpers that do not reach their
+    /// destination in time are replaced.
     pub(super) fn plan(
         &mut self,
         own: (NodeId, Option<&str>),
@@ -52,27 +54,27 @@ impl Detours {
         }
     }
 
-    /// Whether a detour to this destination exists or is planned.
+    /// Returns whether a detour to this destination exists or is planned.
     pub(super) fn has(&self, node: NodeId) -> bool {
         self.0.contains_key(&node)
     }
 
-    /// The nodes that are asked to reach this destination.
+    /// Returns the helpers for this destination.
     pub(super) fn of(&self, node: NodeId) -> &[NodeId] {
         self.0.get(&node).map(|detour| &detour.helpers[..]).unwrap_or_default()
     }
 
-    /// Whether the first helpers may reach it soon. Requests do not wait for the next ones.
+    /// Returns whether the first helpers may reach the destination soon. Requests do not wait for later helpers.
     pub(super) fn may_reach(&self, node: NodeId) -> bool {
         self.0.get(&node).is_some_and(|detour| detour.round == 0 && !detour.helpers.is_empty())
     }
 
-    /// All nodes that relay for detours.
+    /// Returns all helpers.
     pub(super) fn helpers(&self) -> BTreeSet<NodeId> {
         self.0.values().flat_map(|detour| detour.helpers.iter().copied()).collect()
     }
 
-    /// Adds the nodes wanted from each helper.
+    /// Adds the wanted nodes of each helper.
     pub(super) fn add_wanted(&self, wanted: &mut HashMap<NodeId, BTreeSet<NodeId>>) {
         for (node, detour) in &self.0 {
             for helper in &detour.helpers {
@@ -82,7 +84,7 @@ impl Detours {
     }
 }
 
-/// The nodes to ask in this round: those of the own site come first.
+/// Returns the helpers of this round; nodes of the own site come first.
 fn helpers(
     (own, site): (NodeId, Option<&str>),
     destination: &Member,
@@ -102,7 +104,7 @@ fn helpers(
     for (mut of_place, most) in by_place.into_iter().zip(HELPERS) {
         of_place.sort_unstable();
         let count = of_place.len();
-        // Round by round the next in the same order, and in the end the first again.
+        // Each round uses the next nodes in the same order, and wraps around at the end.
         let skipped = usize::try_from(round).unwrap_or_default().wrapping_mul(most) % count.max(1);
         let next = of_place.iter().cycle().skip(skipped).take(most.min(count));
         chosen.extend(next.map(|(_, node)| *node));

@@ -3,24 +3,24 @@
 use keys::SignError;
 use tonic::{Code, Status};
 
-/// Why there is no answer of a node.
+/// Why a node sent no reply.
 #[derive(Clone, Debug)]
 pub(super) enum PeerError {
-    /// As many requests as may are under way to it; of the tenant, or in all.
+    /// The node has the maximum number of requests in progress, of the tenant or in total.
     Full,
-    /// There was no connection any more.
+    /// The connection was closed before the request was sent.
     Unsent,
     /// The connection was lost.
     Lost,
-    /// It did not answer in time. Whatever comes later is dropped.
+    /// The node did not reply in time. A later reply is dropped.
     Late,
-    /// The node answered with this status.
+    /// The node replied with this status.
     Answered(Status),
 }
 
 impl PeerError {
-    /// Whether another node may do what this one did not: one that is gone, late or has too much to do says nothing of the
-    /// key, nor does one that does not have it yet. A failure of the key itself is the same everywhere.
+    /// Returns whether another node may succeed. True if this node is down, late or overloaded, or does not have the key yet. A
+    /// failure of the key itself would be the same everywhere.
     pub(super) fn may_go_elsewhere(&self) -> bool {
         match self {
             Self::Full | Self::Unsent | Self::Lost | Self::Late => true,
@@ -35,17 +35,17 @@ impl PeerError {
         }
     }
 
-    /// Whether the node did nothing for it: then another one's work is the first, and no second.
+    /// Returns whether the node did no work for the request, so that a retry adds no load.
     pub(super) fn did_no_work(&self) -> bool {
         matches!(self, Self::Full | Self::Unsent) || self.lacks_key()
     }
 
-    /// It does not hold the key.
+    /// Returns whether the node reported that it does not have the key.
     pub(super) fn lacks_key(&self) -> bool {
         matches!(self, Self::Answered(status) if status.code() == Code::NotFound)
     }
 
-    /// In metrics.
+    /// Returns the error's name in metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -69,37 +69,37 @@ impl std::fmt::Display for PeerError {
     }
 }
 
-/// Why no node signed. Each names those that were asked, and the one that gave up.
+/// Why no node signed. The error names the nodes that were tried, or the one that refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RouteError {
     /// None of the nodes that may use the key can be reached. Operator: `bulla key node list`, and `bulla_keyless_site_nodes_up`.
     #[error("none of the nodes that may use this key can be reached")]
     Nobody,
-    /// The way to the nearest takes longer than there is time.
+    /// The round trip to the nearest node takes longer than the remaining time.
     #[error("{node} is {way_ms} ms away and {left_ms} ms are left")]
     TooFar {
-        /// The nearest.
+        /// Name of the nearest node.
         node: String,
-        /// There and back.
+        /// Round-trip time in milliseconds.
         way_ms: u64,
         /// Milliseconds that were left.
         left_ms: u64,
     },
-    /// No node answered before the deadline.
+    /// No node replied before the deadline.
     #[error("not in time: {0}")]
     Late(String),
-    /// All that may be asked have too much to do.
+    /// All eligible nodes are overloaded.
     #[error("overloaded: {0}")]
     Overloaded(String),
     /// All attempted nodes failed.
     #[error("{0}")]
     Unavailable(String),
-    /// The key, or what was to be signed: the same everywhere.
+    /// The key failed or the input is invalid; other nodes would fail in the same way.
     #[error("{node}: {status}", status = status.message())]
     Refused {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The message of the other side.
+        /// Status that the node sent.
         status: Status,
     },
 }
@@ -114,22 +114,22 @@ impl From<RouteError> for SignError {
     }
 }
 
-/// Why a request was not passed on, or what was answered to it there.
+/// Why a request was not forwarded, or which error was returned for it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum RelayError {
-    /// There is no connection to that node.
+    /// This node has no connection to the destination.
     #[error("this node has no way to that one")]
     NoWay,
-    /// As many requests as may are under way to it.
+    /// The destination has the maximum number of requests in progress.
     #[error("too many concurrent requests to that node")]
     Full,
-    /// The connection was lost with it.
+    /// The connection to the destination was lost.
     #[error("the way to that node was lost")]
     Lost,
-    /// It did not answer in time, or there is less time than the way takes.
+    /// The destination did not reply in time, or the remaining time is shorter than the round trip.
     #[error("that node did not answer in time")]
     Late,
-    /// It said so: a code of gRPC, and for people.
+    /// The destination returned this gRPC code and message.
     #[error("{1}")]
     Answered(tonic::Code, String),
 }

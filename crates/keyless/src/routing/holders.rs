@@ -1,4 +1,4 @@
-//! The nodes that can use some keys, and which of them are the nearest.
+//! Nodes that can use certain keys, and the nearest of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::peer::Peer;
 use super::rank::Rank;
 use crate::node::{Member, NodeId};
 
-/// The nodes that can use some keys: those of one policy share them.
+/// Nodes that can use certain keys. All keys of one policy share them.
 #[derive(Debug, Default)]
 pub struct Holders {
-    /// In order.
+    /// Node IDs in ascending order.
     nodes: RwLock<Vec<NodeId>>,
     /// Connected nodes.
     peers: RwLock<Arc<[Arc<Peer>]>>,
-    /// Nodes that answered that they do not hold the key, and until when they are tried last.
+    /// Nodes that reported not to have the key, and until when they are tried last.
     lacking: RwLock<HashMap<NodeId, Instant>>,
 }
 
-/// For so long: a node that has joined has its keys within a few seconds.
+/// How long such a node is tried last. A node that has joined loads its keys within a few seconds.
 const LACKING_FOR: Duration = Duration::from_secs(1);
 
 impl Holders {
@@ -31,13 +31,13 @@ impl Holders {
         *self.nodes.write() = nodes;
     }
 
-    /// Whether one of these can use the keys.
+    /// Returns whether any of these nodes can use the keys.
     pub(super) fn has_any(&self, nodes: &HashSet<NodeId>) -> bool {
         let own = self.nodes.read();
         nodes.iter().any(|node| own.binary_search(node).is_ok())
     }
 
-    /// The peers of all nodes that are alive.
+    /// Returns the members that can use the keys.
     pub(super) fn living<'m>(&self, members: &'m HashMap<NodeId, Member>) -> Vec<&'m Member> {
         self.nodes.read().iter().filter_map(|node| members.get(node)).collect()
     }
@@ -46,7 +46,7 @@ impl Holders {
         Arc::clone(&self.peers.read())
     }
 
-    /// This one does not hold the key, yet or any more.
+    /// Notes that a node does not have the key.
     pub(super) fn lacks(&self, node: NodeId) {
         let now = Instant::now();
         let mut lacking = self.lacking.write();
@@ -54,7 +54,7 @@ impl Holders {
         lacking.insert(node, now + LACKING_FOR);
     }
 
-    /// Whether it said so lately. Hardly ever anybody has.
+    /// Returns whether the node recently reported that it lacks the key. The map is usually empty.
     fn is_lacking(&self, node: NodeId) -> bool {
         let lacking = self.lacking.read();
         !lacking.is_empty() && lacking.get(&node).is_some_and(|until| *until > Instant::now())
@@ -64,7 +64,7 @@ impl Holders {
         *self.peers.write() = peers;
     }
 
-    /// Up to [`TRIES_MAX`] that can be asked, the nearest first. Some nanoseconds for each holder.
+    /// Returns up to [`TRIES_MAX`] reachable nodes, nearest first. Takes some nanoseconds for each holder.
     pub(super) fn nearest(&self) -> Vec<Arc<Peer>> {
         let peers = self.linked();
         let mut nearest: Vec<(Rank, &Arc<Peer>)> = Vec::with_capacity(TRIES_MAX + 1);
@@ -80,7 +80,7 @@ impl Holders {
         nearest.into_iter().map(|(_, peer)| Arc::clone(peer)).collect()
     }
 
-    /// Whether a holder that is unavailable now may become available soon.
+    /// Returns whether an unreachable holder may become reachable soon.
     pub(super) fn may_come(&self) -> bool {
         self.peers.read().iter().any(|peer| peer.may_come())
     }

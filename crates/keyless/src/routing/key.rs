@@ -1,4 +1,4 @@
-//! A key that other nodes hold. Routes each signature request to the nearest node, retries and hedges within the deadline.
+//! A key on other nodes. Routes each signature request to the nearest node; retries and hedges within the deadline.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::native::named;
 use crate::native::proto::{SignRequest, sign_request};
 use crate::wire::Ski;
 
-/// A key held by other nodes, known by its public half.
+/// A key on other nodes, identified by its public key.
 #[derive(Clone, Debug)]
 pub struct RoutedKey {
     router: Router,
@@ -31,7 +31,8 @@ pub struct RoutedKey {
 }
 
 impl Router {
-    /// A key held by these, by its public half (DER SubjectPublicKeyInfo). `None` for a kind that signs for nobody.
+    /// Returns the key with this public key (DER SubjectPublicKeyInfo) on `holders`. `None` if signatures with the key type are not
+    /// supported.
     #[must_use]
     pub fn key(&self, holders: &Arc<Holders>, spki: &[u8]) -> Option<RoutedKey> {
         RoutedKey::new(self.clone(), Arc::clone(holders), spki)
@@ -44,20 +45,20 @@ impl RoutedKey {
         Some(Self { router, holders, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
 
-    /// What all but a hundredth of the replies take, of the slowest of those that may be asked; `None` while that is not known of
-    /// each of them. What came too late counts as what it took until then, so that this grows where they grow slower.
+    /// Returns the 99th percentile of the reply time of the slowest eligible node; `None` until it is known for all of them.
+    /// Timeouts count with the time waited, so that the value grows when nodes become slower.
     pub(crate) fn usual(&self) -> Option<Duration> {
         let nearest = self.holders.nearest();
         let usual: Option<Vec<Duration>> = nearest.iter().map(|peer| peer.usual()).collect();
         usual?.into_iter().max()
     }
 
-    /// Routes a request to the nearest node. Retries at a second and a third node when the first is gone, late or overloaded.
-    /// Hedges when a reply takes longer than 95 % of the node's replies. Retries and hedges are limited to a tenth of all
-    /// requests; attempts that did no work there are free. The first reply counts; the other attempts are cancelled.
+    /// Routes a request to the nearest node. Retries on a second and third node if the first is down, late or overloaded. Hedges if
+    /// a reply takes longer than 95 % of the node's replies. At most a tenth of all requests is retried or hedged; attempts that
+    /// did no work are not counted. The first reply wins, and the other attempts are cancelled.
     ///
     /// # Errors
-    /// [`RouteError`], never later than shortly after the deadline.
+    /// [`RouteError`], at the latest shortly after the deadline.
     ///
     /// # Cancellation
     /// Dropping the future cancels the attempts in flight.
@@ -114,7 +115,7 @@ impl RoutedKey {
         is_last: bool,
     ) -> Result<NextStep, RouteError> {
         if attempt.has_another_path() && is_last && candidates.rest.is_empty() && candidates.other_ways > 0 {
-            // Each of these was lost with a connection: overload loses none.
+            // Each such attempt lost its connection; overload does not count here.
             candidates.other_ways -= 1;
             candidates.rest = self.nearest(context.deadline).await?.into();
         }
@@ -131,7 +132,7 @@ impl RoutedKey {
             self.holders.lacks(peer.member().id);
         }
         let why = if error.did_no_work() { None } else { Some("retried") };
-        // What went with its node is no load there any more: to ask another once is none on top of the first.
+        // A lost node does no more work, so another attempt adds no load.
         let is_free = matches!(error, PeerError::Lost) && is_last;
         candidates.failures.note(&peer, error);
         match self.next_candidate(&mut candidates.rest, context.deadline, why, is_free) {
@@ -141,11 +142,11 @@ impl RoutedKey {
         }
     }
 
-    /// The nearest connected nodes. Waits for a first connection, at most until the deadline.
+    /// Returns the nearest connected nodes. Waits until the deadline for a first connection.
     async fn nearest(&self, deadline: Deadline) -> Result<Vec<Arc<Peer>>, RouteError> {
         let changed = &self.router.0.changed;
         loop {
-            // Listens before it looks, so that no change is missed.
+            // Subscribe before the check, so that no change is missed.
             let mut word = std::pin::pin!(changed.notified());
             word.as_mut().enable();
             let nearest = self.holders.nearest();
@@ -171,15 +172,15 @@ impl RoutedKey {
         })
     }
 
-    /// The round trip of a request without the time for signing.
+    /// Returns the round-trip time of a request, without the time for signing.
     fn way(&self, peer: &Peer) -> Duration {
-        // A relay keeps a margin, too.
+        // A relay also reserves a margin.
         let hops = if peer.is_relayed() { 2 } else { 1 };
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin * hops
     }
 
-    /// The next node that is near enough, if the retry budget allows another attempt. Without `why` the attempt is not counted as a
-    /// retry; with `is_free` it does not spend budget.
+    /// Returns the next node that is near enough, if the retry budget permits another attempt. Without `why` the attempt does not
+    /// count as a retry; with `is_free` it uses no budget.
     fn next_candidate(
         &self,
         rest: &mut VecDeque<Arc<Peer>>,
@@ -218,7 +219,7 @@ impl RoutedKey {
 struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// How often a request that was lost with its connection may be routed again.
+    /// How often a request that was lost with its connection may still be routed again.
     other_ways: usize,
 }
 
@@ -231,11 +232,11 @@ enum NextStep {
     Wait,
 }
 
-/// The errors of the nodes that failed.
+/// Errors of the failed nodes.
 #[derive(Default)]
 struct Failures {
     messages: Vec<String>,
-    /// All so far had too much to do; all so far were late.
+    /// Whether any failure was neither overload nor a timeout; number of timeouts and of overloads.
     others: bool,
     late: usize,
     full: usize,

@@ -1,17 +1,18 @@
-//! How long a node takes, as far as it is known: quantiles of its last replies, and the way to it and back.
+//! Latency of a node: quantiles of recent replies, and the round-trip time.
 
 use std::time::Duration;
 
-/// Quarters of octaves from [`LEAST`] on: 64 µs to a minute.
+/// Number of histogram buckets, four for each doubling from [`LEAST`] on: 64 µs to a minute.
 const BUCKETS: usize = 80;
-/// The end of the first bucket, in microseconds.
+/// Upper bound of the first bucket, in microseconds.
 const LEAST: f64 = 64.0;
-/// Fewer replies say nothing of a quantile.
+/// Minimum replies for a quantile.
 const SAMPLES_MIN: u32 = 20;
-/// With so many replies the older ones count half: at 1,000 a second they are those of the last seconds.
+/// Number of replies after which all counts are halved, so that recent replies dominate. At 1,000 per second, these are the last
+/// seconds.
 const SAMPLES_MAX: u32 = 2_048;
 
-/// How long the last replies took.
+/// Distribution of recent reply times.
 #[derive(Clone, Debug)]
 pub(super) struct Latency {
     counts: [u32; BUCKETS],
@@ -36,7 +37,7 @@ impl Latency {
         }
     }
 
-    /// What so many of a hundred replies took at most, to a fifth; `None` while few are known.
+    /// Returns the percentile of reply times, accurate to about a fifth; `None` while there are too few replies.
     pub(super) fn quantile(&self, percent: u32) -> Option<Duration> {
         if self.samples < SAMPLES_MIN {
             return None;
@@ -51,14 +52,14 @@ impl Latency {
     }
 }
 
-/// Smooths round trips: a new one counts an eighth, as TCP has it (RFC 6298).
+/// Smooths round-trip times: a new value has a weight of one eighth, like in TCP (RFC 6298).
 pub(super) fn smoothed(before: Option<Duration>, measured: Duration) -> Duration {
     before.map_or(measured, |before| (before * 7 + measured) / 8)
 }
-/// In place of a way's microseconds: there is none.
+/// Value in microseconds that means "no path".
 pub(super) const NO_WAY: u64 = u64::MAX;
 
-/// A way in microseconds.
+/// Returns a round-trip time in microseconds.
 pub(super) fn us(way: Duration) -> u64 {
     u64::try_from(way.as_micros()).unwrap_or(NO_WAY).min(NO_WAY - 1)
 }

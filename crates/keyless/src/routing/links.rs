@@ -1,6 +1,7 @@
-//! Which nodes a node asks: of each site a few, another few for each of those that ask it. So a site's load is spread over all of
-//! its nodes, and who goes is replaced by anyone who comes next in the same order (rendezvous hashing). And to which of them it is
-//! connected itself: to all, or, where these are many, to its part of those of its [pod](super::pod).
+//! Choice of the nodes that this node sends requests to: some at each site, and different ones for each sending node. Rendezvous
+//! hashing spreads the load over a site's nodes, and replaces a lost node by the next in the same order.
+//!
+//! This node connects to all chosen nodes. If there are many, the nodes of its [pod](super::pod) share the connections.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -17,21 +18,21 @@ use super::pod::{LEASE, Pod, WANTED_MAX, mates};
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
 
-/// Nodes of one site that hold the same keys and that a node asks: as many as are asked for one signature.
+/// Default number of nodes of one site that a node uses for the same keys: as many as are tried for one signature.
 pub const PER_SITE_MAX: usize = TRIES_MAX;
 
 /// Creates peers and their connections.
 pub(super) trait PeerFactory {
-    /// A peer without a connection.
+    /// Creates a peer without a connection.
     fn peer(&self, member: &Member) -> Arc<Peer>;
     /// Keeps a connection to the peer until the token is cancelled.
     fn connect(&self, peer: &Arc<Peer>) -> CancellationToken;
 }
 
-/// The nodes that requests go to: which holders want them, and which of them this node connects to.
+/// The peers of this node: which holders need them, and which of them have a connection.
 pub(super) struct Links {
     own: NodeId,
-    /// The own node's, once that is among the members.
+    /// Site of the own node, once known.
     site: Option<String>,
     peers: HashMap<NodeId, Link>,
     holders: Vec<Weak<Holders>>,
@@ -41,13 +42,13 @@ pub(super) struct Links {
     pod: Pod,
     mates: Vec<NodeId>,
     detours: Detours,
-    /// As whom nodes are chosen: the own one, or the pod, whose nodes choose alike.
+    /// ID for rendezvous hashing: of the own node, or of the pod, whose nodes choose alike.
     chooser: NodeId,
-    /// Who chose before, until when its choice is kept beside: the new one's is not connected to yet.
+    /// The previous chooser, and until when its nodes are used too, because the nodes of the new one are not connected yet.
     former: Option<(NodeId, Instant)>,
-    /// When connections began to be shared, or ceased to be.
+    /// When the sharing of connections last started or stopped.
     grouped: Option<Instant>,
-    /// How many nodes of a site are asked, where that is more than usual.
+    /// Number of nodes used at a site, if it is more than [`PER_SITE_MAX`].
     widths: HashMap<String, usize>,
     /// The wanted nodes, as last sent to each pod mate.
     wanted: HashMap<NodeId, BTreeSet<NodeId>>,
@@ -59,9 +60,9 @@ struct Link {
     wanted: usize,
     /// Whether other nodes of the pod want this link.
     is_for_others: bool,
-    /// Ends the connection of the own node.
+    /// Cancels the direct connection.
     connection: Option<CancellationToken>,
-    /// Since when nothing is to go by it any more.
+    /// Time since which the connection is no longer needed.
     idle_since: Option<Instant>,
 }
 
@@ -74,7 +75,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// Closes the link. Requests in progress on it fail and are retried at other nodes.
+    /// Closes the link. Requests in progress on it fail and are retried on other nodes.
     fn drop(&mut self) {
         self.disconnect();
         self.peer.set_relays(Vec::new(), 1, false);
@@ -110,17 +111,17 @@ impl Links {
         self.peers.get(&node).map(|link| Arc::clone(&link.peer))
     }
 
-    /// Whether it is of the own node's site.
+    /// Returns whether the member belongs to the own node's site.
     fn is_of_site(&self, member: &Member) -> bool {
         self.site.as_ref().is_some_and(|site| *site == member.site)
     }
 
-    /// Where the own node is, as the control plane stated it last.
+    /// Sets the site of the own node, as stated by the control plane.
     pub(super) fn set_site(&mut self, site: String) {
         self.site = Some(site);
     }
 
-    /// Links those that these holders want, now and with each change of the members. Connections are settled by [`Self::share`].
+    /// Adds the links that these holders need, now and after each change of members. [`Self::share`] then updates the connections.
     pub(super) fn add(
         &mut self,
         holders: &Arc<Holders>,
@@ -131,14 +132,14 @@ impl Links {
         self.choose(holders, members, make);
     }
 
-    /// Other members, of which these came, changed or went. What they hold is looked at again; all else keeps its connections.
+    /// Updates the links after these members were added, changed or removed. Other links keep their connections.
     pub(super) fn renew(
         &mut self,
         members: &HashMap<NodeId, Member>,
         changed: &HashSet<NodeId>,
         make: &impl PeerFactory,
     ) {
-        // For whose sake there were connections that nobody asks by any more is not known: all are counted again.
+        // It is unknown which links a dropped holder needed, so all are counted again.
         let is_any_gone = self.holders.iter().any(|holders| holders.strong_count() == 0);
         self.peers.retain(|id, _| !changed.contains(id));
         if is_any_gone {
@@ -156,7 +157,7 @@ impl Links {
         }
     }
 
-    /// Chooses the links that these holders want and no other node keeps for them.
+    /// Chooses the links of these holders, and releases those that they no longer need.
     pub(super) fn choose(
         &mut self,
         holders: &Holders,
@@ -179,7 +180,7 @@ impl Links {
         holders.set_linked(linked.into());
         for peer in before.iter() {
             let id = peer.member().id;
-            // A node that changed has another link by now.
+            // A member that changed has a new link already.
             if let Some(link) = self.peers.get_mut(&id).filter(|link| Arc::ptr_eq(&link.peer, peer)) {
                 link.wanted -= 1;
             }
@@ -197,7 +198,7 @@ impl Links {
         self.peers.entry(member.id).or_insert_with(new)
     }
 
-    /// Settles who is connected to, and who is asked through others of the pod.
+    /// Decides which nodes are connected directly, and which are reached through the pod.
     pub(super) fn share(&mut self, members: &HashMap<NodeId, Member>, make: &impl PeerFactory, now: Instant) {
         self.pod.tidy(|node| members.contains_key(node), now);
         let is_regrouped = self.group(members, now);
@@ -235,14 +236,15 @@ impl Links {
         self.notify_mates();
     }
 
-    /// Nodes at other sites that receive requests.
+    /// Returns the nodes at other sites that receive requests.
     fn destinations(&self) -> BTreeSet<NodeId> {
         let is_far = |link: &&Link| link.wanted > 0 && !self.is_of_site(link.peer.member());
         self.peers.values().filter(is_far).map(|link| link.peer.member().id).collect()
     }
 
-    /// Whether connections are shared, and with whom. Whether nodes are chosen otherwise than before for it. How many there are depends
-    /// on who chooses: it is decided again after some time only, and ends with half of what it began with.
+    /// Decides whether the pod shares connections. Returns whether the choice of nodes changed. The decision depends on the number
+    /// of destinations, which itself depends on the chooser. Therefore it is held for some time, and sharing ends only at half of
+    /// the number at which it began.
     fn group(&mut self, members: &HashMap<NodeId, Member>, now: Instant) -> bool {
         let is_over = self.former.is_some_and(|(_, until)| until <= now);
         if is_over {
@@ -267,8 +269,8 @@ impl Links {
         true
     }
 
-    /// How many nodes of each site are asked: more where one owner each had too much to do. At which sites that is another number
-    /// than before; it is doubled at once, and halved when half of that would do.
+    /// Updates the number of nodes used at each site: more if one owner each would be overloaded. It doubles immediately, and is
+    /// halved when half would suffice. Returns the sites whose number changed.
     fn widen(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();
         for (node, link) in self.peers.iter().filter(|(_, link)| link.wanted > 0) {
@@ -289,12 +291,12 @@ impl Links {
         changed
     }
 
-    /// Who owns what, as far as that is shared.
+    /// Assigns shared destinations to owners.
     fn plan(&mut self, now: Instant) {
         if self.mates.is_empty() {
             return self.pod.clear();
         }
-        // Who is being connected to is believed to be there: else all would be connected to at the start.
+        // A node that is being connected to counts as available: otherwise every node would connect to all destinations at startup.
         let is_there = |node: &&NodeId| {
             !self.pod.is_silent(**node) && self.peers.get(node).is_some_and(|link| link.peer.is_available())
         };
@@ -306,14 +308,14 @@ impl Links {
         self.pod.spill(self.own, is_reached, self.reached_within, now);
     }
 
-    /// Has other nodes reach what this node has no way to.
+    /// Plans detours to destinations without a path.
     fn detour(&mut self, members: &HashMap<NodeId, Member>, now: Instant) {
         let mut lost = BTreeSet::new();
-        // A pod has its owners, and those that join them.
+        // A pod has owners and additional owners instead of detours.
         let is_own = |link: &Link| link.wanted > 0 && self.mates.is_empty();
         for (node, link) in self.peers.iter().filter(|(_, link)| is_own(link)) {
             let is_cut_off = !link.peer.is_available() && link.peer.round_trip().is_none();
-            // One that is reached by a detour is so until there is another way, or nobody wants an own connection any more.
+            // A detour stays until a direct connection exists, or is no longer needed.
             let has_detour = self.detours.has(*node) && link.peer.own_way().is_none();
             if link.connection.is_some() && (is_cut_off || has_detour) {
                 lost.insert(*node);
@@ -350,13 +352,13 @@ impl Links {
         self.wanted = wanted;
     }
 
-    /// What is wanted of this one of the pod.
+    /// Returns the nodes that are wanted from this pod mate.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         let wanted = self.wanted.get(&node).into_iter().flatten();
         wanted.copied().take(WANTED_MAX).collect()
     }
 
-    /// A node said what it reaches, if it passes requests on. Whether connections are to be settled again.
+    /// Records which nodes a relay reaches, if it forwards requests. Returns whether connections must be assigned again.
     pub(super) fn record_reachable(
         &mut self,
         node: NodeId,
@@ -367,7 +369,7 @@ impl Links {
         }
         let Some(reached) = reached else { return self.pod.record_silent(node) };
         let was_silent = self.pod.is_silent(node);
-        // Anyone who keeps the connection pings it.
+        // The relay pings the nodes that it is connected to, so they are alive.
         let relayed = reached.keys().filter_map(|node| self.peers.get(node));
         relayed.filter(|link| link.peer.own_way().is_none()).for_each(|link| link.peer.heard_from());
         let new = self.pod.record_reachable(node, reached);
@@ -375,7 +377,7 @@ impl Links {
         was_silent
     }
 
-    /// One of the pod has no way to a node any more, until it says so again.
+    /// Records that a relay has lost its path to a node, until it reports otherwise.
     pub(super) fn lost_way(&mut self, through: NodeId, to: NodeId) {
         if self.pod.lost(through, to) {
             self.find_ways(to);
@@ -385,15 +387,15 @@ impl Links {
         }
     }
 
-    /// A node says what it wants to reach through this node. Whether that is another than before; and what this node
-    /// does reach, and how far that is.
+    /// Renews the list of nodes that another node wants to reach through this one. Returns whether the list changed, and which
+    /// nodes this node reaches, with round-trip times.
     pub(super) fn renew_lease(
         &mut self,
         node: NodeId,
         wanted: BTreeSet<NodeId>,
         now: Instant,
     ) -> (bool, Vec<(NodeId, Duration)>) {
-        // Of nodes of the own site only those that it wants: it has ways to these of its own, as a rule.
+        // Nodes of the own site are reported only if wanted: the other node usually has its own connections to them.
         let is_told =
             |peer: &&Arc<Peer>| !self.is_of_site(peer.member()) || wanted.contains(&peer.member().id);
         let reached =
@@ -403,13 +405,13 @@ impl Links {
     }
 }
 
-/// Whether connections are shared stays as it is for so long.
+/// Minimum time between changes of connection sharing.
 const GROUPED_FOR: Duration = Duration::from_secs(30);
-/// A connection that is not needed any more ends once nothing is under way by it; in any case after the longest deadline there is.
+/// Maximum time that an unneeded connection stays open for its pending requests: the longest deadline.
 const LEAVE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Connects to one that is needed, and leaves one that is not, after some time: what is under way may end, and who asked for it may
-/// ask again. False for one that nobody needs at all.
+/// Connects a needed link. Disconnects an unneeded link after some time, so that pending requests can end and other nodes can renew
+/// their leases. Returns false if the link can be removed.
 fn keep(link: &mut Link, is_needed: bool, make: &impl PeerFactory, now: Instant) -> bool {
     link.peer.set_leaving(!is_needed);
     if is_needed {
@@ -425,7 +427,7 @@ fn keep(link: &mut Link, is_needed: bool, make: &impl PeerFactory, now: Instant)
     if link.wanted == 0 && !link.is_for_others {
         return is_busy;
     }
-    // The last way to one that is asked stays.
+    // The last path to a node that receives requests stays open.
     let has_another = link.wanted == 0 || link.peer.is_relayed();
     if idle > LEASE && !is_busy && has_another {
         link.disconnect();
@@ -434,12 +436,12 @@ fn keep(link: &mut Link, is_needed: bool, make: &impl PeerFactory, now: Instant)
     link.wanted > 0 || link.is_for_others
 }
 
-/// For so many owners.
+/// Returns the number of nodes for this number of owners.
 fn width(owners: f64) -> usize {
     PER_SITE_MAX * (owners.ceil() as usize).div_ceil(PER_SITE_MAX).next_power_of_two()
 }
 
-/// Of each site those that come first for this chooser: [`PER_SITE_MAX`], or as many as it is wide.
+/// Returns the members that rank first for this chooser at each site: [`PER_SITE_MAX`], or the number in `widths`.
 fn chosen<'m>(chooser: NodeId, living: Vec<&'m Member>, widths: &HashMap<String, usize>) -> Vec<&'m Member> {
     let mut by_site: HashMap<&str, Vec<(u64, &Member)>> = HashMap::new();
     for member in living {
@@ -494,7 +496,7 @@ mod tests {
         chosen.iter().map(|member| member.id).collect()
     }
 
-    /// Thirty-two members of one site, two hundred others of ten nodes each.
+    /// Thirty-two members of one site, and two hundred other sites of ten nodes each.
     #[test]
     fn connections_grow_with_the_sites_and_are_spread_over_their_nodes() {
         let others: Vec<Member> = (0..2_000).map(|number| member(number, number / 10)).collect();
@@ -506,7 +508,7 @@ mod tests {
                 *asked.entry(id).or_default() += 1;
             }
         }
-        // 32 times three over ten: 9.6 each.
+        // 32 nodes times three choices over ten nodes: 9.6 each.
         assert!(asked.len() > 1_990, "{}", asked.len());
         assert!(asked.values().all(|count| *count <= 24), "{:?}", asked.values().max());
     }
@@ -524,7 +526,7 @@ mod tests {
         }
     }
 
-    /// Asserts that the links are those that a fresh choice would make, whatever happened before.
+    /// Asserts that the links equal a fresh choice, independent of earlier changes.
     fn is_as_chosen(links: &Links, own: NodeId, holders: &[Arc<Holders>], members: &HashMap<NodeId, Member>) {
         let mut all = HashSet::new();
         for holders in holders {
@@ -539,7 +541,7 @@ mod tests {
         assert_eq!(links.peers.keys().copied().collect::<HashSet<_>>(), all, "and nobody for no one's sake");
     }
 
-    /// A node of the site `here` among mates there, and destinations at sites of one node each, all of which are wanted.
+    /// A node at the site `here` with pod mates, and wanted destinations at sites of one node each.
     struct TestPod {
         links: Links,
         members: HashMap<NodeId, Member>,
@@ -571,7 +573,7 @@ mod tests {
             self.links.share(&self.members, &Nobody, self.now);
         }
 
-        /// Destinations that this node is connected to.
+        /// Returns the number of destinations with a direct connection.
         fn connected(&self) -> usize {
             let is_far = |link: &&Link| link.connection.is_some() && link.peer.member().site != "here";
             self.links.peers.values().filter(is_far).count()
@@ -582,7 +584,7 @@ mod tests {
         }
     }
 
-    /// Connected to, as far as it knows.
+    /// Marks the peer as connected.
     fn connected(peer: &Arc<Peer>) -> tokio::sync::mpsc::Receiver<crate::native::proto::SignRequest> {
         let (way, requests) = tokio::sync::mpsc::channel(8);
         peer.open(peer.begin(), way);
@@ -608,14 +610,14 @@ mod tests {
         for (held, shared) in [(41, true), (30, true), (21, true), (20, false), (40, false), (41, true)] {
             place.hold(held);
             place.links.choose(&Arc::clone(&place.holders), &place.members, &Nobody);
-            // What was decided last is held for some time, and nothing is left at once.
+            // Decisions are held for some time, and connections are not closed immediately.
             for _ in 0..4 {
                 place.now += GROUPED_FOR;
                 place.share();
             }
             let most = if shared { (held as usize).div_ceil(4) } else { held as usize };
             let connected = place.connected();
-            // Where the owners reach nothing, the own connections stay.
+            // If the owners reach nothing, the own connections stay open.
             assert!(connected >= most, "{held}: {connected}");
             assert_eq!(place.links.chooser != place.links.own, shared, "{held}");
         }
@@ -657,7 +659,7 @@ mod tests {
         assert!(at.rank().is_none(), "what was told before does not count");
         tell(&mut place);
         assert!(at.rank().is_some());
-        // Nothing has to be settled for that.
+        // This change does not require a new assignment.
         mate.close(1, ConnectionState::Down);
         assert!(send(&at).is_err() && at.rank().is_none(), "it is waited for, not asked again at once");
     }

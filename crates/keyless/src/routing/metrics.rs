@@ -1,4 +1,4 @@
-//! What is counted of requests to other nodes, by their site.
+//! Metrics of requests to other nodes, by site.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +40,7 @@ struct KindLabel {
     kind: &'static str,
 }
 
-/// The counters. Cheap to clone; the clones share them.
+/// The routing metrics. Clones share them.
 #[derive(Clone)]
 pub struct RoutingMetrics(Arc<MetricFamilies>);
 
@@ -57,11 +57,11 @@ struct MetricFamilies {
     second_tries: Family<KindLabel, Counter>,
     site_second_tries: Family<SiteKindLabels, Counter>,
     ratio: Family<SiteLabel, Ratio>,
-    /// Of the sites that have nodes now, for as long as they do.
+    /// Flow monitors of the sites that currently have nodes.
     flows: Mutex<HashMap<String, Weak<FlowMonitor>>>,
 }
 
-/// 128 µs to 8 s, doubling.
+/// Returns a histogram with buckets from 128 µs to 8 s, each twice the previous.
 fn durations() -> Histogram {
     Histogram::new(exponential_buckets(0.000_128, 2.0, 17))
 }
@@ -87,7 +87,7 @@ impl Default for RoutingMetrics {
 }
 
 impl RoutingMetrics {
-    /// Adds all of them to a registry.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(
@@ -153,7 +153,7 @@ impl RoutingMetrics {
         );
     }
 
-    /// Looks at the requests to every site. One that has no nodes any more is shown no more.
+    /// Samples the requests to every site. Removes the metrics of sites without nodes.
     pub(super) fn sample(&self, now: Instant) {
         self.0.flows.lock().retain(|site, flow| {
             let flow = flow.upgrade();
@@ -165,7 +165,7 @@ impl RoutingMetrics {
         });
     }
 
-    /// The requests to a site, over all of its nodes.
+    /// Returns the flow monitor of a site, over all its nodes.
     fn flow(&self, label: &SiteLabel) -> Arc<FlowMonitor> {
         let mut flows = self.0.flows.lock();
         if let Some(flow) = flows.get(&label.site).and_then(Weak::upgrade) {
@@ -176,7 +176,7 @@ impl RoutingMetrics {
         flow
     }
 
-    /// A request of another node of the pod is passed on.
+    /// Counts a request that was forwarded for another node of the pod.
     pub(super) fn relayed(&self) {
         self.0.relayed.inc();
     }
@@ -185,7 +185,7 @@ impl RoutingMetrics {
         self.0.second_tries.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// The metrics of one site.
+    /// Returns the metrics of one site.
     pub(super) fn of(&self, site: &str) -> SiteMetrics {
         let label = SiteLabel { site: site.to_owned() };
         SiteMetrics {
@@ -240,7 +240,7 @@ impl SiteMetrics {
         self.all.0.errors.get_or_create(&labels).inc();
     }
 
-    /// A node of it is asked as the second or third.
+    /// Counts a retry or hedge at a node of this site.
     pub(super) fn second_try(&self, kind: &'static str) {
         let labels = SiteKindLabels { site: self.site.clone(), kind };
         self.all.0.site_second_tries.get_or_create(&labels).inc();
@@ -250,17 +250,17 @@ impl SiteMetrics {
         self.round_trip.set(measured.as_secs_f64());
     }
 
-    /// Another of the pod passes a request on.
+    /// Counts a request that a pod mate forwards.
     pub(super) fn relayed(&self) {
         self.relayed.inc();
     }
 
-    /// One connection more, or one less.
+    /// Changes the number of connections.
     pub(super) fn connected(&self, change: i64) {
         self.connections.inc_by(change);
     }
 
-    /// One node more that can be asked, or one less.
+    /// Changes the number of reachable nodes.
     pub(super) fn reached(&self, change: i64) {
         self.nodes_up.inc_by(change);
         self.in_flight_max.inc_by(change * NODE_MAX as i64);
@@ -290,7 +290,7 @@ mod tests {
         first.ended(Duration::ZERO);
         metrics.sample(Instant::now());
         assert_eq!(ratio(&metrics, "paris").map(f64::round), Some(1.0));
-        // One at each of two nodes that has gone on for a minute when it is looked at.
+        // One request at each of two nodes, in progress for a minute at the time of the sample.
         first.began();
         second.began();
         metrics.sample(Instant::now() + SAMPLE_EVERY * 12);

@@ -1,10 +1,10 @@
-//! Routing of signature requests to other nodes, for keys that this node does not hold. The nearest node that holds the key signs.
-//! Connections are kept and measured in the background, so that no request waits for a handshake. Where there are many, the nodes
-//! of one site share them.
+//! Routing of signature requests to other nodes, for keys that this node does not have. The nearest node with the key signs.
+//! Connections are opened and measured in the background, so that no request waits for a handshake. If there are many connections,
+//! the nodes of one site share them.
 //!
-//! - [`Router`]: the nodes there are now, and the connections to them.
-//! - [`Holders`]: the nodes that can use some keys.
-//! - [`RoutedKey`]: a key held by them, as a [`Signer`](keys::Signer).
+//! - [`Router`]: the current nodes, and the connections to them.
+//! - [`Holders`]: the nodes that can use certain keys.
+//! - [`RoutedKey`]: a key on other nodes, as a [`Signer`](keys::Signer).
 
 mod attempt;
 mod channel;

@@ -2,31 +2,31 @@
 
 use std::time::Duration;
 
-/// Nodes asked for one signature, the nearest first.
+/// Maximum nodes that are tried for one signature, nearest first.
 pub const TRIES_MAX: usize = 3;
 
 /// Options of routing between nodes.
 #[derive(Clone, Debug)]
 pub struct RouterOptions {
-    /// For making a connection, handshake included.
+    /// Timeout of connecting, including the handshake.
     pub connect_timeout: Duration,
-    /// Between two measurements of the way to a node.
+    /// Interval of pings, which measure the round-trip time.
     pub ping_every: Duration,
-    /// For the answer to one; past it the connection is given up.
+    /// Timeout of a ping; then the connection is closed.
     pub ping_timeout: Duration,
-    /// The pause after a connection could not be made; it doubles up to [`Self::backoff_max`].
+    /// First pause after a failed attempt to connect; it doubles up to [`Self::backoff_max`].
     pub backoff: Duration,
-    /// The longest pause.
+    /// Maximum pause between attempts.
     pub backoff_max: Duration,
     /// Reserve deducted from a request's deadline for the reply, in addition to the round-trip time.
     pub margin: Duration,
-    /// Nodes at other sites beyond which the connections to them are shared with the others of the own site, 50 KB each. A shared
-    /// one costs another hop within the site, a fifth of a millisecond and 20 µs of a processor.
+    /// Number of nodes at other sites beyond which the pod shares connections, 50 KB each. A shared connection adds a hop within
+    /// the site, which costs a fifth of a millisecond and 20 µs of processor time.
     pub shared_from: usize,
-    /// Requests a second to one node that one owner of the connection is to pass on, a tenth of a processor; more owners share
-    /// more.
+    /// Requests per second to one node that one owner of its connection should forward: a tenth of a processor. Above that, more
+    /// owners share the load.
     pub owner_rate: u32,
-    /// An owner that has not reached a node by then is joined by the next one of the site.
+    /// Time after which an owner that does not reach a node is joined by the next node of the pod.
     pub reached_within: Duration,
 }
 

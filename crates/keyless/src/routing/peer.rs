@@ -1,4 +1,4 @@
-//! One node: how far away it is, how fast it replies, and the path that a request to it takes.
+//! One peer: its round-trip time, its reply times, and the path of requests to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -17,45 +17,45 @@ use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 use crate::node::Member;
-/// After this time without a reply a node ranks behind the others: lower and upper bound. The upper bound is longer than the
-/// interval between two pings.
+/// Bounds of the time without a reply after which a node ranks last. The upper bound is longer than the ping interval.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
-/// Shortest delay before a request is hedged at a second node.
+/// Minimum delay before a request is hedged on a second node.
 const HEDGE_MIN: Duration = Duration::from_millis(5);
-/// The assumed round trip to a node that was not measured.
+/// Assumed round-trip time of a node that was not measured yet.
 const FAR: Duration = Duration::from_millis(250);
 
-/// One node, reached over an own connection or through a relay: a node of the own [pod](super::pod) that has a connection to it.
+/// A node, reached by a direct connection or through a relay: a node of the own [pod](super::pod) with a connection to it.
 pub(super) struct Peer {
     member: Member,
     pub(super) metrics: SiteMetrics,
     changed: Arc<Notify>,
     channel: Channel,
-    /// Requests a ping now, which carries the destinations wanted of the node.
+    /// Triggers an immediate ping, which sends the destinations wanted from the node.
     woken: Notify,
     /// The relays to the node, in order of preference.
     relays: RwLock<Vec<RelayPath>>,
-    /// How many of the relays share the requests.
+    /// Number of relays, from the front, that share the requests.
     owners: AtomicUsize,
-    /// Round trips, read without a lock when many nodes are ranked.
+    /// Round-trip times in microseconds, readable without a lock, because ranking reads many of them.
     own_way_us: AtomicU64,
     way_through_us: AtomicU64,
     is_reached: Mutex<bool>,
     /// Whether a connection to the node was ever open.
     was_up: AtomicBool,
-    /// Whether the own connection is to end soon: relays are preferred.
+    /// Whether the direct connection will close soon, so that relays are preferred.
     is_leaving: AtomicBool,
-    /// Whether a relay may reach the node soon, or the pod has not settled yet who connects to it.
+    /// Whether a relay may reach the node soon, or the pod has not yet assigned an owner.
     may_be_reached: AtomicBool,
     in_flight: AtomicUsize,
     by_tenant: Mutex<TenantCounts>,
     begun: AtomicU64,
-    /// When the oldest unanswered request was sent, in microseconds since this was made; 0: the node owes no reply.
+    /// Time when the oldest unanswered request was sent, in microseconds since the creation of this peer; 0: no reply is
+    /// outstanding.
     owes_since_us: AtomicU64,
-    /// When a reply to a request came last, in microseconds since this was made; 0: never.
+    /// Time of the last reply, in microseconds since the creation of this peer; 0: none yet.
     replied_us: AtomicU64,
-    /// Whether others do not hear the node, and it has not answered since.
+    /// Whether other nodes reported this node as silent, and it has not replied since.
     is_doubted: AtomicBool,
     suspect_after_us: AtomicU64,
     born: Instant,
@@ -66,7 +66,7 @@ pub(super) struct Peer {
 #[derive(Clone, Debug)]
 pub(super) struct RelayPath {
     pub(super) peer: Arc<Peer>,
-    /// The round trip from the relay to the destination.
+    /// Round-trip time from the relay to the destination.
     pub(super) way: Duration,
 }
 
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Peer {
 }
 
 impl Peer {
-    /// A node without a connection.
+    /// Creates a peer without a connection.
     pub(super) fn new(member: Member, metrics: SiteMetrics, changed: Arc<Notify>) -> Self {
         Self {
             member,
@@ -115,12 +115,12 @@ impl Peer {
         &self.member
     }
 
-    /// The own connection to the node.
+    /// Returns the direct connection.
     pub(super) fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// The round trip on the path that requests take. `None`: there is no path.
+    /// Returns the round-trip time of the current path; `None` without a path.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         match self.way_us() {
             NO_WAY => None,
@@ -128,7 +128,7 @@ impl Peer {
         }
     }
 
-    /// The round trip on the own connection.
+    /// Returns the round-trip time of the direct connection.
     pub(super) fn own_way(&self) -> Option<Duration> {
         match self.own_way_us.load(Relaxed) {
             NO_WAY => None,
@@ -136,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// The round trip on the path that requests take, in microseconds.
+    /// Returns the round-trip time of the current path in microseconds.
     fn way_us(&self) -> u64 {
         let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
         if self.goes_itself(own, through) { own } else { through }
@@ -146,18 +146,18 @@ impl Peer {
         own != NO_WAY && (through == NO_WAY || !self.is_leaving.load(Relaxed))
     }
 
-    /// Its own connection is to end soon, or not any more.
+    /// Sets whether the direct connection will close soon.
     pub(super) fn set_leaving(&self, is_leaving: bool) {
         self.is_leaving.store(is_leaving, Relaxed);
     }
 
-    /// Whether requests go through a relay.
+    /// Returns whether requests go through a relay.
     pub(super) fn is_relayed(&self) -> bool {
         let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
         through != NO_WAY && !self.goes_itself(own, through)
     }
 
-    /// `None`: there is no path to the node.
+    /// Returns the rank of the node; `None` without a path.
     pub(super) fn rank(&self) -> Option<Rank> {
         let way_us = self.way_us();
         if way_us == NO_WAY {
@@ -170,7 +170,7 @@ impl Peer {
         Some(Rank { is_suspect, is_lacking: false, distance: distance(way_us), in_flight })
     }
 
-    /// Whether there may be a path soon.
+    /// Returns whether a path may exist soon.
     pub(super) fn may_come(&self) -> bool {
         self.channel.state() == ConnectionState::Connecting || self.may_be_reached.load(Relaxed)
     }
@@ -179,25 +179,25 @@ impl Peer {
         self.born.elapsed().as_micros() as u64
     }
 
-    /// The node sent something: it owes no reply.
+    /// Notes that the node sent something, so that no reply is outstanding.
     pub(super) fn heard_from(&self) {
         self.owes_since_us.store(0, Relaxed);
         self.is_doubted.store(false, Relaxed);
     }
 
-    /// Others do not hear the node: it comes after all others until it answers, and is asked to at once.
+    /// Notes that other nodes do not hear this node. It ranks last until it replies, and is pinged immediately.
     pub(super) fn doubt(&self) {
         self.is_doubted.store(true, Relaxed);
         self.wake();
     }
 
-    /// Whether a reply to a request came after this.
+    /// Returns whether a reply came after `then`.
     pub(super) fn replied_since(&self, then: Instant) -> bool {
         let replied = self.replied_us.load(Relaxed);
         replied > 0 && self.born + Duration::from_micros(replied) > then
     }
 
-    /// Triggers a ping now, which also sends the wanted nodes.
+    /// Triggers an immediate ping, which also sends the wanted nodes.
     pub(super) fn wake(&self) {
         self.woken.notify_one();
     }
@@ -206,7 +206,7 @@ impl Peer {
         self.woken.notified().await;
     }
 
-    /// The way was measured once more.
+    /// Records a new round-trip time.
     pub(super) fn measured(&self, round_trip: Duration) {
         let smooth = {
             let mut measurements = self.measurements.lock();
@@ -214,7 +214,7 @@ impl Peer {
             measurements.round_trip = Some(smooth);
             smooth
         };
-        // Nothing where it is not connected to.
+        // No update without a connection.
         let update = |way_us: u64| (way_us != NO_WAY).then_some(us(smooth));
         let _ = self.own_way_us.fetch_update(Relaxed, Relaxed, update);
         self.metrics.round_trip(smooth);
@@ -231,30 +231,30 @@ impl Peer {
         self.suspect_after_us.store(suspect.as_micros() as u64, Relaxed);
     }
 
-    /// What all but a hundredth of its replies take, once enough are known.
+    /// Returns the 99th percentile of reply times, once there are enough replies.
     pub(super) fn usual(&self) -> Option<Duration> {
         self.measurements.lock().replies.quantile(99)
     }
 
-    /// The delay before a request to this node is hedged.
+    /// Returns the delay before a request to this node is hedged.
     pub(super) fn hedge_after(&self) -> Duration {
         let way = self.round_trip().unwrap_or(FAR);
         self.measurements.lock().replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
     }
 
-    /// Own requests since the node is known, without those forwarded for others.
+    /// Returns the number of own requests so far, without those forwarded for others.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
     }
 
-    /// A connection is being made. Returns its number.
+    /// Notes that a connection is being opened. Returns its number.
     pub(super) fn begin(&self) -> u64 {
         let generation = self.channel.begin();
         self.disconnected();
         generation
     }
 
-    /// The connection is open: requests go to `sender`.
+    /// Notes that the connection is open, and sends requests to `sender`.
     pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) {
         let way = self.measurements.lock().round_trip.unwrap_or(FAR);
         if !self.channel.open(generation, sender) {
@@ -268,12 +268,12 @@ impl Peer {
         self.update_reached();
     }
 
-    /// The connection ended: its pending requests are lost.
+    /// Notes that the connection ended. Its pending requests fail.
     pub(super) fn close(&self, generation: u64, state: ConnectionState) {
         let was_up = self.own_way_us.load(Relaxed) != NO_WAY;
         if self.channel.close(generation, state) {
             if was_up && state != ConnectionState::Unwanted {
-                // Others may reach it: whether they do is settled now.
+                // Other nodes may reach it: the pod now decides.
                 self.may_be_reached.store(true, Relaxed);
             }
             self.disconnected();
@@ -288,7 +288,7 @@ impl Peer {
         self.update_reached();
     }
 
-    /// Whether others of the pod are reached through it, or will be: one that was lost is not waited for.
+    /// Returns whether this node can be a relay, now or soon. A lost connection does not count.
     pub(super) fn is_available(&self) -> bool {
         match self.channel.state() {
             ConnectionState::Up => true,
@@ -297,7 +297,7 @@ impl Peer {
         }
     }
 
-    /// Sets the relays to the node, of which the first `owners` share the requests. `may_come`: there may be relays soon.
+    /// Sets the relays to the node; the first `owners` of them share the requests. `may_come`: more relays may follow soon.
     pub(super) fn set_relays(&self, relays: Vec<RelayPath>, owners: usize, may_come: bool) {
         self.may_be_reached.store(may_come, Relaxed);
         self.owners.store(owners.max(1), Relaxed);
@@ -314,7 +314,7 @@ impl Peer {
         self.update_reached();
     }
 
-    /// Wakes the requests that wait for a path, if the node became reachable or unreachable.
+    /// Wakes requests that wait for a path if the node's reachability changed.
     fn update_reached(&self) {
         let mut known = self.is_reached.lock();
         let is_reached = self.way_us() != NO_WAY;
@@ -324,21 +324,21 @@ impl Peer {
         }
     }
 
-    /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
+    /// Delivers a reply to the request with this ID. A reply to a cancelled request is dropped.
     pub(super) fn complete(&self, id: u64, reply: Reply) {
         self.replied_us.store(self.now_us(), Relaxed);
         self.heard_from();
         self.channel.complete(id, reply);
     }
 
-    /// Sends a request on the own connection, or else through a relay of the pod.
+    /// Sends a request on the direct connection, or else through a relay of the pod.
     pub(super) fn send(self: &Arc<Self>, request: PeerRequest<'_>) -> Result<PendingRequest, PeerError> {
         self.begun.fetch_add(1, Relaxed);
         if self.goes_itself(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
             return self.send_direct(request);
         }
         let Some(relay) = self.relay() else {
-            // The relay is gone: the request waits for another path instead of failing again at once.
+            // The relay is gone: the request waits for another path instead of failing again immediately.
             self.update_relay_distance();
             return Err(PeerError::Unsent);
         };
@@ -348,7 +348,7 @@ impl Peer {
         Ok(pending)
     }
 
-    /// Sends a request on the own connection alone.
+    /// Sends a request on the direct connection only.
     pub(super) fn send_direct(
         self: &Arc<Self>,
         request: PeerRequest<'_>,
@@ -356,7 +356,7 @@ impl Peer {
         self.send_through(Arc::clone(self), request)
     }
 
-    /// Of the relays that share the requests the one with the fewest in flight.
+    /// Returns the relay with the fewest requests in flight, among those that share the requests.
     fn relay(&self) -> Option<Arc<Self>> {
         let relays = self.relays.read();
         let up = relays.iter().filter(|relay| relay.peer.channel.state() == ConnectionState::Up);
@@ -364,14 +364,14 @@ impl Peer {
         owners.min_by_key(|relay| relay.peer.channel.in_flight()).map(|relay| Arc::clone(&relay.peer))
     }
 
-    /// Sends a request on the connection of `carrier`: this node itself, or a relay to it.
+    /// Sends a request on the connection of `carrier`: of this node, or of a relay to it.
     fn send_through(
         self: &Arc<Self>,
         carrier: Arc<Self>,
         request: PeerRequest<'_>,
     ) -> Result<PendingRequest, PeerError> {
         let permit = InFlightPermit::new(self, request.tenant, request.most)?;
-        // The other node gives up first, and says so. A relay deducts its own round trip in turn.
+        // The other node must time out first, and send its error. A relay subtracts its own round trip again.
         let back = carrier.own_way().unwrap_or_default() + request.margin;
         let there = request.patience.saturating_sub(back).max(Duration::from_millis(1));
         let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
@@ -385,14 +385,14 @@ impl Peer {
 
 /// A request to a node.
 pub(super) struct PeerRequest<'a> {
-    /// Its id, node and timeout are set when it is sent.
+    /// The request. ID, node and timeout are set when it is sent.
     pub(super) message: SignRequest,
     pub(super) tenant: &'a str,
-    /// Requests of the tenant that may be in flight to the node; at most [`NODE_PER_TENANT_MAX`].
+    /// Maximum requests of the tenant in flight to the node; at most [`NODE_PER_TENANT_MAX`].
     pub(super) most: usize,
     /// The time left until the deadline.
     pub(super) patience: Duration,
-    /// Kept of that for the reply, beside the round trip.
+    /// Part of this time that is reserved for the reply, in addition to the round trip.
     pub(super) margin: Duration,
 }
 
@@ -432,7 +432,7 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// The node of the pod that forwards the request, if it goes through one.
+    /// Returns the relay that forwards the request, if any.
     pub(super) fn relay(&self) -> Option<&Member> {
         let is_relayed = !Arc::ptr_eq(&self.carrier, &self.permit.peer);
         is_relayed.then_some(&self.carrier.member)
@@ -448,7 +448,7 @@ impl PendingRequest {
         if matches!(done, Ok(_) | Err(PeerError::Answered(_))) {
             peer.heard_from();
         }
-        // The time to an error says nothing of the time to a signature.
+        // Errors do not count: their time differs from that of a signature.
         let counts = match &done {
             Ok(_) => true,
             Err(PeerError::Late) => true,

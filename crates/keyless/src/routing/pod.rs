@@ -1,7 +1,8 @@
-//! Pods: nodes of one site that share their connections to other sites. A destination is connected to by one of them, its
-//! owner, which passes the others' requests on; by several where it is asked often. Nobody decides that for the others:
-//! each finds the same owners (rendezvous hashing, with a bound on what one gets), tells an owner with its pings what it wants
-//! of it, and is told with the answers what that one reaches.
+//! Pods: nodes of one site that share their connections to other sites. One node, the owner, connects to a destination and forwards
+//! the others' requests; a busy destination has several owners.
+//!
+//! There is no coordinator. Every node computes the same owners (rendezvous hashing with an upper bound for each node). Pings tell
+//! an owner which destinations are wanted; its replies list those that it reaches.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,18 +13,18 @@ use super::rank::distance;
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
 
-/// Nodes of a pod, about: a site has as many pods, a power of two, as keep it there.
+/// Approximate number of nodes in a pod. The number of pods at a site is a power of two that keeps pods at this size.
 pub const POD_NODES: usize = 32;
-/// Destinations that one node asks another of its pod to be connected to.
+/// Maximum destinations that one node wants from a pod mate.
 pub const WANTED_MAX: usize = 4_096;
-/// What was asked of an owner counts for so long: several pings.
+/// Validity of a list of wanted destinations: several pings.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
 /// Minimum interval between measurements of a destination's load, seconds.
 const LOOK_MIN_S: f64 = 0.5;
-/// Owners that may so join.
+/// Maximum additional owners if the first ones do not reach a destination.
 const SPILL_MAX: usize = 2;
 
-/// The other nodes of the own one's pod, in order, and what all of the pod choose destinations as.
+/// Returns the pod mates of the own node, in order, and the ID that the pod uses for rendezvous hashing.
 pub(super) fn mates(own: NodeId, site: &str, members: &HashMap<NodeId, Member>) -> (Vec<NodeId>, NodeId) {
     let here = || members.values().filter(|member| member.site == site);
     let pods = (here().count() + 1).div_ceil(POD_NODES).next_power_of_two();
@@ -35,8 +36,8 @@ pub(super) fn mates(own: NodeId, site: &str, members: &HashMap<NodeId, Member>) 
     (mates, NodeId(u128::from(hasher.finish()).to_be_bytes()))
 }
 
-/// Of each destination the nodes of the pod, the one that owns it first: no one is first for more than the rounded-up part of
-/// all that each would have. The others follow as they would come next.
+/// Returns the nodes of the pod for each destination, owner first. No node owns more than an equal share, rounded up. The other
+/// nodes follow in rank order.
 fn owners(pod: &BTreeSet<NodeId>, destinations: &BTreeSet<NodeId>) -> HashMap<NodeId, Vec<NodeId>> {
     let most = destinations.len().div_ceil(pod.len().max(1));
     let mut owned: HashMap<NodeId, usize> = HashMap::new();
@@ -46,7 +47,7 @@ fn owners(pod: &BTreeSet<NodeId>, destinations: &BTreeSet<NodeId>) -> HashMap<No
         order.sort_by_cached_key(|node| rank(*node, *destination));
         let has_room = |node: &NodeId| owned.get(node).copied().unwrap_or_default() < most;
         if let Some(at) = order.iter().position(has_room) {
-            // It is taken out of the order, which else stays.
+            // Move the owner to the front; the others keep their order.
             order[..=at].rotate_right(1);
             *owned.entry(order[0]).or_default() += 1;
         }
@@ -55,29 +56,29 @@ fn owners(pod: &BTreeSet<NodeId>, destinations: &BTreeSet<NodeId>) -> HashMap<No
     all
 }
 
-/// Which node of the pod owns which connection, as this node sees it.
+/// Assignment of destinations to owners in the pod, as seen by this node.
 #[derive(Default)]
 pub(super) struct Pod {
     available: BTreeSet<NodeId>,
     destinations: BTreeSet<NodeId>,
     shared: HashMap<NodeId, SharedDestination>,
-    /// What each of the others reaches, and how far that is from there.
+    /// Destinations that each pod mate reaches, with the round-trip times from there.
     reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
-    /// Pod mates that do not relay.
+    /// Pod mates that forward no requests.
     silent: BTreeSet<NodeId>,
-    /// What each of the others wants to reach through this node, and until when.
+    /// Destinations that each other node wants to reach through this one, and the end of the lease.
     leases: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
 }
 
 /// A destination that the pod shares.
 struct SharedDestination {
-    /// All of the pod, the owner first.
+    /// All nodes of the pod, owner first.
     order: Vec<NodeId>,
-    /// How many of these are wanted to reach it: for its load, and for those that do not.
+    /// Number of owners, for the load, and number of additional ones because the owners do not reach the destination.
     by_load: usize,
     spilled: usize,
     since: Instant,
-    /// Requests that were asked for until the last look, `None` before the first, and when that was.
+    /// Number of requests at the last measurement (`None` before the first), and its time.
     begun: Option<u64>,
     looked: Instant,
     rate: f64,
@@ -90,7 +91,7 @@ impl SharedDestination {
 }
 
 impl Pod {
-    /// These of the pod can be asked, this node included, and these are to be reached by it.
+    /// Assigns `destinations` to the available nodes of the pod, including this one.
     pub(super) fn plan(&mut self, available: BTreeSet<NodeId>, destinations: BTreeSet<NodeId>, now: Instant) {
         if (&available, &destinations) == (&self.available, &self.destinations) {
             return;
@@ -116,15 +117,15 @@ impl Pod {
         (self.available, self.destinations) = (available, destinations);
     }
 
-    /// Shares nothing any more.
+    /// Removes all shared destinations.
     pub(super) fn clear(&mut self) {
         self.available.clear();
         self.destinations.clear();
         self.shared.clear();
     }
 
-    /// So many requests to a destination were begun here in all; the pod has about as many of each of its nodes, and each owner
-    /// is to have `most` a second. How many owners that makes, in parts.
+    /// Measures the load of a destination. `begun` counts the requests from here so far; every node of the pod is assumed to send
+    /// about as many. `most` is the rate per second for one owner. Returns the number of owners that the load needs, as a fraction.
     pub(super) fn load(&mut self, destination: NodeId, begun: u64, most: f64, now: Instant) -> f64 {
         let nodes = self.available.len();
         let Some(shared) = self.shared.get_mut(&destination) else { return 0.0 };
@@ -132,7 +133,7 @@ impl Pod {
         if past >= LOOK_MIN_S || shared.begun.is_none() {
             let new = shared.begun.map_or(0, |before| begun.saturating_sub(before));
             let rate = new as f64 / past.max(LOOK_MIN_S);
-            // Up at once, down slowly: owners that go and come would cost connections.
+            // The rate rises immediately and falls slowly: changing owners costs connections.
             shared.rate = rate.max(shared.rate * 0.9);
             (shared.begun, shared.looked) = (Some(begun), now);
         }
@@ -141,7 +142,7 @@ impl Pod {
         owners
     }
 
-    /// Has the next node join the owners of what none of them reaches in time, until one of them does.
+    /// Adds the next node to the owners of a destination that none of them reaches in time.
     pub(super) fn spill(
         &mut self,
         own: NodeId,
@@ -167,20 +168,20 @@ impl Pod {
         }
     }
 
-    /// What this node is to be connected to for its pod, and for those that ask it.
+    /// Returns whether this node must connect to the destination, for its pod or for nodes with a lease.
     pub(super) fn is_wanted_of(&self, own: NodeId, destination: NodeId) -> bool {
         let shared = self.shared.get(&destination);
-        // What nobody of the pod reaches is tried by oneself.
+        // If no node of the pod reaches a destination, each node tries it directly.
         shared.is_some_and(|shared| shared.wanted().contains(&own) || shared.spilled > SPILL_MAX)
             || self.leases.values().any(|(wanted, _)| wanted.contains(&destination))
     }
 
-    /// Whether the pod shares it.
+    /// Returns whether the pod shares the destination.
     pub(super) fn shares(&self, destination: NodeId) -> bool {
         self.shared.contains_key(&destination)
     }
 
-    /// The nodes wanted from each pod mate.
+    /// Returns the nodes wanted from each pod mate.
     pub(super) fn wanted(&self, own: NodeId) -> HashMap<NodeId, BTreeSet<NodeId>> {
         let mut wanted: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
         for (destination, shared) in &self.shared {
@@ -191,8 +192,8 @@ impl Pod {
         wanted
     }
 
-    /// The relays through which a destination is reached, the owner first, then these helpers, and how far it is from there; and how
-    /// many own it.
+    /// Returns the relays that reach the destination, owner first, helpers last, with their round-trip times, and the number of
+    /// owners.
     pub(super) fn through(
         &self,
         destination: NodeId,
@@ -206,29 +207,29 @@ impl Pod {
         (order.iter().chain(others).filter_map(way).collect(), owners)
     }
 
-    /// Whether one that nobody reaches may be reached soon by some of the pod.
+    /// Returns whether some node of the pod may soon reach a destination that none reaches now.
     pub(super) fn may_reach(&self, destination: NodeId) -> bool {
         self.shared.get(&destination).is_some_and(|shared| shared.spilled <= SPILL_MAX)
     }
 
-    /// One of the others passes no requests on: one that was built before there were pods, or that does not see this node at its
-    /// site. Whether that is new.
+    /// Notes that a pod mate forwards no requests: its version is too old, or it does not see this node at its site. Returns
+    /// whether this is new.
     pub(super) fn record_silent(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
         self.silent.insert(node)
     }
 
-    /// Whether one of the others said so.
+    /// Returns whether the pod mate forwards no requests.
     pub(super) fn is_silent(&self, node: NodeId) -> bool {
         self.silent.contains(&node)
     }
 
-    /// One of the others has no way there any more. Whether that is new.
+    /// Notes that a pod mate has lost its path to a destination. Returns whether this is new.
     pub(super) fn lost(&mut self, through: NodeId, to: NodeId) -> bool {
         self.reaches.get_mut(&through).is_some_and(|reached| reached.remove(&to).is_some())
     }
 
-    /// One of the others said what it reaches. For which of them that is something new.
+    /// Records which destinations a pod mate reaches. Returns those whose distance changed.
     pub(super) fn record_reachable(
         &mut self,
         node: NodeId,
@@ -242,7 +243,7 @@ impl Pod {
         now.keys().chain(before.keys().filter(|at| !now.contains_key(*at))).filter(is_new).copied().collect()
     }
 
-    /// One of the others says what it wants to reach through this node. Whether that is another than before.
+    /// Records which destinations a node wants to reach through this one. Returns whether the list changed.
     pub(super) fn renew_lease(&mut self, node: NodeId, wanted: BTreeSet<NodeId>, now: Instant) -> bool {
         let until = now + LEASE;
         match self.leases.insert(node, (wanted, until)) {
@@ -251,12 +252,12 @@ impl Pod {
         }
     }
 
-    /// Everything that is wanted for others.
+    /// Returns all destinations that other nodes want.
     pub(super) fn leased(&self) -> BTreeSet<NodeId> {
         self.leases.values().flat_map(|(wanted, _)| wanted.iter().copied()).collect()
     }
 
-    /// Forgets who is not there any more, and what was not asked for again.
+    /// Removes nodes that are gone, and expired leases.
     pub(super) fn tidy(&mut self, is_there: impl Fn(&NodeId) -> bool, now: Instant) {
         self.reaches.retain(|node, _| is_there(node));
         self.silent.retain(|node| is_there(node));
@@ -346,7 +347,7 @@ mod tests {
         let (mut pod, at) = (Pod::default(), node(1_000));
         let mut now = Instant::now();
         pod.plan(nodes(0..8), nodes(1_000..1_004), now);
-        // What was asked before it was shared says nothing of now.
+        // Requests before sharing began do not count.
         let mut begun = 10_000_000;
         let mut second = |pod: &mut Pod, requests: u64| {
             now += Duration::from_secs(1);
@@ -355,7 +356,7 @@ mod tests {
             pod.through(at, &[]).1
         };
         assert_eq!(second(&mut pod, 0), 1);
-        // Eight that ask 2,500 times a second are 20,000.
+        // Eight nodes with 2,500 requests per second each: 20,000.
         assert_eq!(second(&mut pod, 2_500), 4);
         assert_eq!(second(&mut pod, 1_000_000), 8, "no more than there are");
         assert_eq!(second(&mut pod, 0), 8, "not at once");
@@ -379,7 +380,7 @@ mod tests {
             assert_eq!(wanted(&pod), more, "at last the own node itself");
         }
         assert!(!pod.may_reach(at) && pod.is_wanted_of(own, at));
-        // Anyone who comes first of those that reach it.
+        // The first node in the order that reaches the destination.
         let order = pod.shared[&at].order.clone();
         for reaching in [2, 1] {
             pod.record_reachable(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));

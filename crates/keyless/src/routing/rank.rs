@@ -1,19 +1,19 @@
-//! The order in which nodes are tried.
+//! Ranking of nodes.
 
-/// The sort key of a node: first nodes that reply, then those that hold the key, then the nearer, then the less loaded.
+/// Sort key of a node: nodes that reply first, then those that have the key, then the nearer, then the less loaded.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Rank {
     /// A reply is overdue.
     pub(super) is_suspect: bool,
-    /// The node replied lately that it does not hold the key.
+    /// The node recently replied that it does not have the key.
     pub(super) is_lacking: bool,
-    /// The class of the round trip: nodes of one site have the same.
+    /// Class of the round-trip time: nodes of one site have the same class.
     pub(super) distance: u32,
     /// Requests in flight to the node.
     pub(super) in_flight: usize,
 }
 
-/// The class of a round trip in microseconds: one class up to 1 ms, then four classes for each doubling.
+/// Returns the class of a round-trip time in microseconds: one class up to 1 ms, then four classes for each doubling.
 pub(super) fn distance(round_trip_us: u64) -> u32 {
     let octaves = (round_trip_us as f64 / 1_000.0).max(1.0).log2();
     (octaves * 4.0) as u32

@@ -1,5 +1,5 @@
-//! Relaying for other nodes: which nodes this node reaches for them, and forwarding their requests. Nodes of the own site share
-//! connections so; nodes of other sites ask for detours.
+//! Relaying for other nodes: reports which nodes are reachable, and forwards requests. Nodes of the own site share connections;
+//! nodes of other sites use detours.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use crate::node::NodeId;
 use crate::tenant::Identity;
 
 impl Router {
-    /// What another node wants to reach through this one; what this one reaches, and how far that is. `None` for who is no
-    /// node. What is beyond [`WANTED_MAX`] is passed over.
+    /// Records what another node wants to reach through this one. Returns the reachable nodes with round-trip times; `None` if the
+    /// caller is not a node. Ignores entries beyond [`WANTED_MAX`].
     pub(crate) fn reaches_for(
         &self,
         identity: &Identity,
@@ -30,16 +30,16 @@ impl Router {
         Some(reached)
     }
 
-    /// The node, another one, that presented this certificate.
+    /// Returns the other node that presented this certificate.
     pub(crate) fn asking_node(&self, identity: &Identity) -> Option<NodeId> {
         let (node, _) = identity.node().filter(|_| identity.is_node() && self.knows(identity))?;
         Some(node)
     }
 
-    /// Forwards a request to this node, over the own connection to it alone.
+    /// Forwards a request to this node, only on the direct connection.
     ///
     /// # Errors
-    /// [`RelayError`], never later than shortly after the deadline.
+    /// [`RelayError`], at the latest shortly after the deadline.
     ///
     /// # Cancellation
     /// Dropping the future cancels the request.

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::node::NodeId;
 
-/// The rank of `other` for `own`. All nodes of one version compute the same.
+/// Returns the rank of `other` for `own`. All nodes of the same version compute the same rank.
 pub(super) fn rank(own: NodeId, other: NodeId) -> u64 {
     let mut hasher = DefaultHasher::new();
     (own, other).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The router: which nodes there are, and which of them are connected to.
+//! The router: the current nodes, and the connections to them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::client::{ClientTls, tls};
 use crate::node::{Member, NodeId};
 use crate::tenant::Identity;
 
-/// The nodes there are, and the connections to them. Cheap to clone; with the last clone these end.
+/// The current nodes and the connections to them. The connections close with the last clone.
 #[derive(Clone)]
 pub struct Router(pub(super) Arc<RouterState>);
 
@@ -34,10 +34,10 @@ impl fmt::Debug for Router {
 }
 
 impl Router {
-    /// Of the node `own`, which presents this certificate to the others. There are none yet.
+    /// Creates the router of the node `own`, which presents this certificate. It has no members yet.
     ///
     /// # Errors
-    /// Those of the TLS library.
+    /// Errors of the TLS library.
     pub fn new(
         own: NodeId,
         tls: &ClientTls,
@@ -61,18 +61,18 @@ impl Router {
         })))
     }
 
-    /// Presents another certificate, and believes other roots, from the next connection on.
+    /// Changes certificate and roots for new connections.
     ///
     /// # Errors
-    /// Those of the TLS library; all stays as it was then.
+    /// The TLS library rejects them; the old ones stay in use.
     pub fn change_tls(&self, tls: &ClientTls) -> Result<(), rustls::Error> {
         let config = tls::config(tls)?;
         *self.0.tls.write() = config;
         Ok(())
     }
 
-    /// Replaces the nodes that requests are routed to; this node is among them. Connects to a new node that holds a key. A request that waits
-    /// for a node that is gone is retried at another. Must be called on a runtime.
+    /// Replaces the members, including this node. Connects to new nodes that have a key. Requests that wait for a removed node are
+    /// retried on another. Must be called on a runtime.
     pub fn set_members(&self, members: Vec<Member>) {
         let inner = &self.0;
         let mut members: HashMap<NodeId, Member> =
@@ -90,20 +90,20 @@ impl Router {
         self.settle_soon();
     }
 
-    /// Measures the ways to these nodes at once. Each is tried after the others until it answers.
+    /// Pings these nodes immediately. Each ranks last until it replies.
     pub fn check(&self, nodes: impl Iterator<Item = NodeId>) {
         let links = self.0.links.lock();
         nodes.filter_map(|node| links.peer(node)).for_each(|peer| peer.doubt());
     }
 
-    /// These nodes, as far as they are there, now and later. Must be called on a runtime.
+    /// Returns the holders for these nodes, as far as they are members, now or later. Must be called on a runtime.
     #[must_use]
     pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {
         let inner = &self.0;
         let holders = Arc::new(Holders::default());
         holders.change(nodes);
         {
-            // In one go: who is linked and not known to be would lose its connections with the next change of members.
+            // Under one lock: otherwise the next change of members could drop a new link.
             let mut links = inner.links.lock();
             links.add(&holders, &inner.members.read(), self);
         }
@@ -112,7 +112,7 @@ impl Router {
         holders
     }
 
-    /// Makes these all nodes that can use some keys. Must be called on a runtime.
+    /// Replaces the nodes that can use these keys. Must be called on a runtime.
     pub fn change_holders(&self, holders: &Holders, nodes: Vec<NodeId>) {
         let inner = &self.0;
         {
@@ -124,7 +124,7 @@ impl Router {
         self.settle_soon();
     }
 
-    /// Has connections made and left as is wanted now.
+    /// Schedules the assignment of connections.
     fn settle_soon(&self) {
         let inner = &self.0;
         if !inner.is_settling.swap(true, Relaxed) {
@@ -140,12 +140,12 @@ impl Router {
         let peers = links.peers().map(|peer| (peer.member().id, Arc::clone(peer))).collect();
         let settled = Settled { peers };
         let before = std::mem::replace(&mut *inner.settled.write(), Arc::new(settled));
-        // Taken apart outside of the locks.
+        // Dropped outside of the locks.
         drop(links);
         drop(before);
     }
 
-    /// How far away each node is that can be asked: there and back.
+    /// Returns the round-trip times of all reachable nodes.
     #[must_use]
     pub fn measured(&self) -> Vec<(NodeId, Duration)> {
         let links = self.0.links.lock();
@@ -157,7 +157,7 @@ impl Router {
         self.0.metrics.sample(now);
     }
 
-    /// Whether who presented this certificate is a node that lives.
+    /// Returns whether the certificate belongs to a current member.
     #[must_use]
     pub fn knows(&self, identity: &Identity) -> bool {
         let members = self.0.members.read();
@@ -167,10 +167,10 @@ impl Router {
         identity.node().is_some_and(is_own)
     }
 
-    /// Until who presented this certificate is no node any more.
+    /// Waits until the certificate no longer belongs to a member.
     pub(crate) async fn gone(&self, identity: &Identity) {
         loop {
-            // Listens before it looks, so that no change is missed.
+            // Subscribe before the check, so that no change is missed.
             let mut word = std::pin::pin!(self.0.changed.notified());
             word.as_mut().enable();
             if !self.knows(identity) {
@@ -192,13 +192,13 @@ impl Router {
 /// Maximum interval between assignments of connections within the pod.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
-/// What changes at once is settled at once.
+/// Delay that combines several changes into one assignment.
 const SETTLE_AFTER: Duration = Duration::from_millis(5);
 
-/// Times what it took last are let pass before the next: a tenth of a processor at most.
+/// Pause after an assignment, as a multiple of its duration, so that it uses at most a tenth of a processor.
 const SETTLE_PAUSES: u32 = 9;
 
-/// Settles connections whenever something changed.
+/// Assigns connections after each change.
 async fn settle(inner: Weak<RouterState>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-router");
     let Some((changed, unsettled)) = inner.upgrade().map(|inner| inner.news()) else { return };
@@ -207,7 +207,7 @@ async fn settle(inner: Weak<RouterState>, stopping: CancellationToken) {
         let began = Instant::now();
         router.settle();
         let took = began.elapsed();
-        // Who asks no more ends this.
+        // The router must not be kept alive by this task.
         drop(router);
         let wait = async {
             tokio::select! {
@@ -241,7 +241,7 @@ impl PeerFactory for Router {
     }
 }
 
-/// Who came, changed or went.
+/// Returns the members that were added, changed or removed.
 fn difference(before: &HashMap<NodeId, Member>, now: &HashMap<NodeId, Member>) -> HashSet<NodeId> {
     let others = |of: &HashMap<NodeId, Member>, than: &HashMap<NodeId, Member>| {
         let others = of.iter().filter(|(id, member)| than.get(id) != Some(member));

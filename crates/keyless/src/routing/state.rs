@@ -1,4 +1,4 @@
-//! The state that the router shares with its connections and its keys: nodes, links, limits, metrics.
+//! State that the router shares with its connections and keys: nodes, links, limits, metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,25 +20,25 @@ use crate::node::{Member, NodeId};
 
 pub(super) struct RouterState {
     pub(super) options: RouterOptions,
-    /// The own node, which gets no routed requests.
+    /// The own node, which receives no routed requests.
     pub(super) own: NodeId,
     pub(super) tls: RwLock<Arc<ClientConfig>>,
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
     pub(super) links: Mutex<Links>,
-    /// For anyone who passes requests on: settling holds the links for some milliseconds where there are many.
+    /// A copy for forwarding requests: an assignment may lock `links` for some milliseconds.
     pub(super) settled: RwLock<Arc<Settled>>,
     pub(super) budget: Budget,
     pub(super) metrics: RoutingMetrics,
-    /// Some peer can be asked that could not, or the other way round.
+    /// Notified when the reachability of a peer changes.
     pub(super) changed: Arc<Notify>,
-    /// Connections are to be settled: others are wanted.
+    /// Notified when connections must be assigned again.
     pub(super) unsettled: Arc<Notify>,
     pub(super) is_settling: AtomicBool,
     pub(super) tracker: TaskTracker,
     pub(super) stopping: CancellationToken,
 }
 
-/// The last settled state.
+/// The state after the last assignment.
 #[derive(Default)]
 pub(super) struct Settled {
     pub(super) peers: HashMap<NodeId, Arc<Peer>>,
@@ -49,19 +49,19 @@ impl RouterState {
         (Arc::clone(&self.changed), Arc::clone(&self.unsettled))
     }
 
-    /// What is wanted to be reached through this one of the pod.
+    /// Returns the nodes that are wanted from this pod mate.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         self.links.lock().wanted_of(node)
     }
 
-    /// Records which nodes a relay reaches, and their round-trip times.
+    /// Records which nodes a relay reaches, with round-trip times.
     pub(super) fn record_reachable(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
         if self.links.lock().record_reachable(node, reached) {
             self.unsettled.notify_one();
         }
     }
 
-    /// One of the pod has no way to a node any more.
+    /// Records that a relay has lost its path to a node.
     pub(super) fn lost_way(&self, through: NodeId, to: NodeId) {
         self.links.lock().lost_way(through, to);
     }

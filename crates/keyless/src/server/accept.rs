@@ -1,4 +1,4 @@
-//! Connections are accepted, over TLS and over Unix sockets, and served until they end.
+//! Accepting and serving connections over TLS and Unix sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use super::state::ServerState;
 use super::{connection, native};
 use crate::tenant::Identity;
 
-/// Why a connection did not come to be, or ended, other than by itself.
+/// Reasons why a connection was rejected or closed, as used in metrics.
 mod end {
     pub(super) const FULL: &str = "full";
     pub(super) const NO_NODE: &str = "no-node";
@@ -39,7 +39,7 @@ mod end {
 pub(super) enum Protocol {
     Keyless,
     Native,
-    /// The native one, by other nodes.
+    /// The native protocol, for other nodes.
     Nodes,
 }
 
@@ -60,7 +60,7 @@ impl Connections {
 }
 
 impl ConnectionHandler<TcpListener> for Connections {
-    /// The slot is one for handshakes.
+    /// `slot` is a slot for a handshake.
     async fn serve(self: Arc<Self>, stream: TcpStream, address: SocketAddr, slot: &mut Slot) {
         let shared = Arc::clone(&self.shared);
         // Boxed: a handshake and its connection are 18 KB, too much to move.
@@ -109,7 +109,7 @@ async fn over_tls(
             Protocol::Keyless => &tls.configs.keyless,
             Protocol::Native | Protocol::Nodes => &tls.configs.native,
         };
-        // Of those who came in by these roots.
+        // The token is cancelled when these roots are replaced.
         (Arc::clone(config), tls.dismissed.child_token())
     };
     let stopping = shared.tasks.stopping();
@@ -118,7 +118,7 @@ async fn over_tls(
         () = stopping.cancelled() => return end::STOPPED,
         outcome = shaking => match outcome {
             Ok(stream) => stream,
-            // Somebody looked whether anybody listens.
+            // A port probe that closed without sending data.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 tracing::debug!(%address, "a client went before it said who it is");
                 return end::NO_HANDSHAKE;
@@ -165,7 +165,7 @@ async fn over_tls(
         }
         () = tokio::time::sleep(ends) => {
             leave.cancel();
-            // What is under way is answered.
+            // Pending requests are completed.
             serving.await;
             return end::EXPIRED;
         }
@@ -173,7 +173,7 @@ async fn over_tls(
     if leave.is_cancelled() && !stopping.is_cancelled() { end::DISMISSED } else { ended }
 }
 
-/// Shakes hands, within the limits for a ClientHello and for the rest.
+/// Performs the handshake, within the timeouts for the ClientHello and for the rest.
 async fn shaken(
     stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -185,7 +185,7 @@ async fn shaken(
     tokio::time::timeout(options.handshake_timeout, start.into_stream(config)).await.map_err(late)?
 }
 
-/// How long the client's certificate holds from now on; who it is, is in the log.
+/// Returns the remaining validity of the client's certificate, and logs the client.
 fn ends_in(chain: Option<&[CertificateDer<'_>]>, address: SocketAddr) -> Duration {
     let leaf = chain.and_then(<[_]>::first).and_then(|leaf| Certificate::parse(leaf).ok());
     let Some(leaf) = leaf else { return Duration::MAX };
@@ -200,7 +200,8 @@ async fn over_unix(shared: Arc<ServerState>, stream: UnixStream, protocol: Proto
     serve(shared, stream, Identity::socket(), idle, protocol, leave).await
 }
 
-/// `idle` is the Keyless protocol's: clients of the native one keep their connection. At `leave` nothing more is read.
+/// `idle` is the timeout of the Keyless protocol; clients of the native protocol keep their connections. After `leave`, nothing
+/// more is read.
 async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,

@@ -1,4 +1,5 @@
-//! Requests of the native protocol as they arrive: a message is kept until it is whole, so what is half sent is bounded.
+//! Incoming messages of the native protocol. A message is buffered until it is complete, so the bytes of incomplete messages are
+//! limited.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,28 +11,28 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
-/// Bytes of messages on one connection that are not whole yet: four of the longest.
+/// Maximum bytes of incomplete messages on one connection: four of the longest.
 const HALF_SENT_MAX: usize = 4 << 20;
-/// Bytes before a message: whether it is compressed, and its length (gRPC over HTTP/2, "Length-Prefixed-Message").
+/// Bytes of the prefix of a message: compression flag and length (gRPC over HTTP/2, "Length-Prefixed-Message").
 const PREFIX: usize = 5;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Bytes of messages on one connection that are not whole yet.
+/// Counter of the bytes of incomplete messages on one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HalfSent(Arc<AtomicUsize>);
 
-/// The messages of one call.
+/// The incoming messages of one call.
 pub(super) struct Arriving {
     body: Incoming,
     framing: Framing,
-    /// What of this call is counted among those of the connection.
+    /// Bytes of this call that are counted for the connection.
     held: usize,
     half_sent: HalfSent,
-    /// For a message, from when it is waited for until it is whole.
+    /// Timeout of a message, from the start of the wait until it is complete.
     patience: Duration,
     due: Option<Pin<Box<Sleep>>>,
-    /// Whether a message has to come: between those of a stream any time may pass.
+    /// Whether a message is expected: a stream may pause between messages for any time.
     is_owed: bool,
 }
 
@@ -57,7 +58,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// Ready when a message takes too long.
+    /// Returns ready when a message has exceeded its timeout.
     fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         if self.held == 0 && !self.is_owed {
             return Poll::Pending;
@@ -104,22 +105,22 @@ impl Body for Arriving {
     }
 }
 
-/// Where in its messages a call is.
+/// Position of a call in its messages.
 #[derive(Debug, Default)]
 struct Framing {
     prefix: [u8; PREFIX],
-    /// Bytes of the message that is not whole yet, its prefix included.
+    /// Bytes of the incomplete message, including its prefix.
     held: usize,
 }
 
 impl Framing {
-    /// Bytes of the message that began, its prefix included, once that is there.
+    /// Returns the length of the current message with its prefix, once the prefix is complete.
     fn length(&self) -> usize {
         let [_, length @ ..] = self.prefix;
         PREFIX + u32::from_be_bytes(length) as usize
     }
 
-    /// Goes on by these bytes; whether a message became whole.
+    /// Consumes these bytes. Returns whether a message was completed.
     fn take(&mut self, mut data: &[u8]) -> bool {
         let mut whole = false;
         while !data.is_empty() {

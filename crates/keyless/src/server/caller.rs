@@ -1,4 +1,4 @@
-//! Who waits for the reply to a request, by whichever protocol.
+//! The caller of a request, by protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::key_set::Requester;
 use crate::stage::{Responder, StageError};
 use crate::wire::opcode;
 
-/// The request that waits for a reply. It gets one in any case: dropped, it replies that the service stops.
+/// The caller that waits for a reply. If it is dropped, the reply is that the service stops.
 pub(super) enum Caller {
-    /// By the Keyless protocol.
+    /// A caller by the Keyless protocol.
     Keyless(Ticket),
-    /// By the native one.
+    /// A caller by the native protocol.
     Native(Call),
 }
 
@@ -57,7 +57,7 @@ impl Caller {
         }
     }
 
-    /// Whether a client or another node sends the request. A request of another node is not routed again.
+    /// Returns whether a client or another node sent the request. A request of another node is not routed again.
     pub(super) fn requester(&self) -> Requester {
         match self {
             Self::Native(call) if call.is_node => Requester::Node,

@@ -1,4 +1,4 @@
-//! One connection: one task, which reads whatever comes and writes whatever is ready, neither waiting for the other.
+//! One connection: a single task reads and writes concurrently.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -16,29 +16,29 @@ use super::state::ServerState;
 use crate::tenant::{Client, Identity};
 use crate::wire::{self, BODY_MAX, HEADER};
 
-/// Bytes read at once: sixteen padded messages, one TLS record.
+/// Bytes of one read: sixteen padded messages, one TLS record.
 const READ: usize = 16 << 10;
-/// Bytes to read before finished replies are written.
+/// Maximum bytes to read before finished replies are written.
 const READ_ROUND: usize = 64 << 10;
-/// Bytes of a buffer that is kept for the next replies.
+/// Maximum capacity of a buffer that is reused for later replies.
 const KEEP: usize = 256 << 10;
-/// A write without progress, before the connection is given up.
+/// Timeout of a write without progress; then the connection is closed.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
-/// For requests under way when nothing more is read.
+/// Time for pending requests after reading has stopped.
 pub(super) const DRAIN: Duration = Duration::from_secs(5);
-/// For the words of farewell.
+/// Timeout for closing the stream.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
-    /// The peer has no more to ask.
+    /// The peer closed the connection.
     Closed,
-    /// Nothing came for too long.
+    /// The peer sent nothing within the idle timeout.
     Idle,
     /// The server stops.
     Stopped,
-    /// The bytes are no message.
+    /// The received bytes are not a valid message.
     Malformed,
     /// The connection failed.
     Broken,
@@ -59,7 +59,7 @@ impl End {
     }
 }
 
-/// Serves one stream to its end. At `leave` nothing more is read.
+/// Serves one stream until it ends. After `leave`, nothing more is read.
 pub(super) async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,
@@ -74,7 +74,7 @@ where
     let end = poll_fn(|context| connection.poll(context)).await;
     connection.outbox.close();
     if !matches!(end, End::Broken | End::Unread) {
-        // The peer may be gone; nobody waits for it.
+        // The peer may already have closed the connection; the result does not matter.
         let _ = tokio::time::timeout(FAREWELL, connection.stream.shutdown()).await;
     }
     end
@@ -82,7 +82,7 @@ where
 
 enum Phase {
     Serving,
-    /// Nothing more is read; what is under way is answered until then.
+    /// Reading has stopped; pending requests are answered until this time.
     Draining(End, Instant),
 }
 
@@ -92,17 +92,17 @@ struct Connection<S> {
     idle: Duration,
     outbox: Arc<Outbox>,
     input: Vec<u8>,
-    /// What of `input` is read, and not yet taken.
+    /// Position of the first unprocessed byte in `input`.
     start: usize,
     end: usize,
     output: Vec<u8>,
-    /// What of `output` is written.
+    /// Bytes of `output` that are already written.
     written: usize,
     flushed: bool,
     phase: Phase,
-    /// When something was last read.
+    /// Time of the last read.
     read_at: Instant,
-    /// When something was last written, or began to wait for that.
+    /// Time of the last write, or of the start of a wait for it.
     wrote_at: Instant,
     timer: Pin<Box<Sleep>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        // Before all else: what is answered from now on wakes us.
+        // First of all, so that every later reply wakes this task.
         self.outbox.register(context.waker());
         if matches!(self.phase, Phase::Serving) {
             if let Some(end) = self.read(context) {
@@ -155,7 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Poll::Ready(Ok(())) => {
                 if let Phase::Draining(end, _) = self.phase
                     && self.outbox.in_flight() == 0
-                    // Replies made since are written first.
+                    // Write replies that were made meanwhile first.
                     && !self.outbox.take(&mut self.output)
                 {
                     return Poll::Ready(end);
@@ -176,7 +176,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.phase = Phase::Draining(end, Instant::now() + DRAIN);
     }
 
-    /// Reads what there is and takes every whole message.
+    /// Reads the available bytes and processes every complete message.
     fn read(&mut self, context: &mut Context<'_>) -> Option<End> {
         let mut round = 0;
         loop {
@@ -229,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Ready when there is nothing more to write now.
+    /// Returns ready when there is nothing more to write.
     fn write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.written == self.output.len() {
@@ -262,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends what waits for too long, and sees to it that we are woken for that.
+    /// Ends a connection whose timeout has expired, and sets the timer for the next timeout.
     fn poll_timeouts(&mut self, context: &mut Context<'_>) -> Poll<End> {
         loop {
             let now = Instant::now();
@@ -280,7 +280,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Phase::Serving => self.read_at + self.idle,
             };
             let due = if self.flushed { due } else { due.min(self.wrote_at + WRITE_WITHIN) };
-            // A timer that is too early is set again when it fires, not with every message.
+            // A timer that is too early is reset when it fires, not with every message.
             if due < self.timer.deadline() || self.timer.is_elapsed() {
                 self.timer.as_mut().reset(due);
             }
@@ -302,10 +302,10 @@ mod tests {
     use crate::wire::{Items, Ski, opcode};
     use crate::{KeySet, Metrics};
 
-    /// Bytes that fit on the way: nobody waits for the other side to read.
+    /// Capacity of the test stream in bytes: writes never wait for the reader.
     const WAY: usize = 32 << 20;
 
-    /// A stream that counts its writes and takes none while it is shut.
+    /// A stream that counts its writes, and accepts none while it is shut.
     struct Counting {
         inner: DuplexStream,
         gate: Arc<Gate>,
@@ -367,7 +367,7 @@ mod tests {
     }
 
     impl World {
-        /// One connection that has asked for all of that, in one write, before anything is read of it.
+        /// Returns a connection with these requests, sent in one write before the server reads.
         async fn with_requests(count: u32, items: impl Fn(Ski) -> Items<'static>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let socket = Some(folder.path().join("keys.sock"));
@@ -392,7 +392,7 @@ mod tests {
             Self { running, client, gate, key, _folder: folder }
         }
 
-        /// The replies to so many requests, each once; their payloads.
+        /// Returns the payloads of `count` replies, each exactly once.
         async fn replies(&mut self, count: usize) -> Vec<Vec<u8>> {
             let (mut octets, mut payloads) = (Vec::new(), vec![None; count]);
             let mut start = 0;
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// What is answered as it is read: a write has what one round of reading holds.
+    /// Replies to requests from one read are one write, up to the bytes of a read round.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn replies_to_what_was_read_at_once_are_one_write() {
         const MANY: usize = 4_096;
@@ -430,8 +430,8 @@ mod tests {
         world.stop().await;
     }
 
-    /// What ends while the peer takes nothing waits in one place, however it came there: the write that was begun, one for all the rest,
-    /// and one where the last reply is put there just now.
+    /// Replies that finish while the peer accepts nothing are combined: the write in progress, one write for the rest, and possibly
+    /// one for the last reply.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn signatures_that_end_while_nothing_is_taken_are_three_writes_at_most() {
         const MANY: usize = 2_048;

@@ -1,4 +1,4 @@
-//! Requests of both protocols: checked, then signed here or dispatched to the key. Nothing here waits.
+//! Requests of both protocols: validation, then signing here or dispatch to a remote key. This module never blocks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,16 +19,16 @@ use crate::refusal::Refusal;
 use crate::routing::RequestContext;
 use crate::stage::{Cost, Job};
 use crate::tenant::Tenant;
-/// A message of so many bytes is no light work, whatever the key: hashing it takes longer than signing.
+/// Messages from this length on are no light work, whatever the key: hashing takes longer than signing.
 const LONG: usize = 4_096;
 
-/// Past the deadline, for saying who did not answer.
+/// Extra time after the deadline, for an error that names the late node.
 const NAMING: Duration = Duration::from_millis(20);
 
-/// Why there is no signature by a scheme of [`is_legacy`].
+/// Error message for the schemes of [`is_legacy`].
 const LEGACY: &str = "signatures by RSA with MD5, SHA-1 or SHA-224 are made by security modules only";
 
-/// Whether only security modules sign so: the library makes no such signatures.
+/// Returns whether only security modules support the scheme, because the crypto library does not.
 const fn is_legacy(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) if matches!(hash, Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224))
 }
@@ -38,7 +38,7 @@ const fn is_legacy(scheme: Scheme) -> bool {
 pub(super) struct Terms<'a> {
     /// The deadline, if the request has one.
     pub(super) due: Option<Instant>,
-    /// The policy that the key must be sealed to. Empty: any.
+    /// Policy that the key must be sealed to; empty for any.
     pub(super) policy: &'a str,
 }
 
@@ -80,12 +80,11 @@ impl ServerState {
         if !terms.policy.is_empty() && !key.is_under(terms.policy) {
             return caller.fail(Failure::Policy(key.policy.clone()));
         }
-        // Before the key is touched: under another kind of key the signature would be one over what the caller chose for
-        // another algorithm.
+        // Checked before the key is used: with another key type, the input could be a valid input of another algorithm.
         if let Err(misfit) = scheme.check(key.kind, input.len()) {
             return caller.fail(Failure::Misfit(misfit));
         }
-        // Other nodes hold keys in software, too: asking one of them would end in the same answer.
+        // Other nodes have software keys too, and would return the same error.
         if (key.here.is_some() || key.route.is_some()) && is_legacy(scheme) {
             return caller.fail(Failure::Broken(LEGACY.to_owned()));
         }
@@ -119,7 +118,7 @@ impl ServerState {
         }
     }
 
-    /// Takes a place for the record of what is done by a key, where records are kept: nothing is done without one.
+    /// Reserves a slot for the record of the operation, if records are enabled. Without a slot, the operation is rejected.
     fn record(&self, caller: &mut Caller, key: &Arc<Key>, input: &[u8]) -> Result<(), Refusal> {
         let Some(recorder) = &self.options.records else { return Ok(()) };
         if let Some(slot) = recorder.slot()? {
@@ -128,30 +127,30 @@ impl ServerState {
         Ok(())
     }
 
-    /// The key of this name, if the caller is within its limits and may use it.
+    /// Returns the key with this name, if the caller is within its limits and may use it.
     fn key_for(&self, caller: &Caller, name: KeyName) -> Result<Arc<Key>, Failure> {
         caller.entry().admit().map_err(Failure::Overloaded)?;
         let found = match name {
             KeyName::Ski(ski) => self.keys.find(&ski),
             KeyName::Spki(spki) => self.keys.find_spki(&spki),
         };
-        // What was sealed to a policy is there for all nodes; a folder's keys, say, are not.
+        // Keys that are sealed to a policy serve other nodes; keys of a folder, for example, do not.
         let is_for = |key: &Arc<Key>| key.for_nodes || caller.requester() == Requester::Client;
         let may_use = |key: &Arc<Key>| caller.entry().tenant().may_use(key);
         found.filter(|key| may_use(key) && is_for(key)).ok_or(Failure::UnknownKey)
     }
 
-    /// When it is due: as the caller says, else as long as the key is worth waiting for.
+    /// Returns the deadline: as requested by the caller, or the default for the key.
     fn deadline(&self, caller: &Caller, key: &Key, due: Option<Instant>) -> Instant {
         due.unwrap_or_else(|| caller.entry().began() + key.patience(self.options.deadline))
     }
 
-    /// Whether anything is decrypted for this tenant.
+    /// Returns whether RSA decryption is enabled for this tenant.
     pub(super) fn decrypts_for(&self, tenant: &Tenant) -> bool {
         self.options.rsa_decrypt && tenant.may_decrypt()
     }
 
-    /// RSA without padding, for whom [`Self::decrypts_for`] says so; by keys of security modules alone.
+    /// Performs RSA decryption without padding with a key of a security module, if [`Self::decrypts_for`] permits it.
     pub(super) fn decrypt(
         self: &Arc<Self>,
         mut caller: Caller,
@@ -184,7 +183,7 @@ impl ServerState {
         self.dispatch_remote(caller, key, RemoteOperation::Decryption, input, deadline);
     }
 
-    /// Calls a key outside this process, in a task of its own that waits for the reply.
+    /// Calls a remote key in a separate task that waits for the reply.
     fn dispatch_remote(
         self: &Arc<Self>,
         mut caller: Caller,
@@ -213,10 +212,11 @@ impl ServerState {
             caller.entry_mut().started();
             let gone = caller.gone();
             let calling = call_remote(&mut caller, &key, operation, &input, deadline);
-            // The call itself ends at the deadline, with an error that names the node. This timeout is only for calls that do not.
+            // The call itself ends at the deadline with an error that names the node. This timeout is a fallback for calls that do
+            // not.
             let end = deadline + NAMING;
             let done = tokio::select! {
-                // A cancelled request is not signed, even if it could be now.
+                // Checked first: a cancelled request is not signed, even if the signature is possible now.
                 biased;
                 () = gone => None,
                 done = tokio::time::timeout_at(end.into(), calling) => Some(done),
@@ -225,7 +225,7 @@ impl ServerState {
             if let (Some(call), Some(Err(failure))) = (&call, &done) {
                 call.failed(code_name(failure.grpc()));
             }
-            // Before the reply: its receiver may read the metrics.
+            // Dropped before the reply is sent: its receiver may read the metrics.
             drop(call);
             if let Some(done) = done {
                 caller.end(done);
@@ -234,14 +234,14 @@ impl ServerState {
     }
 }
 
-/// What a key outside this process is called for.
+/// Operation of a remote key.
 enum RemoteOperation {
-    /// A signature; by a key under this policy, if one is given.
+    /// A signature, by a key under this policy if given.
     Signature(Scheme, Option<Arc<str>>),
     Decryption,
 }
 
-/// Routes the request to other nodes, or calls the security module or cloud that holds the key.
+/// Routes the request to other nodes, or calls the security module or cloud that has the key.
 async fn call_remote(
     caller: &mut Caller,
     key: &Key,

@@ -1,4 +1,4 @@
-//! One request in progress, over any protocol: its counters, its trace, its failure.
+//! A request in progress, over any protocol: its counters, trace and failure.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,22 +21,22 @@ use crate::tenant::Tenant;
 use crate::traces::{self, End, FinishedHops, Hops, Kind, Record, SLOW, random};
 use crate::wire::ErrorCode;
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
-    /// None named, or not by as many bytes as a name has.
+    /// The request names no key, or the name has an invalid length.
     #[error("no key is named: give its SKI (20 bytes) or the SHA-256 of its SubjectPublicKeyInfo (32 bytes)")]
     NoKey,
     /// The key does not exist, or the tenant may not use it: clients cannot tell which.
     #[error("no such key, or none that this client may use")]
     UnknownKey,
-    /// No scheme named, or one that is not known here.
+    /// The request names no scheme, or an unknown one.
     #[error("no such scheme")]
     NoScheme,
-    /// The key does not sign so, or not as many bytes. It was not touched.
+    /// The key does not support the scheme or the length of the input. The key was not used.
     #[error("{0}")]
     Misfit(#[from] Misfit),
-    /// More bytes than are taken.
+    /// The input is too long.
     #[error("{given} bytes, at most {most} are permitted")]
     TooLong {
         /// Length of the input.
@@ -47,37 +47,37 @@ pub(super) enum Failure {
     /// A limit is reached.
     #[error("overloaded: {}", .0.reason())]
     Overloaded(Refusal),
-    /// Not in time. What had not begun was not done.
+    /// The deadline passed. Work that had not begun was skipped.
     #[error("not in time: the deadline passed here, in the key service")]
     Late,
-    /// Another node did not answer in time; which, and why.
+    /// Another node did not reply in time; with its name and the reason.
     #[error("not in time: {0}")]
     RemoteLate(String),
     /// The key cannot be reached.
     #[error("the key cannot be reached: {0}")]
     Unavailable(String),
-    /// It was for another node.
+    /// The request could not be forwarded to its destination node.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// The caller took it back.
+    /// The caller cancelled the request.
     #[error("the caller took it back")]
     Cancelled,
     /// The key failed.
     #[error("the key cannot sign this: {0}")]
     Broken(String),
-    /// The key is not sealed to the requested policy; its policy.
+    /// The key is not sealed to the requested policy. Contains the policy of the key.
     #[error("the key is not sealed to the requested policy: it is sealed to {}", sealed_to(.0.as_deref()))]
     Policy(Option<Arc<str>>),
-    /// The node that holds the key refused by its policy.
+    /// The node that has the key rejected the request by its policy.
     #[error("{0}")]
     RemotePolicy(String),
-    /// RSA without padding.
+    /// RSA decryption is disabled.
     #[error("nothing is decrypted here")]
     NoDecryption,
-    /// Nothing is sealed here.
+    /// Sealing is disabled.
     #[error("nothing is sealed here: keys.ticket_key_s is 0")]
     NoSealing,
-    /// Not opened.
+    /// The sealed ticket cannot be opened.
     #[error("{0}")]
     Ticket(#[from] TicketError),
     /// The service stops.
@@ -90,7 +90,7 @@ fn sealed_to(policy: Option<&str>) -> String {
 }
 
 impl Failure {
-    /// As the Keyless protocol has it.
+    /// Returns the error code of the Keyless protocol.
     pub(super) const fn keyless(&self) -> ErrorCode {
         match self {
             Self::UnknownKey => ErrorCode::KeyNotFound,
@@ -107,7 +107,7 @@ impl Failure {
             | Self::Cancelled
             | Self::Relay(_)
             | Self::Unavailable(_)
-            // No message of that protocol names a policy.
+            // The Keyless protocol has no messages with policies.
             | Self::Policy(_)
             | Self::RemotePolicy(_)
             | Self::NoSealing
@@ -116,7 +116,7 @@ impl Failure {
         }
     }
 
-    /// The status code of gRPC.
+    /// Returns the gRPC status code.
     pub(super) const fn grpc(&self) -> Code {
         match self {
             Self::UnknownKey => Code::NotFound,
@@ -160,7 +160,7 @@ impl From<RouteError> for Failure {
             RouteError::Late(who) => Self::RemoteLate(who),
             RouteError::Overloaded(_) => Self::Overloaded(Refusal::Destination),
             RouteError::Nobody | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
-            // Nothing else of what nodes are asked has a condition.
+            // Only policies cause this code in requests to nodes.
             RouteError::Refused { ref status, .. } if status.code() == Code::FailedPrecondition => {
                 Self::RemotePolicy(error.to_string())
             }
@@ -172,41 +172,41 @@ impl From<RouteError> for Failure {
 /// Metadata of a request, apart from its operation.
 #[derive(Default)]
 pub(super) struct Origin {
-    /// For the log.
+    /// Tracing span for the log.
     pub(super) span: Option<Span>,
     /// The trace context of the caller.
     pub(super) trace: Option<TraceParent>,
-    /// By which key, where one is named.
+    /// Name of the key, if given.
     pub(super) key: Option<KeyName>,
-    /// The client's id of the request.
+    /// Request ID that the client sent.
     pub(super) request_id: Option<Box<str>>,
-    /// It is passed on for another node, whose tenant's limits it is held to there.
+    /// Whether the request is forwarded for another node, which enforces the tenant's limits.
     pub(super) is_relayed: bool,
-    /// The public key of the client's certificate, where there is one.
+    /// Public key of the client's certificate, if it has one.
     pub(super) client: Option<SpkiHash>,
 }
 
-/// The span of a request that was forwarded to other nodes, and the nodes.
+/// The span of a request that was routed to other nodes, and these nodes.
 struct ForwardedSpan {
     as_span: TraceParent,
     hops: Arc<Hops>,
 }
 
-/// A request from when it was read until it is answered, or nobody waits for it any more.
+/// A request, from its arrival until it is answered or cancelled.
 pub(super) struct Entry {
     metrics: Metrics,
     tenant: Arc<Tenant>,
     place: usize,
     began: Instant,
-    /// The tenant's requests under way when it came, it included.
+    /// Number of the tenant's requests in progress at arrival, including this one.
     in_flight: i64,
     queued: Option<Duration>,
-    /// It waits for its turn.
+    /// Whether the request is queued.
     waits: bool,
     span: Span,
-    /// The stage it is in: queue, then sign.
+    /// Span of the current stage: queue, then sign.
     stage: Span,
-    /// The input to sign.
+    /// Memory reserved for the input.
     reserved: Option<ReservedBytes>,
     trace: Option<TraceParent>,
     key: Option<KeyName>,
@@ -214,15 +214,15 @@ pub(super) struct Entry {
     forwarded_span: Option<ForwardedSpan>,
     is_relayed: bool,
     client: Option<SpkiHash>,
-    /// Its record, once it has a place for one.
+    /// Draft of the signature record, once a slot is reserved.
     draft: Option<Draft>,
-    /// Its spans are sent to anyone who collects them.
+    /// Whether the spans of the request are exported.
     is_exported: bool,
     open: bool,
 }
 
 impl Entry {
-    /// `place` is the operation's among [`crate::operation::OPERATIONS`].
+    /// `place` is the index of the operation in [`crate::operation::OPERATIONS`].
     pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, origin: Origin) -> Self {
         let began = Instant::now();
         metrics.began(place);
@@ -256,7 +256,7 @@ impl Entry {
         self.began
     }
 
-    /// Whether it is another node's, to be passed on.
+    /// Returns whether the request is forwarded for another node.
     pub(super) fn is_relayed(&self) -> bool {
         self.is_relayed
     }
@@ -265,15 +265,15 @@ impl Entry {
         &self.tenant
     }
 
-    /// Whether it is within its tenant's limits.
+    /// Checks the tenant's limits.
     ///
     /// # Errors
-    /// Which one is reached.
+    /// The limit that is reached.
     pub(super) fn admit(&self) -> Result<(), Refusal> {
         self.tenant.admit(self.in_flight)
     }
 
-    /// It waits for its turn from now on, and holds so many bytes, if its message is long.
+    /// Marks the request as queued, with the memory reserved for a long message.
     pub(super) fn queue(&mut self, reserved: Option<ReservedBytes>) {
         self.reserved = reserved;
         self.waits = true;
@@ -281,7 +281,7 @@ impl Entry {
         self.stage = self.child("queue");
     }
 
-    /// Its turn has come. Says how long it waited.
+    /// Marks the request as started. Returns its time in the queue.
     pub(super) fn started(&mut self) -> Duration {
         self.wait_no_more();
         let queued = self.began.elapsed();
@@ -297,8 +297,8 @@ impl Entry {
         }
     }
 
-    /// It goes to another node, as this span of its trace; of one of its own where the caller has none. Who is asked is to be
-    /// noted.
+    /// Marks the request as routed to another node. Returns the span for it, in a new trace if the caller sent none, and the list
+    /// to record the nodes in.
     pub(super) fn forwarded(&mut self) -> (TraceParent, Arc<Hops>) {
         let span = random();
         let passed = match &self.trace {
@@ -334,12 +334,12 @@ impl Entry {
         self.ended(Some((name, failure)), false);
     }
 
-    /// Has a record written once the request is answered.
+    /// Prepares the signature record, which is written when the request is answered.
     pub(super) fn record(&mut self, slot: Slot, key: Arc<Key>, input: &[u8]) {
         self.draft = Some(Draft::new(slot, key, OPERATIONS[self.place].1, input));
     }
 
-    /// It is answered next, and leaves its record before.
+    /// Marks the request as done, and completes its record. The reply is sent next.
     pub(super) fn done(&mut self) {
         if let Some(draft) = self.draft.take() {
             draft.made(Arc::clone(&self.tenant), self.client);
@@ -370,8 +370,8 @@ impl Entry {
         self.keep(took, failed, gone);
     }
 
-    /// Keeps what became of it, where somebody may ask, and has its spans sent, where they are wanted. Kept is what failed or took
-    /// long, and what has a name. What was refused at once comes in crowds, and must not take the places of other failures.
+    /// Stores the trace of the request for inspection, and exports its spans if enabled. Stored are failed and slow requests, and
+    /// requests with a trace or request ID. Immediate rejections are frequent and must not displace other failures.
     fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);

@@ -1,17 +1,17 @@
-//! The memory for long messages that wait to be signed, bounded in all and by tenant.
+//! Memory for long messages that wait to be signed, limited in total and by tenant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::tenant::{Counted, Tenant};
 
-/// Bytes of long messages that may wait to be signed, over all requests: a thousand of the longest. Of one tenant half.
+/// Maximum bytes of long messages that wait to be signed: a thousand of the longest. One tenant may use half.
 const OCTETS_MAX: usize = 64 << 20;
 
-/// Bytes of the longest digest. Inputs up to this length are bounded by the number of requests.
+/// Bytes of the longest digest. Inputs up to this length are limited by the number of requests only.
 pub(super) const DIGEST_MAX: usize = 64;
 
-/// The bytes that wait to be signed, over all requests.
+/// Bytes that wait to be signed, over all requests.
 #[derive(Debug, Default)]
 pub(super) struct ByteBudget(Arc<AtomicUsize>);
 
@@ -25,7 +25,7 @@ pub(super) struct ReservedBytes(
 impl ByteBudget {
     pub(super) fn reserve(&self, count: usize, tenant: &Tenant) -> Option<ReservedBytes> {
         let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
-        // Given back when dropped, also right now.
+        // Dropping it returns the bytes, including on an early return.
         let held = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
         let before = self.0.fetch_add(count, Relaxed);
         (before + count <= OCTETS_MAX).then_some(held)

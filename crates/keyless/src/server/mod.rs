@@ -1,4 +1,4 @@
-//! Who listens: mutual TLS on TCP, and Unix sockets for the same host; for the Keyless protocol and for the native one.
+//! The server: mutual TLS on TCP, and Unix sockets for the same host; for the Keyless protocol and the native one.
 
 mod accept;
 mod arriving;
@@ -55,38 +55,38 @@ pub use slots::HANDSHAKES_MAX;
 pub use socket::BoundSocket;
 pub use tls::{TlsError, TlsOptions, mutual_tls};
 
-/// At the stop, beyond what a connection gives its requests under way.
+/// Timeout of a stop: the time for pending requests of connections, and two seconds more.
 const STOP_WITHIN: Duration = connection::DRAIN.saturating_add(Duration::from_secs(2));
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Neither an address nor a socket.
+    /// The options contain neither an address nor a socket.
     #[error("there is nowhere to listen")]
     Nowhere,
-    /// The native protocol is to be spoken over TLS, of which nothing is said.
+    /// The native protocol needs TLS, but no TLS options are set.
     #[error("the native protocol is spoken over TLS: it needs the certificate of the other one")]
     NoTls,
-    /// A tenant that cannot be.
+    /// A tenant is invalid.
     #[error(transparent)]
     Tenant(#[from] TenantError),
-    /// Somebody else listens there, or it is not permitted.
+    /// Another process listens at the address or socket, or the process lacks the permission.
     #[error("cannot listen on {place}: {source}")]
     Bind {
-        /// The location.
+        /// Address or path of the listener.
         place: String,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The certificate, its key, or a root.
+    /// The certificate, its key or a root is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No threads can be started.
+    /// The system cannot start threads.
     #[error("no threads for signing can be started: {0}")]
     Threads(io::Error),
 }
 
-/// A server that runs, until [`Running::stop`].
+/// A running server. It runs until [`Running::stop`].
 pub struct Running {
     /// Address of the TLS listener.
     pub address: Option<SocketAddr>,
@@ -104,7 +104,7 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Listens, and signs with `keys`.
+/// Starts the listeners, and signs with `keys`.
 ///
 /// # Errors
 /// [`StartError`]
@@ -185,7 +185,7 @@ pub async fn start(options: Options, keys: KeySet, metrics: Metrics) -> Result<R
     Ok(Running { address, native, nodes, shared, sockets })
 }
 
-/// Holds L = λW against itself, of every tenant and of everybody who is asked, until the server stops.
+/// Samples the flow monitors (L = λW) of all tenants and destinations until the server stops.
 async fn sample_flows(shared: Arc<ServerState>) {
     let _live = telemetry::tasks::guard("keyless-flows");
     let stopping = shared.tasks.stopping();
@@ -212,19 +212,19 @@ fn bind_error(place: impl fmt::Display, source: io::Error) -> StartError {
 }
 
 impl Running {
-    /// Presents another certificate from the next connection on, and believes other roots and CRLs. Where a root is gone or a
-    /// CRL is another, connections end once what is under way is answered, and have to show again who they are.
+    /// Changes certificate, roots and CRLs for new connections. If a root was removed or a CRL changed, existing connections close
+    /// after their pending requests, so that clients must authenticate again.
     ///
     /// # Errors
-    /// [`TlsError`]; all stays as it was then.
+    /// [`TlsError`]; the old options stay in use.
     pub fn change_tls(&self, options: &TlsOptions) -> Result<(), TlsError> {
         self.change(&self.shared.tls, options)
     }
 
-    /// The same towards other nodes.
+    /// Changes the TLS options for other nodes, like [`Self::change_tls`].
     ///
     /// # Errors
-    /// [`TlsError`]; all stays as it was then.
+    /// [`TlsError`]; the old options stay in use.
     pub fn change_nodes_tls(&self, options: &TlsOptions) -> Result<(), TlsError> {
         self.change(&self.shared.nodes_tls, options)
     }
@@ -243,16 +243,16 @@ impl Running {
         Ok(())
     }
 
-    /// Has other tenants, or other limits, count from the next request on, on every connection.
+    /// Changes the tenants and their limits, from the next request on, on every connection.
     ///
     /// # Errors
-    /// [`TenantError`]; all stays as it was then.
+    /// [`TenantError`]; the old tenants stay in use.
     pub fn change_tenants(&self, tenants: &[TenantOptions]) -> Result<(), TenantError> {
         self.shared.tenants.change(tenants, &self.shared.stage)
     }
 
-    /// Takes no more connections or requests, answers those under way for five seconds, and ends. False when some were
-    /// cut off.
+    /// Stops accepting connections and requests, answers pending requests for five seconds, and ends. Returns false if some were
+    /// aborted.
     pub async fn stop(self) -> bool {
         let Self { shared, sockets, .. } = self;
         let drained = shared.tasks.clone().close(STOP_WITHIN).await;

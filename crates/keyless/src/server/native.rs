@@ -1,4 +1,4 @@
-//! Connections of the native protocol: HTTP/2, bounded.
+//! Connections of the native protocol: HTTP/2 with limits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,34 +21,34 @@ use super::state::ServerState;
 use crate::native::proto::key_service_server::KeyServiceServer;
 use crate::tenant::{Client, Identity};
 
-/// Calls of one connection under way; a stream is one of them. Some 4 KB each, beside what is half sent and what is not read,
-/// which are bounded for the connection.
+/// Maximum concurrent calls on one connection; a stream is one call. About 4 KB each, without incomplete messages and unread
+/// replies, which have limits for the connection.
 pub const CALLS_MAX: u32 = 1_024;
-/// Bytes that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
+/// Flow-control windows in bytes, of one call and of the connection: a whole batch of digests, and four batches.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// The same of another node, which asks for all its clients by one stream: at 100 ms 70,000 requests of 150 bytes a second.
+/// The same for another node, which uses one stream for all its clients: 70,000 requests of 150 bytes per second at 100 ms.
 const NODE_STREAM_WINDOW: u32 = 1 << 20;
 const NODE_CONNECTION_WINDOW: u32 = 2 << 20;
-/// Bytes of replies that wait for a peer, of one call: those of a batch.
+/// Maximum bytes of replies that wait for the peer, of one call: those of a batch.
 const SEND_MAX: usize = 64 << 10;
-/// Bytes of a call's header fields.
+/// Maximum bytes of a call's header fields.
 const HEADER_MAX: u32 = 16 << 10;
-/// Calls that a peer opened and reset before they were looked at (rapid reset, CVE-2023-44487), and those reset by us for a
-/// fault of its: beyond it the connection ends.
+/// Maximum calls that the peer opened and reset before they were processed (rapid reset, CVE-2023-44487), and maximum calls that
+/// were reset for errors of the peer. Beyond it the connection closes.
 const RESETS_MAX: usize = 64;
-/// Between two signs of life that are asked for while nothing is said, and how long an answer may take.
+/// Interval and timeout of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is under way on a connection, so that an idle one is known.
+/// Calls in progress on a connection, for the detection of idle connections.
 #[derive(Default)]
 struct Activity {
     begun: AtomicU64,
     under_way: AtomicUsize,
 }
 
-/// One call, until dropped.
+/// A call in progress, until dropped.
 struct UnderWay(Arc<Activity>);
 
 impl UnderWay {
@@ -65,7 +65,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Runs calls as tasks that are counted and end with the server.
+/// Runs calls as tasks, which are counted and end with the server.
 #[derive(Clone)]
 struct Owned {
     tasks: ServiceTasks,
@@ -83,7 +83,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
     }
 }
 
-/// Serves one connection to its end. At `leave` nothing more is taken.
+/// Serves one connection until it ends. After `leave`, no more calls are accepted.
 pub(super) async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,
@@ -129,7 +129,7 @@ where
         () = idle(&shared, &activity) => End::Idle,
     };
     connection.as_mut().graceful_shutdown();
-    // What is under way is answered; who goes on asking is cut off.
+    // Pending calls are completed; a peer that sends more is disconnected.
     let _ = tokio::time::timeout(DRAIN, connection).await;
     stop
 }
@@ -145,7 +145,7 @@ fn end_of(ended: &Result<(), hyper::Error>) -> End {
     }
 }
 
-/// Until nothing was asked for as long as a connection may stay so. One that never asked for anything has less time.
+/// Waits until the connection has been idle for the timeout. The timeout is shorter before the first call.
 async fn idle(shared: &ServerState, activity: &Activity) {
     let mut begun = 0;
     loop {

@@ -12,56 +12,56 @@ use crate::records::Recorder;
 use crate::routing::Router;
 use crate::tenant::TenantOptions;
 
-/// How the server listens.
+/// Options of the server's listeners and limits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where TLS is spoken, and how; port 0 takes a free one.
+    /// Address and options of the Keyless protocol over TLS; port 0 takes a free port.
     pub tls: Option<(SocketAddr, TlsOptions)>,
-    /// A Unix socket, readable and writable by its owner only, where the protocol is spoken without TLS.
+    /// Unix socket for the Keyless protocol without TLS, accessible by its owner only.
     pub socket: Option<PathBuf>,
-    /// Where the native protocol is spoken, over the same TLS.
+    /// Address of the native protocol, with the same TLS options.
     pub native: Option<SocketAddr>,
-    /// A Unix socket for it, as [`Self::socket`].
+    /// Unix socket for the native protocol, like [`Self::socket`].
     pub native_socket: Option<PathBuf>,
-    /// Where other nodes of the same service ask, and who they are.
+    /// Listener for other nodes of the same service.
     pub nodes: Option<NodesOptions>,
-    /// Whose clients there are; can be changed by [`Running::change_tenants`](super::Running::change_tenants).
+    /// The tenants; [`Running::change_tenants`](super::Running::change_tenants) replaces them.
     pub tenants: Vec<TenantOptions>,
-    /// Connections at once over TLS, and as many over Unix sockets; more are closed. Some 50 KB each.
+    /// Maximum connections over TLS, and as many over Unix sockets; further ones are closed. About 50 KB each.
     pub connections_max: usize,
-    /// Load balancers in front, whose PROXY protocol headers (version 2) name the client.
+    /// Trusted load balancers, whose PROXY protocol headers (version 2) contain the client's address.
     pub trusted_proxies: TrustedProxies,
-    /// For a client's first words, its ClientHello. A client that says nothing costs a slot that another needs.
+    /// Timeout of a ClientHello. A silent client uses a slot that others need.
     pub hello_timeout: Duration,
-    /// For the rest of the TLS handshake.
+    /// Timeout of the rest of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// A TCP connection on which nothing was read, before it is closed.
+    /// Idle timeout of a TCP connection.
     pub idle: Duration,
-    /// The same of a Unix socket.
+    /// Idle timeout of a Unix socket connection.
     pub socket_idle: Duration,
-    /// What a signature is worth waiting for, from when its request was read: clients of the protocol say nothing of that,
-    /// and wait 10 s.
+    /// Default deadline of a signature, from the arrival of its request. Clients of the Keyless protocol send no deadline, and wait
+    /// 10 s.
     pub deadline: Duration,
-    /// How long a key for session tickets seals; it opens for twice as long. Nothing is sealed when zero.
+    /// How long a key for session tickets seals; it unseals for twice as long. Zero disables sealing.
     pub ticket_life: Duration,
-    /// Whether keys of security modules decrypt for tenants that may ([`TenantOptions::rsa_decrypt`]).
+    /// Whether keys of security modules may decrypt for tenants with [`TenantOptions::rsa_decrypt`].
     pub rsa_decrypt: bool,
-    /// Processors for signing.
+    /// Number of processors for signing.
     pub processors: usize,
-    /// Which signatures are made in batches, where the processor can.
+    /// Key types that are signed in batches, if the processor supports it.
     pub batches: Batches,
-    /// Writes a record of every signature; none is written without.
+    /// Recorder of all signatures; `None` disables records.
     pub records: Option<Recorder>,
 }
 
-/// Where other nodes ask: by the native protocol, over TLS of its own.
+/// Options of the listener for other nodes: the native protocol with separate TLS options.
 #[derive(Clone, Debug)]
 pub struct NodesOptions {
-    /// Port 0 takes a free one.
+    /// Address of the listener; port 0 takes a free port.
     pub address: SocketAddr,
-    /// The node's own certificate, and the roots of the others'.
+    /// The node's own certificate, and the roots of the other nodes.
     pub tls: TlsOptions,
-    /// Knows who is a node.
+    /// Router, which knows the members.
     pub router: Router,
 }
 

@@ -1,4 +1,4 @@
-//! Replies of one connection: made anywhere, written by one.
+//! Replies of one connection: produced by any task, and written by one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use crate::metrics::Metrics;
 use crate::tenant::Client;
 use crate::wire::{self, ErrorCode, opcode};
 
-/// Bytes of replies that wait for a peer to read them: 8,000 signatures. A peer that asks on and reads none of them is
-/// given up.
+/// Maximum bytes of replies that wait for the peer: 8,000 signatures. A peer that sends requests and reads no replies is
+/// disconnected.
 const WAITING_MAX: usize = 8 << 20;
 
-/// The replies that are not written yet, and who is told of them.
+/// Replies that are not written yet, and the waker of the writing task.
 pub(super) struct Outbox {
     waiting: Mutex<Vec<u8>>,
     overflowed: AtomicBool,
@@ -43,12 +43,12 @@ impl Outbox {
         })
     }
 
-    /// The requester.
+    /// Returns the client of the connection.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Whether replies are taken still.
+    /// Returns whether the outbox still accepts replies.
     pub(super) fn is_there(&self) -> bool {
         !self.closed.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ impl Outbox {
         self.waker.register(waker);
     }
 
-    /// Takes all that wait in exchange for an empty `buffer`. False when none do.
+    /// Swaps the waiting replies with the empty `buffer`. Returns false if there are none.
     pub(super) fn take(&self, buffer: &mut Vec<u8>) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
@@ -68,12 +68,12 @@ impl Outbox {
         true
     }
 
-    /// Whether the peer reads too few of its replies.
+    /// Returns whether too many replies wait, because the peer does not read.
     pub(super) fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Relaxed)
     }
 
-    /// Requests read and not answered yet.
+    /// Returns the number of unanswered requests.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Acquire)
     }
@@ -85,12 +85,12 @@ impl Outbox {
         *self.waiting.lock() = Vec::new();
     }
 
-    /// Until [`Self::close`].
+    /// Waits until [`Self::close`].
     pub(super) async fn gone(&self) {
         self.gone.cancelled().await;
     }
 
-    /// Has a whole message written.
+    /// Queues a complete message.
     fn put(&self, message: &[u8]) {
         {
             let mut waiting = self.waiting.lock();
@@ -120,7 +120,7 @@ impl Outbox {
     }
 }
 
-/// One request of a connection. It is answered once: dropped without an answer (its work was given up), it says so.
+/// A request of a connection, which is answered exactly once. Dropping it without a reply sends an error.
 pub(super) struct Ticket {
     outbox: Arc<Outbox>,
     id: u32,
@@ -142,7 +142,7 @@ impl Ticket {
         let mut message = Vec::new();
         match wire::reply(self.id, opcode, payload, &mut message) {
             Ok(()) => {
-                // Before the reply: who has it may ask what became of it.
+                // Before the reply is sent: the client may then query the trace.
                 self.entry.done();
                 self.outbox.put(&message);
                 self.end();
@@ -159,7 +159,7 @@ impl Ticket {
 
     fn give_error(&mut self, failure: &Failure) {
         if !self.outbox.is_there() {
-            // Nobody is given it.
+            // The connection is closed, so no reply is sent.
             self.entry.gone();
             return self.end();
         }
@@ -171,7 +171,7 @@ impl Ticket {
 
     fn end(&mut self) {
         self.open = false;
-        // After the reply: who drains looks at replies once nothing is in flight.
+        // After the reply: a draining connection checks for replies once nothing is in flight.
         if self.outbox.in_flight.fetch_sub(1, Ordering::Release) == 1 {
             self.outbox.waker.wake();
         }

@@ -12,8 +12,8 @@ use crate::routing::{NodeId, RelayError, RequestContext};
 use crate::tenant::Identity;
 
 impl ServerState {
-    /// Passes a request of another node on to the node that it is for. The tenant's share counts there and at the node
-    /// that asks, and not here.
+    /// Forwards a request of another node to its destination. The tenant's limits are enforced there and at the sending node, not
+    /// here.
     pub(super) fn relay(
         self: &Arc<Self>,
         mut call: Call,
@@ -24,7 +24,7 @@ impl ServerState {
     ) {
         let Some(router) = self.router().filter(|router| router.asking_node(identity).is_some()).cloned()
         else {
-            // A node goes another way; nobody else is told what there is.
+            // A node may use another path; other callers learn nothing about nodes.
             let is_node = call.is_node;
             return call.fail(if is_node { RelayError::NoWay.into() } else { Failure::UnknownKey });
         };
@@ -58,7 +58,7 @@ impl ServerState {
             let message =
                 SignRequest { node: Vec::new(), cancel: false, traceparent: trace.to_string(), ..request };
             let done = tokio::select! {
-                // A cancelled request is not forwarded, even if it could be now.
+                // Checked first: a cancelled request is not forwarded, even if that is possible now.
                 biased;
                 () = signal.cancelled() => None,
                 done = router.relay(node, message, &context) => Some(done),

@@ -1,4 +1,4 @@
-//! The limit of requests that are forwarded for other nodes at once.
+//! The limit of concurrent requests that are forwarded for other nodes.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use crate::in_flight::TenantCounts;
 use crate::limits::REMOTE_MAX;
 
-/// Requests in flight for other nodes, 2 KB each, beside those of the own clients; half of them for one tenant.
+/// Maximum forwarded requests in flight, 2 KB each, in addition to those of the own clients. One tenant may use half.
 pub const RELAYED_MAX: usize = REMOTE_MAX / 2;
 
-/// The requests in flight for other nodes. Cheap to clone; the clones share them.
+/// The forwarded requests in flight. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RelayLimit(Arc<Mutex<RelayCounts>>);
 

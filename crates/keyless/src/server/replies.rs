@@ -1,4 +1,4 @@
-//! Replies of one call of the native protocol: made anywhere, taken by the call's own task.
+//! Replies of one call of the native protocol: produced by any task, and read by the call's own task.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::entry::{Entry, Failure};
 use crate::native::code_name;
 use crate::routing::RelayError;
 
-/// How one request ended.
+/// Result of a request.
 pub(super) type Outcome = Result<Vec<u8>, Failure>;
 
-/// Bytes of replies on one connection that are ready and not taken: beyond it its streams take no more requests.
+/// Maximum bytes of finished but unread replies on one connection; beyond it, its streams accept no more requests.
 const UNREAD_MAX: usize = 8 << 20;
 /// Bytes of a reply in addition to its signature.
 const REPLY: usize = 64;
 
-/// Bytes of replies on one connection that are ready and not taken.
+/// Bytes of finished but unread replies on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Unread(AtomicUsize);
 
@@ -34,7 +34,7 @@ pub(super) struct Replies {
     unread: Arc<Unread>,
     state: Mutex<State>,
     closed: AtomicBool,
-    /// How many of those under way were taken back: hardly ever one, and then nobody looks further.
+    /// Number of pending requests that were cancelled. Usually 0, so that the map need not be searched.
     cancelled: AtomicUsize,
     gone: Notify,
     waker: AtomicWaker,
@@ -43,7 +43,7 @@ pub(super) struct Replies {
 #[derive(Default)]
 struct State {
     ready: VecDeque<(u64, Outcome)>,
-    /// Of a stream: the requests that are not answered, and whether they were taken back.
+    /// Pending requests of a stream, and whether each was cancelled.
     under_way: Option<HashMap<u64, bool>>,
 }
 
@@ -65,7 +65,7 @@ impl Replies {
         if self.is_there() {
             self.unread.0.fetch_add(octets(&outcome), Ordering::Relaxed);
             let mut state = self.state.lock();
-            // What comes under this id from now on is another request.
+            // A later request may use this ID again.
             if state.under_way.as_mut().and_then(|ids| ids.remove(&id)) == Some(true) {
                 self.cancelled.fetch_sub(1, Ordering::AcqRel);
             }
@@ -76,7 +76,7 @@ impl Replies {
     }
 }
 
-/// Whether anybody waits for one request's answer.
+/// Signals that the caller no longer waits for a request.
 pub(super) struct CancelSignal {
     replies: Arc<Replies>,
     id: u64,
@@ -90,7 +90,7 @@ impl CancelSignal {
     /// Waits until the client stops reading.
     pub(super) async fn cancelled(&self) {
         loop {
-            // Listens before it looks, so that no word is missed.
+            // Subscribe before the check, so that no notification is missed.
             let mut word = std::pin::pin!(self.replies.gone.notified());
             word.as_mut().enable();
             if !self.is() {
@@ -108,10 +108,10 @@ impl Drop for Replies {
     }
 }
 
-/// The one place where replies of a call are taken. Dropped, what has not begun of their work is not done.
+/// The reader of a call's replies. Dropping it cancels work that has not begun.
 pub(super) struct Inbox {
     replies: Arc<Replies>,
-    /// Requests whose replies were not taken yet.
+    /// Requests whose replies were not read yet.
     expected: usize,
 }
 
@@ -128,14 +128,14 @@ impl Inbox {
         Self { replies: Arc::new(replies), expected: 0 }
     }
 
-    /// Of a stream, whose requests can be taken back one by one.
+    /// Creates the inbox of a stream, whose requests can be cancelled one by one.
     pub(super) fn of_stream(unread: Arc<Unread>) -> Self {
         let inbox = Self::new(unread);
         inbox.replies.state.lock().under_way = Some(HashMap::new());
         inbox
     }
 
-    /// Takes back the request with this id, if it is under way.
+    /// Cancels the request with this ID, if it is pending.
     pub(super) fn cancel(&self, id: u64) {
         let mut state = self.replies.state.lock();
         if let Some(cancelled) = state.under_way.as_mut().and_then(|ids| ids.get_mut(&id))
@@ -147,7 +147,7 @@ impl Inbox {
         }
     }
 
-    /// One request more, whose reply will come under this number.
+    /// Registers a request, whose reply will have this ID.
     pub(super) fn call(&mut self, id: u64, entry: Entry) -> Call {
         self.expected += 1;
         if let Some(under_way) = &mut self.replies.state.lock().under_way {
@@ -156,23 +156,23 @@ impl Inbox {
         Call { replies: Arc::clone(&self.replies), id, entry, is_node: false, open: true }
     }
 
-    /// One that was not even taken as a request.
+    /// Adds an error reply for a request that was not accepted.
     pub(super) fn refuse(&mut self, id: u64, failure: Failure) {
         self.expected += 1;
         self.replies.push(id, Err(failure));
     }
 
-    /// Requests whose replies were not taken yet.
+    /// Returns the number of requests whose replies were not read yet.
     pub(super) fn expected(&self) -> usize {
         self.expected
     }
 
-    /// Whether replies on the connection wait that nobody reads.
+    /// Returns whether too many unread replies wait on the connection.
     pub(super) fn is_full(&self) -> bool {
         self.replies.unread.0.load(Ordering::Relaxed) > UNREAD_MAX
     }
 
-    /// The next reply, in whichever order; `None` when no more are expected.
+    /// Returns the next reply, in any order; `None` if no more are expected.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(u64, Outcome)>> {
         if self.expected == 0 {
             return Poll::Ready(None);
@@ -200,7 +200,7 @@ impl Drop for Inbox {
     }
 }
 
-/// One request. It is answered once: dropped without an answer (its work was given up), it says so.
+/// A request, which is answered exactly once. Dropping it without a reply sends an error.
 pub(super) struct Call {
     replies: Arc<Replies>,
     id: u64,
@@ -230,7 +230,7 @@ impl Call {
     }
 
     fn give(&mut self, failure: Failure) {
-        // Anyone who asks may go another way to the node that it is for.
+        // The sending node may use another path to the destination.
         let failure = match failure {
             Failure::Stopping if self.entry.is_relayed() => Failure::Relay(RelayError::NoWay),
             failure => failure,
@@ -243,7 +243,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // Who has gone gets no answer, and its end is no error.
+        // A caller that is gone gets no reply, and its end is no error.
         if self.open && self.replies.is_there() {
             let is_cancelled = self.replies.is_cancelled(self.id);
             self.give(if is_cancelled { Failure::Cancelled } else { Failure::Stopping });

@@ -1,4 +1,4 @@
-//! One message of the Keyless protocol: what it asks for is looked up, and handed on. Nothing here waits.
+//! Processing of a message of the Keyless protocol: parses the operation and dispatches it. This module never blocks.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::refusal::Refusal;
 use crate::tenant::Client;
 use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
 
-/// Characters of a visitor's request id that are believed.
+/// Maximum characters of a request ID that is accepted from the context of a visitor.
 const REQUEST_ID_MAX: usize = 128;
 
-/// Requests of one connection that may be under way: what it asks beyond is refused, and it is read on. Clients of the
-/// protocol have at most 1,024. More than may be under way to one key elsewhere: the others are signed by meanwhile.
+/// Maximum pending requests of one connection; further ones are rejected, while reading continues. Clients of the protocol have at
+/// most 1,024. The limit exceeds that of one remote key, so that other keys remain usable.
 const OF_CONNECTION_MAX: usize = 2 * REMOTE_PER_KEY_MAX;
 
 impl ServerState {
-    /// Takes one message.
+    /// Processes one message.
     ///
     /// # Errors
-    /// [`Malformed`]: the connection is to end without an answer.
+    /// [`Malformed`]: the connection must close without a reply.
     pub(super) fn take(
         self: &Arc<Self>,
         outbox: &Arc<Outbox>,
@@ -58,11 +58,11 @@ impl ServerState {
             Operation::Ping => ticket.reply(opcode::PONG, items.payload),
             Operation::Seal => self.seal(Caller::Keyless(ticket), items.payload),
             Operation::Unseal => self.unseal(Caller::Keyless(ticket), items.payload),
-            // Before anything else is looked at: anyone who may not, learns nothing of keys.
+            // Checked first: a client without the permission learns nothing about keys.
             Operation::RsaDecrypt if !self.decrypts_for(ticket.entry.tenant()) => {
                 ticket.fail(Failure::NoDecryption);
             }
-            // Its clients do not say how long they wait.
+            // Clients of this protocol send no deadline.
             Operation::RsaDecrypt => self.by_key(ticket, items, |caller, name, input| {
                 self.decrypt(caller, name, input, None);
             }),
@@ -72,7 +72,7 @@ impl ServerState {
         }
     }
 
-    /// Has `work` done by the key that a message names.
+    /// Runs `work` with the key that a message names.
     fn by_key(&self, ticket: Ticket, items: &Items<'_>, work: impl FnOnce(Caller, KeyName, Box<[u8]>)) {
         let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
         if ticket.outbox().in_flight() > OF_CONNECTION_MAX {
@@ -90,7 +90,7 @@ fn origin(items: &Items<'_>, client: &Client, tenant: &str) -> Origin {
     Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id, is_relayed: false, client }
 }
 
-/// The tracing span of a request (`--log keyless=debug`).
+/// Creates the tracing span of a request (`--log keyless=debug`).
 fn span(items: &Items<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     let opcode = operation::place(items.opcode).map_or("unknown", |place| OPERATIONS[place].1);
     let request_id = request_id.unwrap_or_default();
@@ -99,20 +99,20 @@ fn span(items: &Items<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     tracing::debug_span!("keyless", tenant, opcode, ski, request_id, trace)
 }
 
-/// As much of a visitor's context as is read.
+/// The part of a visitor's context that is parsed.
 #[derive(serde::Deserialize)]
 struct Context<'a> {
     #[serde(borrow)]
     request_id: std::borrow::Cow<'a, str>,
 }
 
-/// `request_id` of the context.
+/// Returns `request_id` of the context.
 fn request_id(context: &[u8]) -> Option<Box<str>> {
     let Context { request_id } = serde_json::from_slice(context).ok()?;
     Some(request_id.chars().take(REQUEST_ID_MAX).filter(|c| !c.is_control()).collect())
 }
 
-/// A span context as it is when it is text, else in hexadecimal.
+/// Formats a span context: text as it is, other bytes in hexadecimal.
 fn shown(trace: &[u8]) -> String {
     let part = &trace[..trace.len().min(REQUEST_ID_MAX)];
     match std::str::from_utf8(part) {

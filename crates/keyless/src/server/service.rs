@@ -1,4 +1,4 @@
-//! What is asked for by the native protocol, call by call.
+//! Calls of the native protocol.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,30 +30,30 @@ use crate::routing::{NodeId, RelayError};
 use crate::tenant::Client;
 use crate::wire::Ski;
 
-/// Bytes of a message: a batch of messages of 4 KB, or sixteen of the longest.
+/// Maximum bytes of a message: a batch of messages of 4 KB, or sixteen of the longest.
 pub(super) const MESSAGE_MAX: usize = 1 << 20;
-/// Items of a batch.
+/// Maximum items of a batch.
 pub const BATCH_MAX: usize = 256;
-/// Bytes of what is signed or unsealed: what the Keyless protocol can carry.
+/// Maximum bytes of an input to sign or unseal: the limit of the Keyless protocol.
 pub const INPUT_MAX: usize = 65_532;
-/// Bytes of what is sealed, so that it can be unsealed.
+/// Maximum bytes of an input to seal, so that the result can be unsealed.
 const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
-/// Keys of a page, unless it is said otherwise and at most.
+/// Keys of a page, default and maximum.
 const PAGE: usize = 100;
 const PAGE_MAX: usize = 1_000;
-/// Keys that are looked at for a page: what a tenant may not use is passed over, 1 µs each.
+/// Maximum keys that are checked for a page: keys that the tenant may not use are skipped, 1 µs each.
 const LOOKED_AT_MAX: usize = 4_096;
-/// Requests of a stream that are taken before replies have their turn.
+/// Maximum requests of a stream that are read before replies are sent.
 const ROUND: usize = 64;
-/// A deadline further away is taken as this one; that of a stream, which may be a day's, as it is.
+/// Maximum deadline of a request; longer ones are reduced to it. Does not apply to streams, which may last a day.
 const DEADLINE_MAX: Duration = Duration::from_secs(60);
 
-/// The service as one client sees it.
+/// The service for one client.
 #[derive(Clone)]
 pub(super) struct Keys {
     shared: Arc<ServerState>,
     client: Arc<Client>,
-    /// Of the connection.
+    /// Unread replies of the connection.
     unread: Arc<Unread>,
 }
 
@@ -66,7 +66,7 @@ struct CallMetadata {
 }
 
 impl CallMetadata {
-    /// Of a call that has one message.
+    /// Reads the metadata of a call with a single message.
     fn of(metadata: &MetadataMap) -> Self {
         Self::within(metadata, DEADLINE_MAX)
     }
@@ -86,7 +86,7 @@ impl Keys {
         Self { shared, client, unread: Arc::default() }
     }
 
-    /// Begins one signature; its reply comes under `number`.
+    /// Starts one signature; its reply gets the ID `number`.
     fn begin(&self, inbox: &mut Inbox, number: u64, request: SignRequest, given: &CallMetadata) {
         let scheme = scheme_of(request.scheme());
         let Some((scheme, place)) = scheme.and_then(|scheme| Some((scheme, operation::signing(scheme)?)))
@@ -115,7 +115,7 @@ impl Keys {
         self.shared.sign(Caller::Native(call), name, scheme, request.input.into(), terms);
     }
 
-    /// Nodes have each other sign, and nothing else.
+    /// Rejects calls of other nodes: they may only request signatures.
     fn refuse_nodes(&self) -> Result<(), Status> {
         if self.client.is_node() {
             return Err(Status::permission_denied("other nodes are signed for, and that is all"));
@@ -144,7 +144,7 @@ impl Keys {
         Entry::new(self.shared.metrics.clone(), tenant, place, origin)
     }
 
-    /// Seals or unseals at most so many bytes: `opcode` is the Keyless protocol's.
+    /// Seals or unseals data up to a maximum length. `opcode` is that of the Keyless protocol.
     async fn ticket(
         &self,
         opcode: u8,
@@ -165,7 +165,7 @@ impl Keys {
     }
 }
 
-/// The one reply of a call.
+/// Returns the single reply of a call.
 fn outcome(reply: Option<(u64, Outcome)>) -> Result<Vec<u8>, Status> {
     reply.map_or(Err(Failure::Stopping), |(_, outcome)| outcome).map_err(|failure| status(&failure))
 }
@@ -185,7 +185,7 @@ fn reply(id: u64, outcome: Outcome) -> SignReply {
     SignReply { id, outcome: Some(outcome) }
 }
 
-/// Why a request for another node did not get there.
+/// Returns why a request did not reach its destination node.
 fn way(failure: &Failure) -> proto::failure::Way {
     use proto::failure::Way;
     match failure {
@@ -215,14 +215,14 @@ fn listed(key: &Key) -> proto::Key {
     }
 }
 
-/// What a request is known by, for anyone who looks (`--log keyless=debug`); its parent is the caller's.
+/// Creates the tracing span of a request (`--log keyless=debug`) with the caller's span as parent.
 fn span(tenant: &str, opcode: &str, name: Option<KeyName>, trace: Option<TraceParent>) -> Span {
     let key = name.map(|name| name.to_string()).unwrap_or_default();
     let (trace_id, parent_id) = trace.map(|trace| (trace.trace_id(), trace.parent_id())).unwrap_or_default();
     tracing::debug_span!("native", tenant, opcode, key, trace_id, parent_id)
 }
 
-/// Waits for what is under way, until it is due; who is late has had its work cancelled.
+/// Waits for work until the deadline. After it, the work is cancelled.
 async fn in_time<T>(due: Option<Instant>, work: impl Future<Output = T>) -> Result<T, Status> {
     match due {
         Some(due) => tokio::time::timeout_at(due.into(), work).await.map_err(|_| status(&Failure::Late)),
@@ -267,7 +267,7 @@ impl KeyService for Keys {
                 }
             }
         };
-        // What is not there by then is late; the rest counts.
+        // Replies that are missing at the deadline count as late; the others are returned.
         let _ = in_time(given.due, all).await;
         Ok(Response::new(proto::SignBatchReply { replies }))
     }
@@ -304,7 +304,7 @@ impl KeyService for Keys {
             size => size.min(PAGE_MAX),
         };
         let tenant = self.client.tenant(&self.shared.tenants);
-        // It is answered here and now: its rate alone counts.
+        // The reply is immediate, so only the rate limit applies.
         if let Err(refusal) = tenant.admit(0) {
             self.shared.metrics.refused(refusal);
             tenant.counters().refused(refusal);
@@ -361,11 +361,11 @@ impl KeyService for Keys {
     }
 }
 
-/// The replies of a stream. While its reader keeps up, requests are taken as they come, whatever waits.
+/// The replies of a stream. While the client reads replies, requests are accepted without waiting for earlier ones.
 pub(super) struct SignReplies {
     keys: Keys,
     given: CallMetadata,
-    /// `None` when no more come.
+    /// Incoming requests; `None` after the last one.
     requests: Option<Streaming<SignRequest>>,
     inbox: Inbox,
     due: Option<Pin<Box<Sleep>>>,
@@ -373,11 +373,11 @@ pub(super) struct SignReplies {
 }
 
 impl SignReplies {
-    /// Takes the requests that there are.
+    /// Accepts the available requests.
     fn take(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..ROUND {
-            // Who asks without end and reads no replies waits for itself: the stream's window closes. One that expects
-            // none is not waited for by anybody.
+            // A client that sends without reading replies blocks itself: the stream's window closes. A stream that expects no
+            // replies is not blocked by others.
             if self.inbox.expected() >= 2 * STREAM_MAX || (self.inbox.expected() > 0 && self.inbox.is_full())
             {
                 return Ok(());
@@ -420,7 +420,7 @@ impl Stream for SignReplies {
         if let Some(stop) = &mut this.stop
             && stop.as_mut().poll(context).is_ready()
         {
-            // What was asked for is answered still.
+            // Pending requests are still answered.
             (this.stop, this.requests) = (None, None);
         }
         if let Err(status) = this.take(context) {

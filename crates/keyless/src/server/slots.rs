@@ -1,22 +1,22 @@
-//! Slots for connections. They are taken by those who have shown who they are; those who have not yet have few,
-//! and one address only some of these, so that nobody without a certificate keeps anybody out.
+//! Slots for connections. A client gets a slot after it has authenticated. Handshakes have a small number of separate slots, and
+//! one address only some of these, so that clients without a certificate cannot block others.
 
 use inbound::{OriginLimit, Slots, TrustedProxies};
 
-/// TLS handshakes under way of one listener, some 50 KB each: at 1 ms of a processor a handshake, half a second's worth.
+/// Maximum concurrent TLS handshakes of one listener, about 50 KB each: half a second of work at 1 ms of processor time each.
 pub const HANDSHAKES_MAX: usize = 512;
 
-/// Of one address: a terminator has one connection, a host with many behind it some. Of IPv6 one address is a whole /64,
-/// of which any host may have all.
+/// Maximum concurrent handshakes of one address. A terminator has one connection, and a host with many terminators has several. An
+/// IPv6 /64 counts as one address, because one host may use all of it.
 pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 
-/// The places there are.
+/// The connection slots of the server.
 pub(super) struct ConnectionSlots {
-    /// Of clients that have shown who they are.
+    /// Slots of authenticated clients.
     pub(super) known: Slots,
-    /// Of local ones: those from elsewhere cannot take theirs.
+    /// Slots of clients on Unix sockets, which remote clients cannot use up.
     pub(super) local: Slots,
-    /// Of other nodes: clients cannot take theirs.
+    /// Slots of other nodes, which clients cannot use up.
     pub(super) nodes: Slots,
 }
 
@@ -30,7 +30,7 @@ impl ConnectionSlots {
     }
 }
 
-/// The handshakes of one listener: no other listener's clients take them.
+/// Creates the handshake slots of one listener. Other listeners have their own.
 pub(super) fn handshakes(proxies: &TrustedProxies) -> Slots {
     let of_one = OriginLimit::PerNetwork(HANDSHAKES_PER_ADDRESS_MAX);
     Slots::limited(HANDSHAKES_MAX, of_one).behind(proxies.clone())

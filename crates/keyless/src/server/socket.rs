@@ -1,4 +1,4 @@
-//! A Unix socket's place in the file system.
+//! Files of Unix sockets.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -6,37 +6,37 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// For its owner, and root.
+/// Mode of a socket: access for its owner, and root.
 const MODE: u32 = 0o600;
-/// Of the folder it is made in.
+/// Mode of the temporary folder in which a socket is created.
 const FOLDER_MODE: u32 = 0o700;
 
-/// A socket that is there.
+/// A Unix socket in the file system.
 #[derive(Debug)]
 pub struct BoundSocket {
     path: PathBuf,
-    /// What it is known by, so that another's is not removed.
+    /// Inode of the socket, so that a replacement is not removed.
     inode: u64,
 }
 
 impl BoundSocket {
-    /// Listens there. What is left of a server that is gone is replaced.
+    /// Listens at `path`. Replaces the socket of a server that is gone.
     ///
     /// # Errors
-    /// What the system said; something else that is there, or a server that answers.
+    /// An error of the system, another kind of file at `path`, or a server that responds there.
     #[crate::boxed]
     pub async fn at(path: &Path) -> io::Result<(Self, UnixListener)> {
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() || found.uid() != rustix::process::getuid().as_raw() {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
             }
-            // One that is only busy refuses in other words.
+            // A busy server causes another error.
             let gone = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
             if !UnixStream::connect(path).await.is_err_and(gone) {
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server answers there"));
             }
         }
-        // In a folder that nobody else may look into, until nobody else may connect.
+        // Bind in a private folder until the mode of the socket is set.
         let mut folder = path.as_os_str().to_owned();
         folder.push(format!(".{}", std::process::id()));
         let folder = PathBuf::from(folder);
@@ -55,7 +55,7 @@ impl BoundSocket {
         placed
     }
 
-    /// Takes it away, unless another has taken its place.
+    /// Removes the socket, unless another has replaced it.
     pub fn remove(&self) {
         let same = std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if same && let Err(error) = std::fs::remove_file(&self.path) {

@@ -31,19 +31,20 @@ pub(super) struct ServerState {
     pub(super) relays: RelayLimit,
     pub(super) octets: ByteBudget,
     pub(super) tls: RwLock<Option<Presented>>,
-    /// Towards other nodes.
+    /// TLS options for other nodes.
     pub(super) nodes_tls: RwLock<Option<Presented>>,
     pub(super) slots: ConnectionSlots,
     pub(super) tasks: ServiceTasks,
 }
 
 impl ServerState {
-    /// Knows the other nodes, where this is one.
+    /// Returns the router, if this server is a node.
     pub(super) fn router(&self) -> Option<&Router> {
         self.options.nodes.as_ref().map(|nodes| &nodes.router)
     }
 
-    /// Whether somebody who comes as a node is one, still; who does not is let in by its certificate alone.
+    /// Returns whether the client may connect. A certificate of a node must belong to a current member; other certificates suffice
+    /// by themselves.
     pub(super) fn lets_in(&self, identity: &Identity) -> bool {
         !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
     }
@@ -56,7 +57,7 @@ impl ServerState {
         }
     }
 
-    /// Until somebody who came as a node is none any more.
+    /// Waits until a node is no longer a member. Never completes without a router.
     pub(super) async fn let_out(&self, identity: &Identity) {
         match self.router() {
             Some(router) => router.gone(identity).await,
@@ -64,7 +65,7 @@ impl ServerState {
         }
     }
 
-    /// Serves a connection to its end, and counts it.
+    /// Serves a connection until it ends, and counts it by its outcome.
     pub(super) async fn counted(&self, serving: impl Future<Output = &'static str>) {
         let _live = telemetry::tasks::guard("keyless-connection");
         let _counted = self.metrics.connection();

@@ -1,4 +1,4 @@
-//! TLS of the listener: 1.2 and 1.3, both sides with certificates.
+//! TLS of the listeners: versions 1.2 and 1.3, with client and server certificates.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// No trust anchors: no client could connect.
+    /// There are no trust anchors, so no client could connect.
     #[error("there is no root for client certificates")]
     NoRoots,
-    /// A root cannot be used.
+    /// A trust anchor is invalid.
     #[error("a root for client certificates cannot be used: {0}")]
     BadRoot(rustls::Error),
-    /// The verifier cannot be made.
+    /// The verifier of client certificates cannot be created.
     #[error("client certificates cannot be verified: {0}")]
     Verifier(#[from] VerifierBuilderError),
-    /// The versions do not fit the library.
+    /// The TLS library does not support the protocol versions.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
 }
@@ -30,35 +30,35 @@ pub enum TlsError {
 /// The server certificate and the trust anchors for clients.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
-    /// The server's own.
+    /// Server certificate with its key.
     pub certificate: Arc<CertifiedKey>,
-    /// Roots (DER) below which clients' certificates stand; no others count. A client's certificate is for clientAuth, or
-    /// says nothing of what it is for.
+    /// Trust anchors (DER) of client certificates; no others are trusted. The extended key usage of a client certificate, if
+    /// present, must include clientAuth.
     pub client_roots: Vec<Vec<u8>>,
-    /// CRLs (DER) of these. With any, a client whose certificate's authority has none is refused; one that is past its time
-    /// counts as long as there is no newer.
+    /// CRLs (DER) of the clients' issuers. If there are any, a client is refused when its issuer has no CRL. An outdated CRL
+    /// remains valid until there is a newer one.
     pub client_crls: Vec<Vec<u8>>,
 }
 
 impl TlsOptions {
-    /// Whether anyone who these let in is let in by `other` as well.
+    /// Returns whether `other` accepts every client that these options accept.
     pub(super) fn admits_no_less(&self, other: &Self) -> bool {
         self.client_crls == other.client_crls
             && self.client_roots.iter().all(|root| other.client_roots.contains(root))
     }
 }
 
-/// TLS of each protocol: they differ in what is said to be spoken (ALPN, RFC 7301).
+/// TLS configurations by protocol; they differ in the ALPN protocol (RFC 7301).
 pub(super) struct Configs {
     pub(super) keyless: Arc<ServerConfig>,
     pub(super) native: Arc<ServerConfig>,
 }
 
-/// The present server certificate and trust anchors.
+/// The current server certificate and trust anchors.
 pub(super) struct Presented {
     pub(super) configs: Configs,
     pub(super) options: TlsOptions,
-    /// Cancelled when clients who came in by this may not come in any more.
+    /// Cancelled when clients that connected with these options must authenticate again.
     pub(super) dismissed: CancellationToken,
 }
 
@@ -75,8 +75,8 @@ pub(super) fn configs(options: &TlsOptions) -> Result<Configs, TlsError> {
     Ok(Configs { keyless: Arc::new(keyless), native: Arc::new(native) })
 }
 
-/// Where both sides have certificates. Sessions are not resumed: a resumed one would let a client in whose certificate has
-/// ended, and connections are long.
+/// Builds a configuration with client and server certificates. Session resumption is off: it would accept a client whose
+/// certificate has expired, and connections are long.
 ///
 /// # Errors
 /// [`TlsError`]

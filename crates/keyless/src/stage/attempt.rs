@@ -1,11 +1,11 @@
-//! Signing by a library that may panic.
+//! Protection against a signature library that may panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use keys::{SignError, Slice};
 
-/// Makes these by `sign`. A panic costs the worker nothing, and only the job that caused it an answer: where one of several panics,
-/// each is made by itself.
+/// Signs the jobs with `sign`, and catches panics. If a call with several jobs panics, each job is tried alone, so that only the
+/// faulty job fails.
 pub(super) fn attempt<J>(jobs: &[J], sign: impl Copy + Fn(&[J]) -> Slice) -> Slice {
     if let Ok(made) = catch_unwind(AssertUnwindSafe(|| sign(jobs))) {
         return made;
@@ -18,7 +18,7 @@ pub(super) fn attempt<J>(jobs: &[J], sign: impl Copy + Fn(&[J]) -> Slice) -> Sli
     Slice { signed, batched: 0, faulty: 0 }
 }
 
-/// Does this with each of them. A panic is that one's alone.
+/// Prepares each key, and catches panics, so that one key does not affect the others.
 pub(super) fn attempt_each<K>(keys: &[K], prepare: fn(&K)) {
     for key in keys {
         if catch_unwind(AssertUnwindSafe(|| prepare(key))).is_err() {

@@ -1,29 +1,29 @@
-//! How long a signature takes of late, by the clock: on a starved machine longer than its processor time.
+//! Recent time for each signature by the clock, which exceeds its processor time on an overloaded machine.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// A new value counts an eighth.
+/// Smoothing: a new value has a weight of one eighth.
 const SMOOTH: u64 = 8;
 
-/// Time for each signature of a worker, smoothed, in nanoseconds; 0: not known yet.
+/// Smoothed time of one signature by one worker, in nanoseconds; 0: not known yet.
 #[derive(Debug, Default)]
 pub(super) struct Pace(AtomicU64);
 
 impl Pace {
-    /// So many signatures took so long in all.
+    /// Records that `count` signatures took the time `took` in total.
     pub(super) fn observe(&self, took: Duration, count: usize) {
         if count == 0 {
             return;
         }
         let each = u64::try_from(took.as_nanos() / count as u128).unwrap_or(u64::MAX / SMOOTH);
         let before = self.0.load(Relaxed);
-        // Of two workers that observe at once one is heard: it is an estimate.
+        // If two workers update concurrently, one update is lost; this is only an estimate.
         let smooth = if before == 0 { each } else { before - before / SMOOTH + each / SMOOTH };
         self.0.store(smooth.max(1), Relaxed);
     }
 
-    /// How long the next one waits behind so many, which so many workers make. Zero while nothing is known.
+    /// Returns the estimated wait behind `ahead` jobs with `workers` workers. Zero if unknown.
     pub(super) fn wait(&self, ahead: usize, workers: usize) -> Duration {
         let all = self.0.load(Relaxed).saturating_mul(ahead as u64);
         Duration::from_nanos(all / workers.max(1) as u64)

@@ -5,12 +5,12 @@ use x509::{Certificate, GeneralName, SpkiHash};
 
 use crate::node::{NodeId, node_of_uri};
 
-/// How a client is known.
+/// Pattern for the identity of a client.
 #[derive(Debug)]
 pub(super) enum Pattern {
     Organization(String),
     Dns(String),
-    /// The suffix after the first label, with its dot.
+    /// A DNS suffix that starts with a dot, and follows exactly one label.
     DnsBelow(String),
     Uri(String),
     UriBelow(String),
@@ -54,28 +54,28 @@ impl Pattern {
     }
 }
 
-/// The identity in a client's certificate.
+/// The identity in a client certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Identity {
     pub(super) is_local: bool,
     /// Whether the client connected to the listener for nodes.
     is_node: bool,
     organization: Option<String>,
-    /// In lower case.
+    /// DNS names in lower case.
     dns: Vec<String>,
     uris: Vec<String>,
-    /// Of the certificate's public key.
+    /// SHA-256 of the certificate's public key.
     spki_sha256: Option<SpkiHash>,
 }
 
 impl Identity {
-    /// Of a client of a Unix socket.
+    /// Returns the identity of a client on a Unix socket.
     #[must_use]
     pub fn socket() -> Self {
         Self { is_local: true, ..Self::default() }
     }
 
-    /// The same of a node that passes on what others ask it for.
+    /// Marks the identity as that of a node, which forwards requests of others.
     #[must_use]
     pub(crate) fn into_node(self) -> Self {
         Self { is_node: true, ..self }
@@ -85,17 +85,17 @@ impl Identity {
         self.is_node
     }
 
-    /// SHA-256 of the public key of the client's certificate; `None` for a client of a Unix socket.
+    /// Returns SHA-256 of the public key in the client's certificate; `None` for a client on a Unix socket.
     pub(crate) fn spki_sha256(&self) -> Option<SpkiHash> {
         self.spki_sha256
     }
 
-    /// The node that the certificate is of, and its public key.
+    /// Returns the node that the certificate names, and its public key.
     pub(crate) fn node(&self) -> Option<(NodeId, SpkiHash)> {
         Some((self.uris.iter().find_map(|uri| node_of_uri(uri))?, self.spki_sha256?))
     }
 
-    /// Of the leaf that a client presented, and that was verified. One that cannot be read names nobody.
+    /// Reads the identity from the verified leaf of a client. An unreadable certificate matches no tenant.
     #[must_use]
     pub fn of_chain(chain: Option<&[CertificateDer<'_>]>) -> Self {
         let Some(leaf) = chain.and_then(<[_]>::first) else { return Self::default() };

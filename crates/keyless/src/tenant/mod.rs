@@ -1,8 +1,8 @@
-//! Whose request it is, and what that one may have: a share of the processors, a rate, a number of requests under way, keys.
+//! Tenants: the owner of each request, with limits on processor share, rate and concurrent requests, and permissions for keys.
 //!
-//! A client is known by its certificate alone ([`Identity`]), never by what it says. Who is nobody's client is the tenant
-//! [`DEFAULT`]'s, who comes through a Unix socket [`SOCKET`]'s. All of it can be changed while it runs: a tenant's counts
-//! stay, and every connection goes by what holds now from its next request on.
+//! Only its certificate identifies a client ([`Identity`]), never its messages. Clients that match no tenant belong to the tenant
+//! [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. Everything can be changed at runtime: the counts of a tenant stay, and
+//! every connection uses the new configuration from its next request on.
 
 mod identity;
 mod options;
@@ -31,15 +31,15 @@ pub use crate::limits::TENANT_MAX as IN_FLIGHT_MAX;
 pub use identity::Identity;
 pub use options::{DEFAULT, SOCKET, TENANTS_MAX, TenantError, TenantOptions, check};
 
-/// A tenant as it is now.
+/// The current configuration of a tenant.
 pub(crate) struct Tenant {
     options: TenantOptions,
     patterns: Vec<Pattern>,
     rights: Rights,
     limiter: Option<Arc<DefaultDirectRateLimiter>>,
-    /// Whether there are no others.
+    /// Whether there are no other tenants.
     is_alone: bool,
-    /// How often the tenants had been changed when it became as it is.
+    /// Version of the tenants' configuration that introduced this state.
     generation: u64,
     account: Arc<Account>,
 }
@@ -68,7 +68,7 @@ impl Tenant {
         }
     }
 
-    /// Requests under way to one key of a security module or a cloud.
+    /// Returns the maximum number of concurrent requests to one key of a security module or cloud.
     pub(crate) fn of_key_max(&self) -> usize {
         match self.options.destination_in_flight_max {
             0 if self.is_alone => usize::MAX,
@@ -77,7 +77,7 @@ impl Tenant {
         }
     }
 
-    /// Requests under way to one other node.
+    /// Returns the maximum number of concurrent requests to one other node.
     pub(crate) fn of_node_max(&self) -> usize {
         match self.options.destination_in_flight_max {
             0 => NODE_PER_TENANT_MAX,
@@ -89,12 +89,12 @@ impl Tenant {
         &self.options.name
     }
 
-    /// How often the tenants had been changed when it became as it is.
+    /// Returns the version of the tenants' configuration that introduced this state.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Its line in the stage.
+    /// Returns the number of the tenant's queue in the stage.
     pub(crate) fn line(&self) -> usize {
         self.account.line
     }
@@ -103,7 +103,7 @@ impl Tenant {
         &self.account.counters
     }
 
-    /// So many bytes that wait to be signed, if no more than `most` of the tenant's wait with them.
+    /// Reserves `count` bytes of memory for inputs, up to `most` bytes for the tenant.
     pub(crate) fn octets(&self, count: usize, most: usize) -> Option<Counted> {
         Counted::take(&self.account, count, most, |account| &account.octets)
     }
@@ -116,24 +116,24 @@ impl Tenant {
         self.rights.cover(key)
     }
 
-    /// Counts a request, until [`Self::ended`]; how many are under way now, it included.
+    /// Counts a request until [`Self::ended`]. Returns the number in progress, including the new one.
     pub(crate) fn began(&self, now: Instant) -> i64 {
         self.account.counters.requests.inc();
         self.account.counters.in_flight.inc();
         self.account.flow.began(now)
     }
 
-    /// A request that took so long has ended.
+    /// Counts the end of a request with its duration.
     pub(crate) fn ended(&self, now: Instant, took: Duration) {
         self.account.counters.in_flight.dec();
         self.account.counters.took.inc_by(took.as_secs_f64());
         self.account.flow.ended(now, took);
     }
 
-    /// Whether a request is within its limits, where so many are under way with it.
+    /// Checks a request against the tenant's limits. `in_flight` is the number in progress.
     ///
     /// # Errors
-    /// Which one is reached.
+    /// The limit that is reached.
     pub(crate) fn admit(&self, in_flight: i64) -> Result<(), Refusal> {
         if in_flight > self.options.in_flight_max as i64 {
             return Err(Refusal::InFlight);
@@ -151,7 +151,7 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// What of a tenant stays when its options change.
+/// State of a tenant that survives a change of its options.
 struct Account {
     line: usize,
     counters: TenantCounters,
@@ -168,7 +168,7 @@ impl Account {
     }
 }
 
-/// Some of a count that a tenant may have so many of, until dropped.
+/// An amount that is counted for a tenant, until dropped.
 pub(crate) struct Counted {
     account: Arc<Account>,
     count: usize,
@@ -182,7 +182,7 @@ impl Counted {
         most: usize,
         of: fn(&Account) -> &AtomicUsize,
     ) -> Option<Self> {
-        // Given back when dropped, also right now.
+        // Dropping it returns the amount, including on an early return.
         let counted = Self { account: Arc::clone(account), count, of };
         let before = of(account).fetch_add(count, Ordering::Relaxed);
         (before + count <= most).then_some(counted)
@@ -195,18 +195,18 @@ impl Drop for Counted {
     }
 }
 
-/// All tenants, and which they are now.
+/// All tenants with their current configuration.
 pub(crate) struct Tenants {
     table: RwLock<Arc<Table>>,
-    /// Grows with each change.
+    /// Version of the configuration; increases with each change.
     generation: AtomicU64,
     metrics: Metrics,
-    /// Of all tenants.
+    /// Maximum connections of all tenants together.
     connections_max: usize,
 }
 
 struct Table {
-    /// In the order of the configuration; the default one is among them.
+    /// Tenants in the order of the configuration, including the default tenant.
     tenants: Vec<Arc<Tenant>>,
     by_name: HashMap<String, Arc<Tenant>>,
     default: Arc<Tenant>,
@@ -214,7 +214,7 @@ struct Table {
 }
 
 impl Tenants {
-    /// The default tenant alone.
+    /// Creates only the default tenant.
     pub(crate) fn new(metrics: Metrics, connections_max: usize) -> Self {
         let account = Account::new(0, metrics.tenant(DEFAULT));
         let default = Arc::new(Tenant::new(&TenantOptions::of_others(true), account, None, true));
@@ -223,10 +223,10 @@ impl Tenants {
         Self { table: RwLock::new(Arc::new(table)), generation: AtomicU64::new(0), metrics, connections_max }
     }
 
-    /// A place for a connection over TLS of this client.
+    /// Takes a slot for a TLS connection of this client.
     ///
     /// # Errors
-    /// The name of its tenant, which has as many as it may.
+    /// The name of its tenant, which has reached its maximum.
     pub(crate) fn connection(&self, identity: &Identity) -> Result<Counted, String> {
         let (tenant, is_alone) = (self.of(identity), self.table.read().tenants.len() == 1);
         let most = match tenant.options.connections_max {
@@ -238,11 +238,11 @@ impl Tenants {
             .ok_or_else(|| tenant.name().to_owned())
     }
 
-    /// Replaces all tenants. A default tenant is added where `options` has none: it may use every key when it is alone, and
-    /// no key beside others.
+    /// Replaces all tenants. If `options` has no default tenant, one is added: it may use every key if it is the only tenant, and
+    /// no key otherwise.
     ///
     /// # Errors
-    /// [`TenantError`]; all stays as it was then.
+    /// [`TenantError`]; the old tenants stay in use.
     pub(crate) fn change<A: Responder>(
         &self,
         options: &[TenantOptions],
@@ -251,7 +251,7 @@ impl Tenants {
         check(options)?;
         let mut options = options.to_vec();
         let is_alone = options.is_empty() || options.len() == 1 && options[0].name == DEFAULT;
-        // Where there are tenants, a client that matches none of them may use no key, unless a default tenant says which.
+        // If tenants are configured, a client that matches none may use no key, unless a default tenant is configured.
         let may_use_none = !options.is_empty() && !options.iter().any(|tenant| tenant.name == DEFAULT);
         if !options.iter().any(|tenant| tenant.name == DEFAULT) {
             options.push(TenantOptions::of_others(is_alone));
@@ -301,13 +301,13 @@ impl Tenants {
         Arc::clone(table.tenants.iter().find(knows).unwrap_or(&table.default))
     }
 
-    /// For whom a node asks: the tenant of that name, else the default one.
+    /// Returns the tenant with the name in a node's request, or else the default tenant.
     pub(crate) fn named(&self, name: &str) -> Arc<Tenant> {
         let table = self.table.read();
         Arc::clone(table.by_name.get(name).unwrap_or(&table.default))
     }
 
-    /// Samples every tenant's flow; call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
+    /// Samples the flow of every tenant; call it every [`SAMPLE_EVERY`](crate::flow::SAMPLE_EVERY).
     pub(crate) fn sample(&self, now: Instant) {
         let table = Arc::clone(&self.table.read());
         for tenant in &table.tenants {
@@ -316,22 +316,22 @@ impl Tenants {
     }
 }
 
-/// Anyone who is at the other end of a connection.
+/// The client of a connection.
 pub(crate) struct Client {
     identity: Identity,
-    /// Whose it is, as of which generation.
+    /// Tenant of the client, and the configuration version of that choice.
     tenant: Mutex<(u64, Arc<Tenant>)>,
 }
 
 impl Client {
     pub(crate) fn new(identity: Identity, tenants: &Tenants) -> Self {
-        // Before the look: a change between the two is seen by the next request.
+        // Read before the lookup: a change between the two is seen by the next request.
         let generation = tenants.generation.load(Ordering::Acquire);
         let tenant = tenants.of(&identity);
         Self { identity, tenant: Mutex::new((generation, tenant)) }
     }
 
-    /// The tenant of the connection by the present configuration.
+    /// Returns the tenant of the connection by the current configuration.
     pub(crate) fn tenant(&self, tenants: &Tenants) -> Arc<Tenant> {
         let generation = tenants.generation.load(Ordering::Acquire);
         let mut tenant = self.tenant.lock();
@@ -341,12 +341,12 @@ impl Client {
         Arc::clone(&tenant.1)
     }
 
-    /// Whose a request is that says it is of this tenant: nodes are believed, others are anyone who they are.
+    /// Returns the tenant of a request. The name in the request counts only if the client is a node.
     pub(crate) fn tenant_of(&self, named: &str, tenants: &Tenants) -> Arc<Tenant> {
         if self.is_node() && !named.is_empty() { tenants.named(named) } else { self.tenant(tenants) }
     }
 
-    /// Whether another node is at the other end.
+    /// Returns whether the client is another node.
     pub(crate) fn is_node(&self) -> bool {
         self.identity.is_node()
     }

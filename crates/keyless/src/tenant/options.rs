@@ -6,53 +6,52 @@ use super::identity::Pattern;
 use crate::fair::SHARE_MAX;
 use crate::limits::TENANT_MAX;
 
-/// The tenant of clients that match no other tenant. Beside other tenants it may use no key unless it is configured.
+/// The tenant of clients that match no other tenant. If there are other tenants, it may use no key unless it is configured.
 pub const DEFAULT: &str = "default";
 
-/// The tenant of clients of Unix sockets; the same as [`DEFAULT`] where it is not configured.
+/// The tenant of clients on Unix sockets; [`DEFAULT`] if it is not configured.
 pub const SOCKET: &str = "socket";
 
-/// Tenants at most: each is a line in each class of cost and some thirty figures.
+/// Maximum tenants. Each has a queue in each cost class and about thirty metrics.
 pub const TENANTS_MAX: usize = 1_000;
 
-/// Entries of a tenant's `clients` and `keys`.
+/// Maximum entries of a tenant's `clients` and of its `keys`.
 const ENTRIES_MAX: usize = 10_000;
 
-/// Requests a second, or at once, at most.
+/// Maximum of `rate_per_s` and `burst`.
 const RATE_MAX: u32 = 10_000_000;
 
 /// The configuration of a tenant.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TenantOptions {
-    /// As metrics and logs write it.
+    /// Name of the tenant in metrics and logs.
     pub name: String,
-    /// By what its clients' certificates are known, one of these: `O=Organisation`, exactly; a DNS name, exactly or `*.` and
-    /// the rest of it after one label; a URI, exactly, or with all below it when it ends with a slash. The first tenant that
-    /// knows a client has it.
+    /// Patterns for client certificates: `O=Organisation` (exact); a DNS name (exact, or `*.` for one label); a URI (exact, or all
+    /// URIs below it if it ends with a slash). The first tenant with a matching pattern owns the client.
     pub clients: Vec<String>,
-    /// Of the processors where there is too much to do, against the others' shares: 1 to [`SHARE_MAX`].
+    /// Share of the processors under overload, relative to the other tenants: 1 to [`SHARE_MAX`].
     pub share: u32,
-    /// Requests a second; 0: no limit.
+    /// Maximum requests per second; 0: no limit.
     pub rate_per_s: u32,
-    /// Requests at once within the rate; 0: as many as `rate_per_s`.
+    /// Maximum requests in a burst; 0: equal to `rate_per_s`.
     pub burst: u32,
-    /// Requests under way.
+    /// Maximum requests in progress.
     pub in_flight_max: usize,
-    /// Of those the ones to one destination: a key of a security module or a cloud, or another node. 0: half of what such a key
-    /// may have where there are other tenants, else all; of a node
-    /// [`TENANT_IN_FLIGHT_MAX`](crate::routing::TENANT_IN_FLIGHT_MAX), which is the most in any case.
+    /// Maximum requests in progress to one destination: a key of a security module or cloud, or another node. 0 means half of a
+    /// key's limit if there are other tenants, else all of it; for a node,
+    /// [`TENANT_IN_FLIGHT_MAX`](crate::routing::TENANT_IN_FLIGHT_MAX), which is the upper limit in any case.
     pub destination_in_flight_max: usize,
-    /// Connections over TLS; 0: half of those there may be where there are other tenants, so that no tenant takes all.
+    /// Maximum TLS connections. 0 means half of all connections if there are other tenants, so that no tenant uses all.
     pub connections_max: usize,
-    /// Which keys it may use: names of files or labels, with `*` for any characters; a key's SKI or the SHA-256 of its
-    /// SubjectPublicKeyInfo, in hexadecimal. Empty: every key.
+    /// Keys that the tenant may use: names of files or labels, with `*` for any characters, or a key's SKI or the SHA-256 of its
+    /// SubjectPublicKeyInfo in hexadecimal. Empty: every key.
     pub keys: Vec<String>,
-    /// Whether keys of security modules decrypt for it, where the service does so at all.
+    /// Whether keys of security modules may decrypt for the tenant, if the service enables decryption.
     pub rsa_decrypt: bool,
 }
 
 impl TenantOptions {
-    /// No limits but the usual ones, every key, and nobody's certificate; nothing is decrypted.
+    /// Creates a tenant with default limits, every key, no client patterns, and no decryption.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -69,13 +68,13 @@ impl TenantOptions {
         }
     }
 
-    /// The default tenant where none is configured. When it is alone, the service's own setting says whether it decrypts.
+    /// Creates the default tenant if none is configured. If it is the only tenant, the service's setting decides about decryption.
     pub(super) fn of_others(alone: bool) -> Self {
         Self { rsa_decrypt: alone, ..Self::new(DEFAULT) }
     }
 }
 
-/// What is wrong with a tenant; its name, and what to do.
+/// Error in a tenant's configuration: its name, and how to fix it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("tenant {name:?}: {what}")]
 pub struct TenantError {
@@ -83,10 +82,10 @@ pub struct TenantError {
     what: String,
 }
 
-/// Whether all tenants can be as they are said to be.
+/// Checks the configuration of all tenants.
 ///
 /// # Errors
-/// [`TenantError`], for the first that cannot.
+/// [`TenantError`] of the first invalid tenant.
 pub fn check(tenants: &[TenantOptions]) -> Result<(), TenantError> {
     let mut names = HashSet::new();
     for tenant in tenants {

@@ -1,4 +1,4 @@
-//! Which keys a tenant may use.
+//! Permissions of a tenant for keys.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use x509::{SpkiHash, star};
 use crate::Key;
 use crate::wire::Ski;
 
-/// Which keys a tenant may use. The default is none.
+/// Permissions of a tenant for keys. The default is none.
 #[derive(Debug, Default)]
 pub(super) struct Rights {
     all: bool,

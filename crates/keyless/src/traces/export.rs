@@ -1,4 +1,4 @@
-//! A request that has ended, as spans.
+//! Spans of finished requests.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use telemetry::spans::{Kind, Span};
 use super::record::{End, Record};
 use crate::operation::OPERATIONS;
 
-/// For names of spans: unlike each other, secret to nobody.
+/// Returns a random number for span IDs: unique, but not secret.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Makes spans of one trace.
+/// Creates the spans of one trace.
 struct Maker {
     trace: u128,
     began_ns: u64,
@@ -35,8 +35,9 @@ impl Maker {
     }
 }
 
-/// The request below its caller's span; below it one for each stage: `queue`, then `sign`, or `connect` and `wire` and, below this
-/// one, `ask` for each node that was asked. What another node did stands below `wire`, by the name that it was told.
+/// Returns the spans of a request, below the span of its caller. Its stages are `queue` and `sign`, or `queue`, `connect` and
+/// `wire` with an `ask` span for each node that was tried. Spans of another node are below `wire`, through the span ID that was
+/// sent to it.
 pub(super) fn spans(record: &Record) -> Vec<Span> {
     let maker = Maker { trace: record.trace, began_ns: record.at_us.saturating_mul(1_000) };
     let took = record.took;
@@ -56,7 +57,7 @@ pub(super) fn spans(record: &Record) -> Vec<Span> {
         all.push(maker.span(own, "sign", queued, took));
         return all;
     };
-    // Anyone who found no node waited for a connection all the time.
+    // If no node was tried, the whole time was spent waiting for a connection.
     let asked = hops.connect.map_or(took, |connect| (queued + connect).min(took));
     all.push(maker.span(own, "connect", queued, asked));
     if hops.connect.is_none() {

@@ -1,8 +1,8 @@
-//! What became of single requests: the last that failed or took long, and the last that can be asked for by a name.
+//! Traces of single requests: recent failures and slow requests, and recent requests with an ID.
 //!
-//! Kept in memory alone, in rings of a fixed size, which tenants share: where a ring is full the tenant that has most of it gives
-//! way, so that none pushes out what is kept of the others. Anyone who ends a request never waits here: where every ring that it tries is
-//! in somebody's hands, the request is not kept, and counted.
+//! They are stored only in memory, in rings of fixed size. In a full ring, the tenant with the most entries loses its oldest, so
+//! that no tenant displaces the others. Ending a request never blocks here: if all rings that it tries are locked, its trace is
+//! dropped and counted.
 
 mod export;
 mod record;
@@ -25,45 +25,45 @@ pub(crate) use export::random;
 use record::RecordView;
 pub(crate) use record::{End, FinishedHops, HopNumber, Hops, Record, failure};
 
-/// Requests of each kind that are kept: those that failed or took long, and the others. 0.4 KB each; one that was passed on to
-/// three nodes, failed, and has the longest names has 2 KB, so that both kinds have 8 MB at most.
+/// Maximum stored requests of each kind: failed or slow ones, and others. An entry has 0.4 KB, or up to 2 KB if it failed on three
+/// nodes and has the longest names, so that both kinds use at most 8 MB.
 pub const KEPT_MAX: usize = 2_048;
-/// What takes longer is kept, anyone who asked: more than the way around the world.
+/// Duration from which a request counts as slow: more than a round trip around the world.
 pub const SLOW: Duration = Duration::from_millis(500);
-/// Requests in one answer.
+/// Maximum requests in one response.
 pub const TOLD_MAX: usize = 256;
 
-/// Rings of each kind, so that those who end requests at the same time do not meet.
+/// Number of rings of each kind, which reduces lock contention.
 const SHARDS: usize = 16;
-/// Rings that are tried before a request is given up.
+/// Maximum rings that are tried before a trace is dropped.
 const TRIES: usize = 4;
 /// Path of the traces.
 const PATH: &str = "/traces";
 
-/// The requests that are kept. Cheap to clone; the clones share them.
+/// The stored traces. Clones share them.
 #[derive(Clone, Default)]
 pub struct Traces(Arc<TraceStore>);
 
 #[derive(Default)]
 struct TraceStore {
-    /// The node and its site, where this is one.
+    /// Name of the node and its site, if this is a node.
     own: OnceLock<(String, String)>,
-    /// What failed or took long.
+    /// Failed and slow requests.
     notable: Rings,
     others: Rings,
     dropped: Counter,
     /// The exporter of spans, if one is configured.
     export: OnceLock<Spans>,
-    /// Requests that were asked whether they are wanted there.
+    /// Number of requests considered for export.
     numbers: AtomicU64,
 }
 
-/// Which ring a request is kept in.
+/// Ring that stores a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// It failed, or took long.
+    /// The request failed or was slow.
     Notable,
-    /// Neither.
+    /// All other requests.
     Other,
 }
 
@@ -73,7 +73,7 @@ struct Rings {
     shards: [Mutex<Ring>; SHARDS],
 }
 
-/// Requests by tenant, in the order in which they ended. As many tenants at most as requests.
+/// Requests by tenant, in the order of their end. There are at most as many tenants as requests.
 #[derive(Default)]
 struct Ring {
     tenants: HashMap<Box<str>, VecDeque<Arc<Record>>>,
@@ -81,7 +81,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// What had to go for it: the oldest of the tenant that has most.
+    /// Adds a record. Returns the record that it displaced: the oldest of the tenant with the most.
     fn put(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
         let oldest = if self.len < KEPT_MAX / SHARDS { None } else { self.take_one() };
         match self.tenants.get_mut(&record.tenant) {
@@ -93,7 +93,7 @@ impl Ring {
     }
 
     fn take_one(&mut self) -> Option<Arc<Record>> {
-        // Of two that have as much, whose oldest is older.
+        // Between two tenants with equal numbers, the one with the older record.
         let most =
             |own: &VecDeque<Arc<Record>>| (own.len(), Reverse(own.front().map_or(0, |record| record.at_us)));
         let most = self.tenants.iter().max_by_key(|(_, own)| most(own)).map(|(tenant, _)| tenant.clone())?;
@@ -108,14 +108,14 @@ impl Ring {
 }
 
 impl Rings {
-    /// Queues a record; false if the queue is full.
+    /// Stores a record; returns false if the ring is locked.
     fn put(&self, record: Record) -> bool {
         let (first, record) = (self.next.fetch_add(1, Relaxed), Arc::new(record));
         for shard in (0..TRIES).map(|more| &self.shards[(first + more) % SHARDS]) {
             if let Some(mut ring) = shard.try_lock() {
                 let oldest = ring.put(record);
                 drop(ring);
-                // Freed where nobody waits for the lock.
+                // Freed outside of the lock.
                 drop(oldest);
                 return true;
             }
@@ -142,14 +142,14 @@ struct TracesDocument<'a> {
 }
 
 impl Traces {
-    /// This service is this node.
+    /// Sets the name of this node and its site.
     pub fn is_node(&self, node: &str, site: &str) {
-        // Once: a node keeps its name.
+        // Set once: a node keeps its name.
         let _ = self.0.own.set((node.to_owned(), site.to_owned()));
     }
 
-    /// The answer to anyone who asks for `path`: `/traces` tells the last that failed or took long, `/traces/ID` those of a trace
-    /// (32 hexadecimal digits) or of a request id. JSON; `None` for other paths. The newest come first.
+    /// Returns the JSON response for `path`: `/traces` lists recent failed and slow requests, `/traces/ID` those of a trace (32
+    /// hexadecimal digits) or request ID. Newest first; `None` for other paths.
     #[must_use]
     pub fn answer(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix(PATH)?;
@@ -175,13 +175,13 @@ impl Traces {
         self.0.notable.all().chain(self.0.others.all()).filter(is_it).collect()
     }
 
-    /// Has spans of requests sent: of those whose caller wants it for the whole trace, and of the share of the others.
+    /// Enables the export of spans: for requests whose caller sampled the trace, and for the configured share of others.
     pub fn export_to(&self, spans: &Spans) {
-        // Once: a service has one collector.
+        // Set once: a service has one collector.
         let _ = self.0.export.set(spans.clone());
     }
 
-    /// Whether spans of a request that came with this are to be sent.
+    /// Returns whether the spans of a request with this trace context are exported.
     pub(crate) fn wants(&self, caller: Option<&TraceParent>) -> bool {
         let Some(spans) = self.0.export.get() else { return false };
         let number = || self.0.numbers.fetch_add(1, Relaxed);
@@ -191,7 +191,7 @@ impl Traces {
         }
     }
 
-    /// Has spans of a request sent that is over.
+    /// Exports the spans of a finished request.
     pub(crate) fn export(&self, record: &Record) {
         if let Some(spans) = self.0.export.get() {
             spans.put(export::spans(record));
@@ -223,7 +223,7 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// [`TOLD_MAX`] of them, the newest first: of each tenant as many as of the others, as far as it has them.
+/// Returns the newest [`TOLD_MAX`] records, with equal numbers for each tenant as far as it has them.
 fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     found.sort_by_key(|record| Reverse(record.at_us));
     let mut ranks: HashMap<Box<str>, usize> = HashMap::new();
@@ -233,14 +233,14 @@ fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
         ranked.push((*rank, record));
         *rank += 1;
     }
-    // Within a rank as before: the newest first.
+    // The stable sort keeps the newest first within a rank.
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.truncate(TOLD_MAX);
     ranked.sort_by_key(|(_, record)| Reverse(record.at_us));
     ranked.into_iter().map(|(_, record)| record).collect()
 }
 
-/// A segment of a path without its percent-encoding; `None` when an escape is broken or it is not UTF-8.
+/// Decodes percent-encoding in a path segment; `None` if an escape is invalid or the result is not UTF-8.
 fn decoded(segment: &str) -> Option<String> {
     String::from_utf8(coded::percent_decoded(segment)?).ok()
 }
@@ -324,7 +324,7 @@ mod tests {
         let told = told["requests"].as_array().unwrap();
         let quiet = told.iter().filter(|request| request["tenant"] == "quiet").count();
         assert_eq!((quiet, told.len()), (20, TOLD_MAX), "and all of them are told");
-        // Each that fails as much has as much, and no more is kept in all.
+        // Tenants that fail equally often have equally many entries, and the total stays limited.
         let from = 5 * KEPT_MAX as u64;
         let all = ["noisy", "second", "third", "fourth", "fifth"];
         for at in 0..4 * KEPT_MAX as u64 {
@@ -347,7 +347,7 @@ mod tests {
                 scope.spawn(move || {
                     for at in 0..EACH {
                         traces.keep(Kind::Other, record(1, thread * EACH + at));
-                        // Anyone who looks is in the way, and nobody waits for it.
+                        // A reader holds the lock, and no request waits for it.
                         if at % 20 == 0 {
                             let _ = traces.answer("/traces/1");
                         }
@@ -356,7 +356,7 @@ mod tests {
             }
         });
         let kept = traces.0.others.all().count() as u64;
-        // Rings are filled in turn, but for those that step aside to the next three: none is full here.
+        // Rings are filled in turn, and a locked one is skipped for one of the next three: none is full here.
         assert!(THREADS * EACH * TRIES as u64 <= KEPT_MAX as u64, "all have room");
         assert_eq!(kept + traces.0.dropped.get(), THREADS * EACH);
     }

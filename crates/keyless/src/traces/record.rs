@@ -8,12 +8,12 @@ use serde::Serialize;
 use crate::key_name::KeyName;
 use crate::operation::OPERATIONS;
 
-/// Characters of a failure that are kept.
+/// Maximum characters of a stored failure message.
 const FAILURE_MAX: usize = 512;
-/// Nodes asked for one request that are kept: more than are ever asked.
+/// Maximum stored nodes of one request: more than are ever tried.
 const HOPS_MAX: usize = 8;
 
-/// The nodes that were asked for one request, from when it was to go to one.
+/// The nodes that were tried for one request, since it was routed.
 #[derive(Debug)]
 pub(crate) struct Hops {
     since: Instant,
@@ -27,11 +27,11 @@ pub(super) struct Hop {
     pub(super) site: String,
     pub(super) why: &'static str,
     pub(super) after: Duration,
-    /// How long it took, and why it was in vain; `None` while nothing came of it.
+    /// Duration and error of the attempt; `None` while it is in progress.
     pub(super) end: Option<(Duration, Option<&'static str>)>,
 }
 
-/// Which of the nodes asked.
+/// Index of a node among those that were tried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HopNumber(usize);
 
@@ -40,7 +40,7 @@ impl Hops {
         Self { since: Instant::now(), all: Mutex::default() }
     }
 
-    /// One is asked: `why` is `first`, `retried`, `hedged`, or `next` for one after another that did nothing.
+    /// Records an attempt. `why` is `first`, `retried`, `hedged`, or `next` after a node that did no work.
     pub(crate) fn start(&self, node: &str, site: &str, why: &'static str) -> HopNumber {
         let after = self.since.elapsed();
         let (node, site) = (node.to_owned(), site.to_owned());
@@ -52,7 +52,7 @@ impl Hops {
         HopNumber(HOPS_MAX)
     }
 
-    /// It answered, or `error` is why it did not.
+    /// Records the end of an attempt, with `error` if it failed.
     pub(crate) fn finish(&self, hop: HopNumber, error: Option<&'static str>) {
         let now = self.since.elapsed();
         if let Some(hop) = self.all.lock().get_mut(hop.0) {
@@ -64,31 +64,31 @@ impl Hops {
 /// How a request ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum End {
-    /// Answered.
+    /// The request was answered.
     Done,
     /// The client cancelled the request.
     Gone,
-    /// Answered with an error: its name in the protocol, and what it says.
+    /// The request failed: name of the error in the protocol, and its message.
     Failed(&'static str, String),
 }
 
-/// A request that has ended.
+/// A finished request.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) trace: u128,
-    /// Its own; of what was passed on, that by which the other node knows it.
+    /// Span ID of the request; for a forwarded request, the span ID that was sent to the other node.
     pub(crate) span: u64,
-    /// Span id of the caller; 0 without one.
+    /// Span ID of the caller; 0 if none.
     pub(crate) parent: u64,
     pub(crate) request_id: Option<Box<str>>,
-    /// When it was read, µs since 1970.
+    /// Arrival time, in µs since 1970-01-01 UTC.
     pub(crate) at_us: u64,
     pub(crate) tenant: Box<str>,
     pub(crate) key: Option<KeyName>,
-    /// Among [`OPERATIONS`].
+    /// Index in [`OPERATIONS`].
     pub(crate) place: usize,
     pub(crate) took: Duration,
-    /// From read to its turn; `None` where it never came.
+    /// Time in the queue; `None` if it was never started.
     pub(crate) queued: Option<Duration>,
     pub(crate) hops: Option<Box<FinishedHops>>,
     pub(crate) end: End,
@@ -97,9 +97,9 @@ pub(crate) struct Record {
 /// The nodes that received the request.
 #[derive(Debug)]
 pub(crate) struct FinishedHops {
-    /// Until the first was asked: for a connection to one. `None` when there was none.
+    /// Time until the first attempt: the wait for a connection. `None` if no node was tried.
     pub(super) connect: Option<Duration>,
-    /// From then on.
+    /// Time from the first attempt to the end.
     wire: Option<Duration>,
     all: Vec<Hop>,
 }
@@ -112,7 +112,7 @@ impl FinishedHops {
         Self { connect, wire, all }
     }
 
-    /// Those asked, in the order in which they were.
+    /// Returns the attempts in order.
     pub(super) fn all(&self) -> &[Hop] {
         &self.all
     }
@@ -146,7 +146,7 @@ pub(super) struct RecordView<'a> {
     asked: Vec<HopView<'a>>,
 }
 
-/// What took how long, µs; what there was not is absent.
+/// Durations of the stages in µs; missing stages are absent.
 #[derive(Debug, Serialize)]
 struct StagesView {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,7 +224,7 @@ impl Hop {
     }
 }
 
-/// The stored text of a failure.
+/// Returns the failure message, truncated for storage.
 pub(crate) fn failure(failure: &impl std::fmt::Display) -> String {
     let mut text = failure.to_string();
     if let Some((at, _)) = text.char_indices().nth(FAILURE_MAX) {
