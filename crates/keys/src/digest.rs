@@ -1,12 +1,14 @@
-//! Digests as the library takes them.
+//! Digests in the lengths that the cryptography library accepts.
 
 use aws_lc_rs::digest::{self, Digest};
 
 use crate::{Hash, KeyType};
 
-/// The library takes digests of one length for a curve. ECDSA reads a digest as a number: its leftmost bytes when it is
-/// longer than the order (FIPS 186-5 section 6.4.1; all orders here but that of P-521, which is longer than any digest,
-/// are whole bytes), and zeros before a shorter one change nothing.
+/// Returns the digest in the length that the library accepts for the curve.
+///
+/// ECDSA reads a digest as a number, and uses its leftmost bytes if the digest is longer than the order (FIPS 186-5 section 6.4.1).
+/// Zeros before a shorter digest do not change that number. All orders here are whole bytes, except that of P-521, which is longer
+/// than any digest.
 pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     let algorithm = match kind {
         KeyType::P256 => &digest::SHA256,
@@ -21,7 +23,7 @@ pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     Digest::import_less_safe(number, algorithm).ok()
 }
 
-/// `None` for hashes that nobody should trust a signature over, and for what is no value of the hash.
+/// Returns the digest for the library. `None` for a hash that is too weak for signatures, or if `input` has the wrong length.
 pub(crate) fn rsa_digest(hash: Hash, input: &[u8]) -> Option<Digest> {
     let algorithm = match hash {
         Hash::Sha256 => &digest::SHA256,

@@ -1,4 +1,4 @@
-//! PKCS#8, PKCS#1 and SEC 1, in PEM and DER.
+//! Encodings of private keys: PKCS#8, PKCS#1 and SEC 1, in PEM and DER.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,16 +7,15 @@ use zeroize::Zeroizing;
 
 use crate::{KeyError, KeyType};
 
-/// Bytes of the largest private key read: ML-DSA-87 with its expanded form has 5 KB, RSA of
-/// 16,384 bits 10 KB.
+/// Largest private key that is read, in bytes. ML-DSA-87 in expanded form has 5 KB, RSA of 16,384 bits 10 KB.
 pub(crate) const PRIVATE_KEY_OCTETS_MAX: usize = 32 * 1024;
 /// Characters of a PEM line (RFC 7468 section 2).
 const LINE: usize = 64;
 
-/// What a private key's bytes turned out to be.
+/// Format of an encoded private key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Format {
-    /// PrivateKeyInfo (RFC 5958) of this kind of key.
+    /// PrivateKeyInfo (RFC 5958) with a key of this kind.
     Pkcs8(Pkcs8Kind),
     /// RSAPrivateKey (RFC 8017 appendix A.1.2).
     Pkcs1,
@@ -26,15 +25,15 @@ pub(crate) enum Format {
     Encrypted,
 }
 
-/// The algorithm a PrivateKeyInfo names.
+/// Algorithm that a PrivateKeyInfo names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pkcs8Kind {
     Rsa,
-    /// Of one kind exactly.
+    /// An algorithm with a single key type.
     Exact(KeyType),
 }
 
-/// The first private key of a PEM text; other blocks (parameters, certificates) are passed over.
+/// Returns the first private key of a PEM text. Other blocks (parameters, certificates) are skipped.
 pub(crate) fn private_block(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     if text.contains("Proc-Type: 4,ENCRYPTED") {
         return Err(KeyError::LegacyEncryption);
@@ -51,7 +50,7 @@ pub(crate) fn private_block(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> 
     Err(KeyError::NoKey)
 }
 
-/// Tells the format by its shape.
+/// Detects the format from the DER structure.
 pub(crate) fn format_of(der: &[u8]) -> Result<Format, KeyError> {
     if der.len() > PRIVATE_KEY_OCTETS_MAX {
         return Err(KeyError::Malformed(format!("{} octets: no private key is that long", der.len())));
@@ -94,7 +93,7 @@ fn pkcs8_kind(mut identifier: Reader<'_>) -> Result<Result<Pkcs8Kind, KeyError>,
     Ok(Ok(kind))
 }
 
-/// The privateKey of a PrivateKeyInfo: for RSA its PKCS#1.
+/// Returns the privateKey field of a PrivateKeyInfo. For RSA it contains the PKCS#1 encoding.
 pub(crate) fn inner_key(pkcs8: &[u8]) -> Option<&[u8]> {
     let mut fields = Reader::new(pkcs8).sequence().ok()?;
     fields.expect(tag::INTEGER).ok()?;
@@ -102,10 +101,10 @@ pub(crate) fn inner_key(pkcs8: &[u8]) -> Option<&[u8]> {
     fields.expect(tag::OCTET_STRING).ok().map(|key| key.content)
 }
 
-/// A PEM block; the text is wiped when dropped, and so is what it was made from.
+/// Encodes a PEM block. The text and its intermediate buffers are wiped when dropped.
 pub(crate) fn pem(label: &str, der: &[u8]) -> Zeroizing<String> {
     let base64 = Zeroizing::new(STANDARD.encode(der));
-    // Room for all of it from the start: a vector that grows leaves copies behind.
+    // Reserves the full capacity first: a vector that grows leaves copies of the secret behind.
     let lines = base64.len().div_ceil(LINE);
     let mut text = Zeroizing::new(String::with_capacity(base64.len() + lines + 2 * label.len() + 40));
     text.push_str("-----BEGIN ");

@@ -1,4 +1,4 @@
-//! PKCS#8 under a passphrase: PBES2 of RFC 8018 section 6.2, PBKDF2 and AES in CBC mode.
+//! PKCS#8 encrypted under a passphrase: PBES2 (RFC 8018 section 6.2) with PBKDF2 and AES in CBC mode.
 
 use std::num::NonZeroU32;
 
@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 
 use crate::KeyError;
 
-/// Rounds of PBKDF2 for what we write; OWASP's figure for HMAC-SHA-256, 0.1 s of a processor.
+/// PBKDF2 iterations for keys that are written here. OWASP recommends this number for HMAC-SHA-256; it takes 0.1 s of CPU time.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
-/// Rounds read at most: a file cannot make us work for minutes.
+/// Maximum PBKDF2 iterations that are accepted, so that a file cannot cause minutes of work.
 const ROUNDS_MAX: u32 = 20_000_000;
-/// Bytes of salt written (RFC 8018 section 4.1 asks for eight at least).
+/// Bytes of salt that are written. RFC 8018 section 4.1 demands at least eight.
 const SALT: usize = 16;
 /// Bytes of an AES block.
 const BLOCK: usize = 16;
@@ -27,7 +27,7 @@ const PBKDF2: &[u64] = &[1, 2, 840, 113_549, 1, 5, 12];
 const HMAC_SHA256: &[u64] = &[1, 2, 840, 113_549, 2, 9];
 const AES_256_CBC: &[u64] = &[2, 16, 840, 1, 101, 3, 4, 1, 42];
 
-/// An EncryptedPrivateKeyInfo of `pkcs8`.
+/// Encrypts `pkcs8` as an EncryptedPrivateKeyInfo.
 pub(crate) fn seal(pkcs8: &[u8], passphrase: &[u8]) -> Result<Vec<u8>, KeyError> {
     let failed = |_| KeyError::Unsound("the cryptographic library failed".to_owned());
     let (mut salt, mut iv) = ([0; SALT], [0; BLOCK]);
@@ -37,7 +37,7 @@ pub(crate) fn seal(pkcs8: &[u8], passphrase: &[u8]) -> Result<Vec<u8>, KeyError>
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, &salt, passphrase, &mut *key);
     let unbound = UnboundCipherKey::new(&AES_256, &*key).map_err(failed)?;
     let cipher = PaddedBlockEncryptingKey::cbc_pkcs7(unbound).map_err(failed)?;
-    // Room for the padding, so that the clear text is not copied when it is added.
+    // Reserves capacity for the padding, so that appending it does not copy the plaintext.
     let mut text = Zeroizing::new(Vec::with_capacity(pkcs8.len() + BLOCK));
     text.extend_from_slice(pkcs8);
     let context = EncryptionContext::Iv128(FixedLength::from(iv));
@@ -63,7 +63,7 @@ pub(crate) fn seal(pkcs8: &[u8], passphrase: &[u8]) -> Result<Vec<u8>, KeyError>
     }))
 }
 
-/// The PKCS#8 within an EncryptedPrivateKeyInfo.
+/// Decrypts an EncryptedPrivateKeyInfo, and returns its PKCS#8.
 pub(crate) fn open(der: &[u8], passphrase: &[u8]) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let parts = Parts::read(der).map_err(|error| KeyError::Malformed(error.to_string()))??;
     let mut key = Zeroizing::new(vec![0; parts.key_octets]);
@@ -75,7 +75,7 @@ pub(crate) fn open(der: &[u8], passphrase: &[u8]) -> Result<Zeroizing<Vec<u8>>, 
     let context = DecryptionContext::Iv128(FixedLength::from(parts.iv));
     let length = cipher.decrypt(&mut text, context).map_err(wrong)?.len();
     text.truncate(length);
-    // One wrong passphrase in 256 leaves right padding around noise.
+    // One wrong passphrase in 256 decrypts to random bytes with valid padding.
     Reader::new(&text).sequence().map_err(|_| KeyError::WrongPassphrase)?;
     Ok(text)
 }

@@ -1,10 +1,10 @@
-//! Kinds of keys.
+//! Types of keys.
 
 use coded::named;
 use x509::{KeyAlgorithm, PublicKey, SignatureAlgorithm};
 
 named! {
-    /// A kind of key that can be made and signed with here. The names are those of configuration, the API and the database.
+    /// Type of key that can be generated and used for signatures. The configuration, the API and the database use these names.
     pub enum KeyType: "key type" in any case {
         /// RSA, a modulus of 2,048 bits.
         Rsa2048 => "rsa2048",
@@ -30,8 +30,7 @@ named! {
 }
 
 impl KeyType {
-    /// The kind of a public key; `None` for one that cannot be made here: another algorithm,
-    /// curve or size.
+    /// Returns the type of a public key. `None` for an unsupported algorithm, curve or size.
     #[must_use]
     pub fn of(key: &PublicKey) -> Option<Self> {
         Some(match (&key.algorithm, key.bits) {
@@ -49,14 +48,14 @@ impl KeyType {
         })
     }
 
-    /// The kind of a DER SubjectPublicKeyInfo; as [`Self::of`], and `None` for what is none.
+    /// Returns the type of a DER SubjectPublicKeyInfo, as [`Self::of`] does. `None` also for invalid DER.
     #[must_use]
     pub fn of_spki(spki: &[u8]) -> Option<Self> {
         PublicKey::parse(spki).ok().as_ref().and_then(Self::of)
     }
 
-    /// How keys of this kind sign here: RSA by PKCS #1 v1.5 with SHA-256, which every client reads;
-    /// ECDSA with the hash as strong as the curve (RFC 5480 section 4).
+    /// Returns the signature algorithm for keys of this type. RSA uses PKCS #1 v1.5 with SHA-256, which every client supports;
+    /// ECDSA uses the hash of the same strength as the curve (RFC 5480 section 4).
     #[must_use]
     pub const fn algorithm(self) -> SignatureAlgorithm {
         match self {
@@ -71,7 +70,7 @@ impl KeyType {
         }
     }
 
-    /// Bits of an RSA modulus; `None` for other kinds.
+    /// Returns the bits of the RSA modulus. `None` for other types.
     #[must_use]
     pub const fn rsa_bits(self) -> Option<u32> {
         match self {

@@ -1,16 +1,15 @@
-//! Secrets sealed at rest: envelope encryption under master keys.
+//! Secrets encrypted at rest: envelope encryption under master keys.
 //!
-//! Every secret has a data key of its own (AES-256-GCM); the data key is wrapped under a master key
-//! (AES-256-GCM too). Both layers are bound to the table, row and column the secret stands in, so a
-//! sealed value moved elsewhere does not open. To change the master key only the data keys are
-//! wrapped again ([`Keyring::rewrap`]).
+//! Every secret has a data key of its own (AES-256-GCM). The data key is wrapped under a master key (AES-256-GCM too). Both layers
+//! are bound to the table, row and column of the secret, so a sealed value that was moved elsewhere does not open. A change of the
+//! master key only re-wraps the data keys ([`Keyring::rewrap`]).
 //!
-//! A sealed value, 97 bytes longer than its secret:
+//! A sealed value is 97 bytes longer than its secret:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
 //! | 1 | version, 1 |
-//! | 8 | the master key's id |
+//! | 8 | id of the master key |
 //! | 12 | nonce of the wrapping |
 //! | 48 | the data key, wrapped, with its tag |
 //! | 12 | nonce of the secret |
@@ -33,17 +32,17 @@ use crate::random::random;
 const VERSION: u8 = 1;
 const NONCE: usize = 12;
 const TAG: usize = 16;
-/// Bytes of version and master key.
+/// Bytes of the version and the master key id.
 const HEAD: usize = 1 + ID;
 const WRAPPED: usize = NONCE + KEY + TAG;
-/// Bytes a sealed value has beyond its secret.
+/// Bytes by which a sealed value is longer than its secret.
 pub const OVERHEAD: usize = HEAD + WRAPPED + NONCE + TAG;
-/// Master keys held at once: the current one, and those of rotations not finished.
+/// Maximum number of master keys in a keyring: the current key, and the keys of unfinished rotations.
 const MASTERS_MAX: usize = 16;
-/// The plaintext of a canary.
+/// Plaintext of a canary.
 const CANARY: &[u8] = b"bulla canary 1";
 
-/// Table, row and column of a secret, bound to its ciphertext, so that it opens nowhere else.
+/// Table, row and column of a secret. The ciphertext is bound to them and does not open elsewhere.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Context<'a> {
     /// The table's name.
@@ -54,43 +53,43 @@ pub struct Context<'a> {
     pub column: &'a str,
 }
 
-/// Why a sealed value does not open.
+/// A sealed value cannot be opened.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OpenError {
-    /// Not written by [`Keyring::seal`], or cut off.
+    /// The value was not written by [`Keyring::seal`], or was truncated.
     #[error("not a sealed value, or one cut off")]
     Malformed,
-    /// Sealed under a master key that is not on this ring.
+    /// The value is sealed under a master key that is not on this keyring.
     #[error("sealed under the master key {0}, which is not configured; add it to the older master keys")]
     UnknownMaster(MasterKeyId),
-    /// Changed, or moved from another table, row or column.
+    /// The value was changed, or moved from another table, row or column.
     #[error("the sealed value was changed, or belongs to another table, row or column")]
     Forged,
 }
 
-/// Which master keys there are.
+/// Configuration of a keyring: the sources of its master keys.
 #[derive(Debug)]
 pub struct KeyringConfig {
-    /// What is sealed from now on is sealed under this one.
+    /// Master key that seals new values.
     pub current: MasterKey,
-    /// These still open what was sealed under them, until it is re-wrapped.
+    /// Older master keys. They open the values that were sealed under them, until those are re-wrapped.
     pub older: Vec<MasterKey>,
 }
 
-/// The master keys in memory. Shared freely; a new current master key may come while it is in use.
+/// The master keys in memory. Threads share it; a new current master key can be added at any time.
 pub struct Keyring {
     masters: RwLock<Masters>,
 }
 
 struct Masters {
-    /// The current one first.
+    /// All master keys, the current one first.
     all: Vec<Arc<Master>>,
 }
 
 struct Master {
     id: MasterKeyId,
     key: RandomizedNonceKey,
-    /// Keys for other purposes are derived from this one, which is derived from the master key.
+    /// Key from which keys for other purposes are derived. It is derived from the master key itself.
     deriving: hmac::Key,
 }
 
@@ -108,10 +107,10 @@ impl Master {
 }
 
 impl Keyring {
-    /// Loads the master keys. A passphrase costs its argon2id: up to a second, on this thread.
+    /// Loads the master keys. A passphrase is stretched by argon2id, which takes up to a second on this thread.
     ///
     /// # Errors
-    /// [`KeyringError`] when one cannot be had; the ring never starts with fewer keys than named.
+    /// [`KeyringError`] if any master key cannot be loaded.
     pub fn open(config: &KeyringConfig) -> Result<Self, KeyringError> {
         let mut all = vec![Arc::new(Master::new(&*config.current.load()?))];
         for older in &config.older {
@@ -126,21 +125,22 @@ impl Keyring {
         Ok(Self { masters: RwLock::new(Masters { all }) })
     }
 
-    /// A ring with one random master key that nothing keeps: for tests, and for secrets that need
-    /// not outlive the process.
+    /// Creates a keyring with one random master key that is not stored: for tests, and for secrets that need not outlive the
+    /// process.
     #[must_use]
     pub fn ephemeral() -> Self {
         let secret = random::<KEY>();
         Self { masters: RwLock::new(Masters { all: vec![Arc::new(Master::new(&secret))] }) }
     }
 
-    /// The master key under which secrets are sealed now.
+    /// Returns the id of the master key that seals new values.
     #[must_use]
     pub fn current(&self) -> MasterKeyId {
         self.masters.read().all[0].id
     }
 
-    /// What values sealed now begin with (version and master key), for finding the others in a database.
+    /// Returns the first bytes (version and master key id) of values that are sealed now. A database query uses them to find values
+    /// under other master keys.
     #[must_use]
     pub fn current_head(&self) -> [u8; HEAD] {
         let mut head = [VERSION; HEAD];
@@ -148,24 +148,24 @@ impl Keyring {
         head
     }
 
-    /// Every master key on the ring, the current one first.
+    /// Returns the ids of all master keys on the keyring, the current one first.
     #[must_use]
     pub fn masters(&self) -> Vec<MasterKeyId> {
         self.masters.read().all.iter().map(|master| master.id).collect()
     }
 
-    /// A known text sealed under the current master key, to be kept where the sealed values are: who can open it has the
-    /// key, and nothing has to be written to find out.
+    /// Seals a known text under the current master key. The canary is stored next to the sealed values: a process that can open it
+    /// has the right key, and need not write anything to check.
     #[must_use]
     pub fn canary(&self) -> (MasterKeyId, Vec<u8>) {
         let id = self.current();
         (id, self.seal(&canary_context(&id), CANARY))
     }
 
-    /// Whether this ring has the key and opens its canary; `false` when the key is not there.
+    /// Checks that this keyring has the key and opens its canary. Returns `false` if the key is missing.
     ///
     /// # Errors
-    /// [`OpenError::Forged`] or [`OpenError::Malformed`] when the key is there and the canary was changed.
+    /// [`OpenError::Forged`] or [`OpenError::Malformed`] if the key is present and the canary was changed.
     pub fn proves(&self, id: MasterKeyId, canary: &[u8]) -> Result<bool, OpenError> {
         if !self.masters().contains(&id) {
             return Ok(false);
@@ -177,8 +177,8 @@ impl Keyring {
         if text.as_slice() == CANARY { Ok(true) } else { Err(OpenError::Forged) }
     }
 
-    /// Makes another master key the current one; those before still open what they sealed.
-    /// Returns its id. To promote the current one again changes nothing.
+    /// Makes another master key the current one, and returns its id. The earlier keys still open their values. Promoting the
+    /// current key changes nothing.
     ///
     /// # Errors
     /// [`KeyringError`]
@@ -194,16 +194,16 @@ impl Keyring {
         Ok(id)
     }
 
-    /// Takes an older master key off the ring; what is still sealed under it opens no more.
-    /// `false` when it is the current one or not there.
+    /// Removes an older master key from the keyring. Values that are sealed under it can no longer be opened. Returns `false` if
+    /// the key is the current one or not on the keyring.
     pub fn forget(&self, id: MasterKeyId) -> bool {
         let all = &mut self.masters.write().all;
         let at = all.iter().skip(1).position(|master| master.id == id);
         at.map(|at| all.remove(at + 1)).is_some()
     }
 
-    /// Seals a secret for one place. A master key may wrap 2^32 data keys (NIST SP 800-38D section
-    /// 8.3): rotate it before.
+    /// Seals a secret for one table, row and column. A master key may wrap 2^32 data keys (NIST SP 800-38D section 8.3): rotate it
+    /// before.
     #[must_use]
     pub fn seal(&self, context: &Context<'_>, plaintext: &[u8]) -> Vec<u8> {
         let master = Arc::clone(&self.masters.read().all[0]);
@@ -224,7 +224,7 @@ impl Keyring {
         sealed
     }
 
-    /// The secret sealed for this place.
+    /// Opens a secret that was sealed for this context.
     ///
     /// # Errors
     /// [`OpenError`]
@@ -246,8 +246,7 @@ impl Keyring {
         Parts::read(sealed).is_ok_and(|parts| parts.master == self.current())
     }
 
-    /// A code that proves that this ring made the message, for this purpose (HMAC-SHA-256 under a key derived from the
-    /// current master key).
+    /// Computes an HMAC-SHA-256 over the message, under a key derived from the current master key and `purpose`.
     #[must_use]
     pub fn mac(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
         let master = Arc::clone(&self.masters.read().all[0]);
@@ -256,14 +255,14 @@ impl Keyring {
         code
     }
 
-    /// Whether [`Self::mac`] made the code, under the current master key or one before it.
+    /// Checks a code of [`Self::mac`], under the current master key or any older one.
     #[must_use]
     pub fn is_mac(&self, purpose: &str, message: &[u8], code: &[u8]) -> bool {
         let masters = self.masters.read().all.clone();
         masters.iter().any(|master| hmac::verify(&master.derived(purpose), message, code).is_ok())
     }
 
-    /// The master key that a sealed value's first 9 bytes name.
+    /// Returns the master key id in the first 9 bytes of a sealed value.
     #[must_use]
     pub fn master_of_head(head: &[u8]) -> Option<MasterKeyId> {
         let (version, id) = head.split_first()?;
@@ -271,17 +270,16 @@ impl Keyring {
         <[u8; ID]>::try_from(id).ok().map(MasterKeyId)
     }
 
-    /// The master key a value is sealed under; `None` for what is no sealed value.
+    /// Returns the id of the master key that a value is sealed under. `None` if the bytes are not a sealed value.
     #[must_use]
     pub fn master_of(sealed: &[u8]) -> Option<MasterKeyId> {
         Parts::read(sealed).ok().map(|parts| parts.master)
     }
 
-    /// The same secret with its data key wrapped under the current master key. The secret itself is
-    /// not touched, nor seen.
+    /// Wraps the data key of a sealed value under the current master key. The secret itself is neither changed nor decrypted.
     ///
     /// # Errors
-    /// [`OpenError`]; a secret that was changed is noticed by [`Self::open_sealed`], not here.
+    /// [`OpenError`]. A change of the encrypted secret is detected by [`Self::open_sealed`], not here.
     pub fn rewrap(&self, context: &Context<'_>, sealed: &[u8]) -> Result<Vec<u8>, OpenError> {
         let parts = Parts::read(sealed)?;
         let data_key = self.unwrap(context, &parts)?;
@@ -358,7 +356,8 @@ fn canary_context(id: &MasterKeyId) -> Context<'_> {
     Context { table: "master_keys", row: &id.0, column: "canary" }
 }
 
-/// What both layers are bound to. Lengths stand before the parts, so no two places look alike.
+/// Additional authenticated data of both layers. Each part is preceded by its length, so that different contexts never have equal
+/// data.
 fn bound(context: &Context<'_>, layer: &str, master: Option<MasterKeyId>) -> Vec<u8> {
     let parts = [layer.as_bytes(), context.table.as_bytes(), context.row, context.column.as_bytes()];
     let mut aad = Vec::with_capacity(64 + context.row.len());

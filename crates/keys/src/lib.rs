@@ -1,16 +1,16 @@
-//! Private keys. The only crate that ever holds private key bytes; it knows no network and no database.
+//! Private keys. This is the only crate that holds private key bytes. It uses no network and no database.
 //!
-//! - [`Signer`]: the one way to use a private key, wherever it lives.
-//! - [`PrivateKey`]: a key in this process; PKCS#8 in and out, PKCS#1 and SEC 1 in.
-//! - [`Keyring`]: secrets sealed at rest under master keys that can be changed while all runs.
-//! - [`Scheme`] and [`sign_slice`]: signatures over what was hashed elsewhere, several at once where that is cheaper.
-//! - [`verify`]: whether a key elsewhere really signed.
-//! - [`sealed`]: keys that only certain nodes can open, wherever they lie.
-//! - [`TicketKeys`]: what is sealed for hours only.
+//! - [`Signer`]: the interface to every private key, local or remote.
+//! - [`PrivateKey`]: a key in this process. Reads PKCS#8, PKCS#1 and SEC 1; writes PKCS#8.
+//! - [`Keyring`]: secrets encrypted at rest under master keys that can be changed at runtime.
+//! - [`Scheme`] and [`sign_slice`]: signatures over precomputed digests, in batches where that is cheaper.
+//! - [`verify`]: checks that a remote key made a signature.
+//! - [`sealed`]: keys that only certain nodes can open, wherever they are stored.
+//! - [`TicketKeys`]: encryption of values that are valid for hours only.
 //! - [`age`]: files encrypted to a passphrase or to keys.
-//! - [`Secret`]: a text that must not be seen.
+//! - [`Secret`]: a text that must not be shown.
 //! - [`Tpm`]: a master key sealed by a TPM 2.0.
-//! - [`pkcs11`]: keys in security modules.
+//! - [`pkcs11`]: keys in hardware security modules.
 
 pub mod age;
 mod digest;

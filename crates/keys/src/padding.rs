@@ -1,16 +1,16 @@
-//! What RSA signs of a digest: EMSA-PKCS1-v1_5 and EMSA-PSS (RFC 8017 section 9), for moduli of 2,048 bits. The library puts its
-//! own around what it signs; this is for what is signed without it.
+//! Padding of RSA signatures: EMSA-PKCS1-v1_5 and EMSA-PSS (RFC 8017 section 9), for moduli of 2,048 bits. The library pads its own
+//! signatures; this module pads for signatures that are made without it.
 
 use aws_lc_rs::{digest, rand};
 use batch::OCTETS;
 
 use crate::{Hash, Scheme};
 
-/// The DigestInfo before a digest (RFC 8017 section 9.2, note 1) but for what depends on the hash.
+/// The constant part of the DigestInfo before a digest (RFC 8017 section 9.2, note 1). Some bytes depend on the hash.
 const DIGEST_INFO: [u8; 19] =
     [0x30, 0, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0, 0x05, 0x00, 0x04, 0];
 
-/// The encoded message, big-endian, below every modulus of 2,048 bits. `None` for schemes and lengths that are not made.
+/// Returns the encoded message, big-endian, below every modulus of 2,048 bits. `None` for unsupported schemes and wrong lengths.
 pub(crate) fn encoded(scheme: Scheme, digest: &[u8]) -> Option<[u8; OCTETS]> {
     match scheme {
         Scheme::RsaPkcs1(hash) => pkcs1(hash, digest),
@@ -24,7 +24,7 @@ pub(crate) fn encoded(scheme: Scheme, digest: &[u8]) -> Option<[u8; OCTETS]> {
     }
 }
 
-/// The library's hash, and the last number of its object identifier. `None` for hashes under which nothing is signed.
+/// Returns the library's hash, and the last number of its object identifier. `None` for hashes that are too weak for signatures.
 fn algorithm(hash: Hash, digest: &[u8]) -> Option<(&'static digest::Algorithm, u8)> {
     let found = match hash {
         Hash::Sha256 => (&digest::SHA256, 1),
@@ -64,12 +64,12 @@ fn pss(hash: Hash, digest: &[u8], salt: &[u8]) -> Option<[u8; OCTETS]> {
     block[at..].copy_from_slice(salt);
     block[at - 1] = 1;
     mask(algorithm, seed.as_ref(), block);
-    // One bit less than the modulus has.
+    // The encoded message has one bit less than the modulus.
     block[0] &= 0x7f;
     Some(message)
 }
 
-/// MGF1 (RFC 8017 appendix B.2.1) laid over a block.
+/// Applies MGF1 (RFC 8017 appendix B.2.1) to a block by exclusive or.
 fn mask(algorithm: &'static digest::Algorithm, seed: &[u8], block: &mut [u8]) {
     for (counter, part) in (0_u32..).zip(block.chunks_mut(algorithm.output_len())) {
         let mut context = digest::Context::new(algorithm);

@@ -1,4 +1,4 @@
-//! What holds keys elsewhere than in this process.
+//! Providers of keys outside this process.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use futures_util::future::BoxFuture;
 
 use crate::{KeyRef, KeyType, SignError};
 
-/// Holds private keys that never leave it: a security module, a key service.
+/// Stores private keys that never leave it: a hardware security module, or a key service.
 pub trait KeyProvider: Send + Sync + fmt::Debug {
-    /// What key rows name it by: a word without spaces, `pkcs11`.
+    /// Name of the provider in the database: a word without spaces, such as `pkcs11`.
     fn name(&self) -> &str;
 
-    /// A new key; it is found again by the locator.
+    /// Generates a key. Its locator finds it again.
     ///
     /// # Errors
-    /// [`SignError`]; [`SignError::Failed`] when it makes no keys of this kind.
+    /// [`SignError`]; [`SignError::Failed`] if the provider does not generate keys of this type.
     fn generate<'a>(&'a self, kind: KeyType, label: &'a str)
     -> BoxFuture<'a, Result<ProvidedKey, SignError>>;
 
-    /// The key at this locator.
+    /// Opens the key with this locator.
     ///
     /// # Errors
-    /// [`SignError`]; [`SignError::Failed`] when there is none.
+    /// [`SignError`]; [`SignError::Failed`] if there is no such key.
     fn open<'a>(&'a self, locator: &'a str) -> BoxFuture<'a, Result<KeyRef, SignError>>;
 }
 
-/// A key that a provider holds.
+/// A key that a provider stores.
 #[derive(Clone, Debug)]
 pub struct ProvidedKey {
-    /// The locator by which the provider finds the key.
+    /// Locator by which the provider finds the key.
     pub locator: String,
     /// The signer for this key.
     pub signer: KeyRef,

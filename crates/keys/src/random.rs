@@ -3,7 +3,7 @@
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
-/// Random bytes, wiped when dropped.
+/// Returns random bytes that are wiped when dropped.
 pub(crate) fn random<const N: usize>() -> Zeroizing<[u8; N]> {
     let mut octets = Zeroizing::new([0; N]);
     rand::fill(&mut *octets).expect("the operating system gives randomness");

@@ -1,13 +1,13 @@
-//! Signatures over what was hashed elsewhere: which there are, and which key makes which.
+//! Signature schemes for precomputed digests, and the keys that support them.
 
 use aws_lc_rs::digest;
 
 use crate::{KeyType, SignError};
 
-/// A hash whose value is signed.
+/// A hash whose digest is signed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Hash {
-    /// MD5 and SHA-1 side by side, as TLS 1.0 and 1.1 sign (RFC 4346 section 7.4.3).
+    /// MD5 and SHA-1, concatenated, as signed by TLS 1.0 and 1.1 (RFC 4346 section 7.4.3).
     Md5Sha1,
     /// SHA-1
     Sha1,
@@ -22,11 +22,11 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Every one.
+    /// All hashes.
     pub const ALL: [Self; 6] =
         [Self::Md5Sha1, Self::Sha1, Self::Sha224, Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// Bytes of a value.
+    /// Returns the length of a digest in bytes.
     #[must_use]
     pub const fn octets(self) -> usize {
         match self {
@@ -39,7 +39,7 @@ impl Hash {
         }
     }
 
-    /// The value for a message; `None` for [`Self::Md5Sha1`], which nobody hashes with any more.
+    /// Computes the digest of a message. `None` for [`Self::Md5Sha1`], which is not computed here.
     #[must_use]
     pub fn digest(self, message: &[u8]) -> Option<Vec<u8>> {
         let algorithm = match self {
@@ -54,25 +54,25 @@ impl Hash {
     }
 }
 
-/// How something is signed.
+/// A signature scheme.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Scheme {
-    /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2) over a digest; the DigestInfo is put before it here, and none before
-    /// [`Hash::Md5Sha1`].
+    /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2) over a digest. The signer adds the DigestInfo, except for [`Hash::Md5Sha1`], which
+    /// has none.
     RsaPkcs1(Hash),
-    /// RSASSA-PSS (RFC 8017 section 8.1) over a digest, MGF1 with the same hash, a salt as long as the hash.
+    /// RSASSA-PSS (RFC 8017 section 8.1) over a digest. MGF1 uses the same hash, and the salt has its length.
     RsaPss(Hash),
-    /// ECDSA (FIPS 186-5 section 6.4) over a digest, on the curve of the key; a digest longer than the curve's order is
-    /// cut to it. The signature is DER.
+    /// ECDSA (FIPS 186-5 section 6.4) over a digest, on the curve of the key. A digest longer than the curve's order is truncated.
+    /// The signature is DER.
     Ecdsa(Hash),
     /// Ed25519 (RFC 8032) over a whole message.
     Ed25519,
 }
 
-/// Why a key does not sign this so.
+/// A key does not support a scheme or its input.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Misfit {
-    /// The scheme is another algorithm's.
+    /// The scheme belongs to another key type.
     #[error("a key of kind {0} does not sign so")]
     Kind(KeyType),
     /// The input does not have the length of the hash.
@@ -86,7 +86,8 @@ pub enum Misfit {
 }
 
 impl Scheme {
-    /// How keys of this kind sign whole messages: see [`KeyType::algorithm`]. `None` for kinds that have no scheme here.
+    /// Returns the scheme in which keys of this type sign whole messages: see [`KeyType::algorithm`]. `None` for types without a
+    /// scheme here.
     #[must_use]
     pub const fn of(kind: KeyType) -> Option<Self> {
         match kind {
@@ -99,18 +100,18 @@ impl Scheme {
         }
     }
 
-    /// How a key of this kind signs a whole message in TLS, and what it signs of it: for keys elsewhere, which are given
-    /// digests.
+    /// Returns the TLS signature scheme of this key type, and its input for a message. For remote keys, which sign digests.
     ///
     /// # Errors
-    /// [`SignError::Failed`] for kinds that sign for nobody.
+    /// [`SignError::Failed`] for key types without a scheme here.
     pub fn of_message(kind: KeyType, message: &[u8]) -> Result<(Self, Vec<u8>), SignError> {
         let scheme = Self::of(kind).ok_or_else(|| SignError::Failed("no scheme of its kind".to_owned()))?;
         let input = scheme.input(message);
         Ok((scheme, input.ok_or_else(|| SignError::Failed("no hash of its kind".to_owned()))?))
     }
 
-    /// What is signed of a whole message: its digest, or itself for Ed25519. `None` where [`Hash::digest`] has none.
+    /// Returns the input of the signature for a whole message: its digest, or the message for Ed25519. `None` if [`Hash::digest`]
+    /// returns `None`.
     #[must_use]
     pub fn input(self, message: &[u8]) -> Option<Vec<u8>> {
         match self {
@@ -119,8 +120,8 @@ impl Scheme {
         }
     }
 
-    /// Whether a key of this kind signs `octets` of input so. To be asked before the key is touched: a signature by a
-    /// key over what was meant for another algorithm may be worth something to somebody.
+    /// Checks that a key of this type can sign `octets` bytes of input in this scheme. Call it before the key is used: a signature
+    /// over input for another algorithm may help an attacker.
     ///
     /// # Errors
     /// [`Misfit`]

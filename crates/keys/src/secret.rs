@@ -1,23 +1,23 @@
-//! Texts that must not be seen: passwords, tokens, keys in PEM.
+//! Texts that must not be shown: passwords, tokens, keys in PEM.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serializer};
 use zeroize::Zeroizing;
 
-/// A text nobody may see: not in `Debug`, not in a log, not in an answer, wiped when dropped. It does not serialise by
-/// itself; where it has to be written, the field says so with [`exposed`] or [`exposed_option`].
+/// A secret text. It is wiped when dropped, and never appears in `Debug`, logs or responses. It does not implement `Serialize`: a
+/// field that must be written uses [`exposed`] or [`exposed_option`].
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes ownership of the text.
+    /// Creates a secret from a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The plain text. Pass it to its destination only.
+    /// Returns the plain text. Pass it to its destination only.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -42,18 +42,18 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Writes a secret out: `#[serde(serialize_with = "keys::secret::exposed")]`.
+/// Serializes a secret in plain text: `#[serde(serialize_with = "keys::secret::exposed")]`.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn exposed<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.expose())
 }
 
-/// As [`exposed`], of one that may be absent.
+/// Serializes an optional secret, like [`exposed`].
 ///
 /// # Errors
-/// Those of the serializer.
+/// Errors of the serializer.
 pub fn exposed_option<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
     match secret {
         Some(secret) => serializer.serialize_some(secret.expose()),

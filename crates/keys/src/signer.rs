@@ -1,4 +1,4 @@
-//! The one way to use a private key, wherever it lives.
+//! The interface to private keys, local and remote.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,49 +10,48 @@ use zeroize::Zeroizing;
 
 use crate::{KeyType, PrivateKey, Scheme, SignError};
 
-/// When a signature is of no more use to anyone who asked.
+/// Time after which a signature is useless to the caller.
 pub type Deadline = Instant;
 
-/// A key that can be used by many at once.
+/// A key that several callers can use concurrently.
 pub type KeyRef = Arc<dyn Signer>;
 
-/// Where a key signs that is not in this process.
+/// Remote destination of signatures of a key that is not in this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Destination<'a> {
-    /// `KIND:WHICH`, as metrics write it: one of few, the same for all keys there.
+    /// Name in metrics, `KIND:WHICH`. All keys of a destination share it, and there are few.
     pub name: &'a str,
-    /// How much it takes at once.
+    /// Limit of concurrent calls.
     pub at_once: AtOnce,
 }
 
-/// Calls that are made of a destination at once.
+/// Maximum concurrent calls to a destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AtOnce {
-    /// For each of its keys.
+    /// For each key of the destination.
     OfKey(usize),
-    /// For all of them together.
+    /// For all keys of the destination together.
     All(usize),
 }
 
-/// A private key that signs, wherever it lives: in this process, in a security module, elsewhere.
+/// A private key that signs: in this process, in a hardware security module, or in a remote service.
 pub trait Signer: Send + Sync + fmt::Debug {
-    /// Type of the key.
+    /// Returns the type of the key.
     fn key_type(&self) -> KeyType;
 
-    /// The public half: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
+    /// The public key: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
     fn spki(&self) -> &[u8];
 
-    /// The signature algorithm of [`Self::sign`] as in certificates.
+    /// Returns the signature algorithm of [`Self::sign`], as in certificates.
     fn algorithm(&self) -> SignatureAlgorithm {
         self.key_type().algorithm()
     }
 
-    /// Signs the whole `message`; it is hashed inside as the algorithm wants. ECDSA signatures are
-    /// DER (RFC 3279 section 2.2.3). Unless a key does it otherwise, it is hashed here and signed by
-    /// [`Self::sign_digest`].
+    /// Signs the whole `message`, and hashes it as the algorithm demands. ECDSA signatures are DER (RFC 3279 section 2.2.3). The
+    /// default implementation hashes the message and calls [`Self::sign_digest`].
     ///
     /// # Errors
-    /// [`SignError`]; never later than shortly after `deadline`.
+    /// [`SignError`], at the latest shortly after `deadline`.
     fn sign<'a>(
         &'a self,
         message: &'a [u8],
@@ -64,11 +63,11 @@ pub trait Signer: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Signs what was hashed elsewhere; `input` is a digest, for [`Scheme::Ed25519`] a whole message. Anyone who asks has
-    /// checked [`Scheme::check`]; a key that signs whole messages alone fails.
+    /// Signs a precomputed digest. For [`Scheme::Ed25519`], `input` is the whole message. The caller must first call
+    /// [`Scheme::check`]. Fails for a key that only signs whole messages.
     ///
     /// # Errors
-    /// [`SignError`]; never later than shortly after `deadline`.
+    /// [`SignError`], at the latest shortly after `deadline`.
     fn sign_digest<'a>(
         &'a self,
         scheme: Scheme,
@@ -79,12 +78,14 @@ pub trait Signer: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(Err(SignError::Failed("it signs whole messages only".to_owned()))))
     }
 
-    /// `c` to the private exponent, modulo the modulus, as long as the modulus: RSA without padding, for TLS's RSA key exchange
-    /// (RFC 5246 section 7.4.7.1), whose padding the terminator takes off. `c` has the length of the modulus. Only keys of
-    /// security modules do it: see SECURITY.md for why those of this process do not.
+    /// Computes RSA without padding: `c` to the power of the private exponent, modulo the modulus. Input and result have the length
+    /// of the modulus.
+    ///
+    /// TLS's RSA key exchange (RFC 5246 section 7.4.7.1) uses it; the TLS terminator removes the padding. Only keys of hardware
+    /// security modules support it: SECURITY.md explains why keys of this process do not.
     ///
     /// # Errors
-    /// [`SignError`]; never later than shortly after `deadline`.
+    /// [`SignError`], at the latest shortly after `deadline`.
     fn decrypt_raw<'a>(
         &'a self,
         c: &'a [u8],
@@ -94,12 +95,12 @@ pub trait Signer: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(Err(SignError::Failed("it decrypts nothing".to_owned()))))
     }
 
-    /// Where it signs, for figures; `None` for a key that is in this process, or that does not know.
+    /// Returns the destination of signatures, for metrics. `None` for a key in this process, or an unknown destination.
     fn destination(&self) -> Option<Destination<'_>> {
         None
     }
 
-    /// The key itself, where it is in this process: its signatures are work of a processor and wait for nobody.
+    /// Returns the key itself if it is in this process. Its signatures need only CPU time and no remote call.
     fn here(&self) -> Option<&PrivateKey> {
         None
     }

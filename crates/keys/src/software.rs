@@ -1,4 +1,4 @@
-//! Keys in this process.
+//! Private keys in this process.
 
 mod signing;
 mod threads;
@@ -21,10 +21,10 @@ use crate::error::{DecryptError, KeyError, KeyFileError, SignError};
 use crate::{Batches, Hash, KeyType, Scheme, encrypted, lanes};
 use threads::STAGE;
 
-/// The hash within RSAES-OAEP (RFC 8017 section 7.1) and its mask.
+/// Hash of RSAES-OAEP (RFC 8017 section 7.1) and of its mask.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OaepHash {
-    /// SHA-1, the default of RFC 8017 and what most devices send.
+    /// SHA-1, the default of RFC 8017, used by most devices.
     Sha1,
     /// SHA-256
     Sha256,
@@ -34,7 +34,7 @@ pub enum OaepHash {
     Sha512,
 }
 
-/// A private key in memory. Cheap to clone; wiped when the last clone goes.
+/// A private key in memory. Cheap to clone; wiped when the last clone is dropped.
 #[derive(Clone)]
 pub struct PrivateKey {
     inner: Arc<KeyMaterial>,
@@ -45,9 +45,9 @@ struct KeyMaterial {
     kind: KeyType,
     spki: Vec<u8>,
     pkcs8: Zeroizing<Vec<u8>>,
-    /// Whether the key makes batches, by its numbers.
+    /// Whether the numbers of the key are suitable for batches.
     fits_lanes: bool,
-    /// For batches: read from `pkcs8` by [`PrivateKey::prepare`]. `None` in it where the key makes none.
+    /// Key material for batches, set from `pkcs8` by [`PrivateKey::prepare`]. Contains `None` if the key does not support batches.
     lanes: OnceLock<Option<lanes::Numbers>>,
 }
 
@@ -59,16 +59,16 @@ enum Pair {
 }
 
 impl PrivateKey {
-    /// A new key from the operating system's randomness. RSA takes 0.1 to 3 s: not on a thread
-    /// that others wait for (see [`Self::generate_aside`]).
+    /// Generates a key from the operating system's randomness. RSA takes 0.1 to 3 s, so do not call it on an async thread (see
+    /// [`Self::generate_aside`]).
     ///
     /// # Errors
-    /// [`KeyError::Generation`] when the library fails, which it only does without memory.
+    /// [`KeyError::Generation`] if the library fails, which happens only if memory is exhausted.
     pub fn generate(kind: KeyType) -> Result<Self, KeyError> {
         Self::of_pair(Pair::generate(kind).ok_or(KeyError::Generation(kind))?)
     }
 
-    /// As [`Self::generate`], on a thread for such work, as many at once as there are processors.
+    /// Like [`Self::generate`], on a thread for such work. At most as many run concurrently as there are processors.
     ///
     /// # Errors
     /// As [`Self::generate`].
@@ -81,13 +81,13 @@ impl PrivateKey {
     /// Reads the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
     ///
     /// # Errors
-    /// [`KeyError`]; [`KeyError::Encrypted`] when [`Self::from_encrypted_pem`] is what is needed.
+    /// [`KeyError`]; [`KeyError::Encrypted`] if the key needs [`Self::from_encrypted_pem`].
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
         Self::from_der(&encoding::private_block(text)?)
     }
 
-    /// Reads the first private key of a PEM text, PKCS#8 under `passphrase` (PBES2 with AES in CBC
-    /// mode, RFC 8018 section 6.2) or not encrypted at all.
+    /// Reads the first private key of a PEM text: PKCS#8 encrypted under `passphrase` (PBES2 with AES in CBC mode, RFC 8018 section
+    /// 6.2), or an unencrypted key.
     ///
     /// # Errors
     /// [`KeyError`]; [`KeyError::WrongPassphrase`].
@@ -99,7 +99,7 @@ impl PrivateKey {
         }
     }
 
-    /// Reads a private key's DER, whichever of the three encodings it is.
+    /// Reads a private key in DER: PKCS#8, PKCS#1 or SEC 1.
     ///
     /// # Errors
     /// [`KeyError`]
@@ -112,7 +112,7 @@ impl PrivateKey {
             Format::Pkcs8(Pkcs8Kind::Rsa) => Pair::Rsa(rsa::KeyPair::from_pkcs8(der).map_err(unsound)?),
             Format::Pkcs8(Pkcs8Kind::Exact(kind)) => Pair::from_pkcs8(kind, der).map_err(unsound)?,
         };
-        // Bytes after the key are ignored by the library; a file with two keys is a mistake.
+        // The library ignores bytes after the key, but a file with two keys is a mistake.
         let mut reader = x509::der::Reader::new(der);
         let whole = reader.any().and_then(|_| reader.end());
         whole.map_err(|error| KeyError::Malformed(error.to_string()))?;
@@ -131,33 +131,33 @@ impl PrivateKey {
         }
     }
 
-    /// Reads a file: PEM as [`Self::from_pem`] does, DER as [`Self::from_der`] does.
+    /// Reads a file, either PEM as [`Self::from_pem`] or DER as [`Self::from_der`].
     ///
     /// # Errors
     /// [`KeyFileError`]
     pub fn from_file(path: &Path) -> Result<Self, KeyFileError> {
         let limit = 2 * encoding::PRIVATE_KEY_OCTETS_MAX;
-        // Room for all of it at once: what grows leaves copies behind.
+        // Reserves the full capacity first: a vector that grows leaves copies of the secret behind.
         let mut octets = Zeroizing::new(Vec::with_capacity(limit + 1));
         std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut octets)?;
         if octets.len() > limit {
             return Err(KeyError::Malformed("no private key is that long".to_owned()).into());
         }
-        // DER of every encoding begins with a SEQUENCE, which no text does with what follows.
+        // DER starts with a SEQUENCE tag and its length, which are never the start of a PEM text.
         match std::str::from_utf8(&octets) {
             Ok(text) if text.contains("-----BEGIN") => Ok(Self::from_pem(text)?),
             _ => Ok(Self::from_der(&octets)?),
         }
     }
 
-    /// PKCS#8 in PEM, not encrypted.
+    /// Returns unencrypted PKCS#8 in PEM.
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Zeroizing<String> {
         encoding::pem("PRIVATE KEY", &self.inner.pkcs8)
     }
 
-    /// As programs of old expect it, in PEM, not encrypted: PKCS#1 (`RSA PRIVATE KEY`, RFC 8017 appendix A.1.2) for RSA,
-    /// PKCS#8 for all others.
+    /// Returns the unencrypted key in the PEM form that old programs expect: PKCS#1 (`RSA PRIVATE KEY`, RFC 8017 appendix A.1.2)
+    /// for RSA, and PKCS#8 for all other types.
     #[must_use]
     pub fn to_traditional_pem(&self) -> Zeroizing<String> {
         match self.inner.kind.rsa_bits().and_then(|_| encoding::inner_key(&self.inner.pkcs8)) {
@@ -166,17 +166,17 @@ impl PrivateKey {
         }
     }
 
-    /// PKCS#8 in DER, not encrypted.
+    /// Returns unencrypted PKCS#8 in DER.
     #[must_use]
     pub fn to_pkcs8_der(&self) -> Zeroizing<Vec<u8>> {
         self.inner.pkcs8.clone()
     }
 
-    /// PKCS#8 in PEM under a passphrase: PBES2 with PBKDF2-HMAC-SHA-256 and AES-256-CBC, which
-    /// OpenSSL 1.1 and newer and every other tool reads.
+    /// Returns PKCS#8 in PEM, encrypted under a passphrase: PBES2 with PBKDF2-HMAC-SHA-256 and AES-256-CBC. OpenSSL 1.1 and newer,
+    /// and other current tools, can read it.
     ///
     /// # Errors
-    /// [`KeyError::Unsound`] when the library fails.
+    /// [`KeyError::Unsound`] if the library fails.
     pub fn to_encrypted_pem(&self, passphrase: &[u8]) -> Result<String, KeyError> {
         let der = encrypted::seal(&self.inner.pkcs8, passphrase)?;
         Ok(encoding::pem("ENCRYPTED PRIVATE KEY", &der).to_string())
@@ -188,19 +188,19 @@ impl PrivateKey {
         SpkiHash::of(&self.inner.spki)
     }
 
-    /// Signs here and now, on this thread; as [`Signer::sign`](crate::Signer::sign) otherwise.
+    /// Signs on this thread, and otherwise as [`Signer::sign`](crate::Signer::sign).
     ///
     /// # Errors
-    /// [`SignError::Failed`] when the library fails.
+    /// [`SignError::Failed`] if the library fails.
     pub fn sign_now(&self, message: &[u8]) -> Result<Vec<u8>, SignError> {
         self.inner.pair.sign(message).ok_or_else(|| SignError::Failed("the library failed".to_owned()))
     }
 
-    /// Signs what was hashed elsewhere, here and now; as [`Signer::sign_digest`](crate::Signer::sign_digest) otherwise. RSA with SHA-1, SHA-224 or
-    /// MD5 and SHA-1 is not made: the library has no signatures that nobody should trust.
+    /// Signs a precomputed digest on this thread, and otherwise as [`Signer::sign_digest`](crate::Signer::sign_digest). RSA
+    /// signatures with SHA-1, SHA-224, or MD5 and SHA-1 are not supported: the library leaves out weak signatures.
     ///
     /// # Errors
-    /// [`SignError::Failed`] when the key does not sign this so ([`Scheme::check`]), or the library fails.
+    /// [`SignError::Failed`] if the key does not support the scheme ([`Scheme::check`]), or the library fails.
     pub fn sign_digest_now(&self, scheme: Scheme, input: &[u8]) -> Result<Vec<u8>, SignError> {
         let misfit = scheme.check(self.inner.kind, input.len());
         misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
@@ -208,8 +208,8 @@ impl PrivateKey {
         signed.ok_or_else(|| SignError::Failed("the library does not sign so".to_owned()))
     }
 
-    /// Decrypts RSAES-PKCS1-v1_5 (RFC 8017 section 7.2), as CMS key transport for SCEP uses it.
-    /// The caller must not let the sender tell this failure from a later one.
+    /// Decrypts RSAES-PKCS1-v1_5 (RFC 8017 section 7.2), which SCEP uses for CMS key transport. The caller must not let the sender
+    /// distinguish this failure from a later one.
     ///
     /// # Errors
     /// [`DecryptError`]
@@ -245,23 +245,25 @@ impl PrivateKey {
         Ok(room)
     }
 
-    /// Whether signatures like this are made in batches by this key on this machine ([`crate::is_batched`]): not by a key whose
-    /// public exponent is not 65,537, or whose primes have not 1,024 bits each, and not before [`Self::prepare`].
+    /// Returns whether this key makes such signatures in batches on this machine ([`crate::is_batched`]). False before
+    /// [`Self::prepare`]. For RSA also false unless the public exponent is 65,537 and both primes have 1,024 bits.
     #[must_use]
     pub fn is_batched(&self, scheme: Scheme, batches: Batches) -> bool {
         self.lanes().is_some() && lanes::is_batched(self.inner.kind, scheme, batches)
     }
 
-    /// Whether [`Self::prepare`] has something to do: by this key batches are made on this machine once it was called.
+    /// Returns whether a call of [`Self::prepare`] makes this key use batches on this machine.
     #[must_use]
     pub fn wants_preparing(&self, batches: Batches) -> bool {
         let is_unprepared = self.inner.fits_lanes && self.inner.lanes.get().is_none();
         is_unprepared && lanes::are_made(self.inner.kind, batches)
     }
 
-    /// Makes what batches need of this key, once: for RSA 0.2 ms of work and 2 KB for as long as the key lives, so not for keys that sign
-    /// nothing, and where nobody waits for it; for P-256 and Ed25519 a few µs and
-    /// less than 150 bytes, by the first key of each in a process 1 ms and 208 or 303 KB ([`crate::prepare_tables`] makes those before).
+    /// Computes what batches need of this key, once. Call it only for keys that sign, and not while a caller waits:
+    ///
+    /// - RSA: 0.2 ms of work, and 2 KB as long as the key is in memory.
+    /// - P-256 and Ed25519: a few µs, and less than 150 bytes. The first key of each type in a process takes 1 ms and 208 or 303 KB
+    /// for tables ([`crate::prepare_tables`] computes them earlier).
     pub fn prepare(&self) {
         if self.wants_preparing(Batches::All) {
             let KeyMaterial { kind, spki, pkcs8, lanes, .. } = &*self.inner;
@@ -269,7 +271,7 @@ impl PrivateKey {
         }
     }
 
-    /// A key that makes batches by other numbers.
+    /// Creates a key whose batches use other numbers, for tests.
     #[cfg(test)]
     pub(crate) fn with_lanes(pkcs8: &[u8], lanes: lanes::Numbers) -> Self {
         let key = Self::from_pkcs8_der(pkcs8).unwrap();
@@ -277,12 +279,13 @@ impl PrivateKey {
         key
     }
 
-    /// Its numbers as batches read them, once it is prepared.
+    /// Returns the numbers for batches, if the key is prepared.
     pub(crate) fn lanes(&self) -> Option<&lanes::Numbers> {
         self.inner.lanes.get()?.as_ref()
     }
 
-    /// 20 to 60 µs: less than handing it over costs. Outside a runtime there is no other way.
+    /// Returns whether to sign on the calling thread. Such signatures take 20 to 60 µs, less than a handover to another thread.
+    /// Outside an async runtime there is no alternative.
     fn signs_at_once(&self) -> bool {
         self.inner.kind.rsa_bits().is_none() || tokio::runtime::Handle::try_current().is_err()
     }
@@ -299,7 +302,7 @@ impl PrivateKey {
         Self::assemble(pair, pkcs8)
     }
 
-    /// An ML-DSA key that came without its seed cannot be written again: it is kept as it came.
+    /// Keeps the original bytes of an ML-DSA key without a seed, because the library cannot encode it again.
     fn of_read_pair(pair: Pair, der: &[u8]) -> Result<Self, KeyError> {
         let pkcs8 = pair.pkcs8().unwrap_or_else(|| Zeroizing::new(der.to_vec()));
         Self::assemble(pair, pkcs8)
@@ -340,7 +343,7 @@ impl Pair {
         }
     }
 
-    /// `kind` is what [`encoding::format_of`] found, never RSA.
+    /// `kind` is the result of [`encoding::format_of`], never RSA.
     fn from_pkcs8(kind: KeyType, der: &[u8]) -> Result<Self, aws_lc_rs::error::KeyRejected> {
         if let Some(algorithm) = ecdsa(kind) {
             return lc::EcdsaKeyPair::from_pkcs8(algorithm, der).map(Self::Ecdsa);
@@ -351,7 +354,7 @@ impl Pair {
         lc::Ed25519KeyPair::from_pkcs8(der).map(Self::Ed25519)
     }
 
-    /// RFC 5915 names the curve, or leaves it to the context: the one it fits.
+    /// RFC 5915 makes the curve optional. If it is missing, each curve is tried.
     fn from_sec1(der: &[u8]) -> Result<Self, KeyError> {
         let kinds = [KeyType::P256, KeyType::P384, KeyType::P521];
         let read = |kind| lc::EcdsaKeyPair::from_private_key_der(ecdsa(kind)?, der).ok();
@@ -380,7 +383,7 @@ impl Pair {
         }
     }
 
-    /// `None` for what [`Scheme::check`] refuses, and for what the library does not make.
+    /// Returns `None` if [`Scheme::check`] fails or the library does not support the scheme.
     fn sign_digest(&self, kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<Vec<u8>> {
         match (self, scheme) {
             (Self::Rsa(pair), Scheme::RsaPkcs1(hash)) => rsa_signature(pair, rsa_pkcs1(hash)?, hash, input),
@@ -464,7 +467,7 @@ fn ml_dsa(kind: KeyType) -> Option<&'static lc::PqdsaSigningAlgorithm> {
     }
 }
 
-/// Whether two byte strings are the same, in a time that depends on their lengths only.
+/// Compares two byte strings in a time that depends only on their lengths.
 #[must_use]
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(a, b).is_ok()

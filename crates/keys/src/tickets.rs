@@ -1,4 +1,5 @@
-//! Keys for what is sealed for hours only, such as session tickets: made here, changed by themselves, stored nowhere.
+//! Keys for values that are sealed for hours only, such as session tickets. They are generated here, rotated automatically, and
+//! never stored.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,32 +9,33 @@ use parking_lot::RwLock;
 
 use crate::random::random;
 
-/// Bytes that name the key.
+/// Bytes of the key's name in a sealed value.
 const ID: usize = 8;
-/// Bytes of a nonce; random ones are safe for 2³² seals under a key (NIST SP 800-38D section 8.3).
+/// Bytes of a nonce. Random nonces are safe for 2³² seals under a key (NIST SP 800-38D section 8.3).
 const NONCE: usize = 12;
 /// Bytes of the tag.
 const TAG: usize = 16;
-/// Bytes that a sealed value is longer by than the clear one.
+/// Bytes by which a sealed value is longer than its plaintext.
 pub const OVERHEAD: usize = ID + NONCE + TAG;
-/// Seals under one key, far from where random nonces may repeat; the next one brings a new key, whatever its age.
+/// Maximum number of seals under one key, far below the number at which random nonces may repeat. The next seal generates a new
+/// key, even if the old one has not expired.
 const SEALS_MAX: u32 = 1 << 30;
 
-/// Why a value does not open.
+/// A value cannot be sealed or opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TicketError {
-    /// Its key is retired, or of another process: anyone who holds the value begins again.
+    /// The key of the value is retired, or belongs to another process. The client has to start again without the value.
     #[error("sealed under a key that is no longer held")]
     Retired,
-    /// The ticket was altered, or sealed by another key.
+    /// The value was changed, or sealed under another key.
     #[error("not sealed here, or changed since")]
     Forged,
-    /// The library failed.
+    /// The cryptography library failed.
     #[error("the library failed")]
     Library,
 }
 
-/// The key in use and the one before it.
+/// The current key and the previous key.
 pub struct TicketKeys {
     life: Duration,
     held: RwLock<Vec<Generation>>,
@@ -59,13 +61,13 @@ impl Generation {
 }
 
 impl TicketKeys {
-    /// Each key seals for `life` and opens for twice as long.
+    /// Creates the keys. Each key seals for `life`, and opens for twice as long.
     #[must_use]
     pub fn new(life: Duration) -> Self {
         Self { life, held: RwLock::default() }
     }
 
-    /// AES-256-GCM under the key in use. Only who names the same `owner` opens it.
+    /// Seals a value with AES-256-GCM under the current key. It opens only with the same `owner`.
     ///
     /// # Errors
     /// [`TicketError::Library`]
@@ -75,7 +77,7 @@ impl TicketKeys {
         }
         {
             let mut held = self.held.write();
-            // Anyone who came first has made it.
+            // Another thread may have generated the key since the check.
             if !held.first().is_some_and(|newest| newest.seals(now, self.life)) {
                 held.insert(0, Generation::new(now).ok_or(TicketError::Library)?);
                 held.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);
@@ -84,7 +86,7 @@ impl TicketKeys {
         self.seal_by_newest(now, owner, clear).unwrap_or(Err(TicketError::Library))
     }
 
-    /// `None` when the newest key seals no more.
+    /// Returns `None` if the newest key must not seal any more.
     fn seal_by_newest(
         &self,
         now: Instant,
@@ -105,7 +107,7 @@ impl TicketKeys {
         Some(Ok(sealed))
     }
 
-    /// Opens a ticket that was sealed for `owner`.
+    /// Opens a value that was sealed for `owner`.
     ///
     /// # Errors
     /// [`TicketError`]
@@ -127,7 +129,7 @@ impl TicketKeys {
     }
 }
 
-/// What a sealed value is bound to.
+/// Returns the additional authenticated data of a sealed value.
 fn bound(id: &[u8; ID], owner: &str) -> Aad<Vec<u8>> {
     Aad::from([id, owner.as_bytes()].concat())
 }

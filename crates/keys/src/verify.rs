@@ -1,4 +1,4 @@
-//! Whether what a key elsewhere gave is a signature.
+//! Verification of signatures made by remote keys.
 
 use aws_lc_rs::signature::{self as lc, UnparsedPublicKey, VerificationAlgorithm};
 use x509::der;
@@ -6,11 +6,11 @@ use x509::der;
 use crate::digest::{ecdsa_digest, rsa_digest};
 use crate::{Hash, KeyType, Scheme};
 
-/// What a service that signs digests is to be given for a key of this kind, and the hash it belongs to: the digest itself
-/// for RSA. ECDSA reads a digest as a number, so any of them is given as one of the curve's own hash. For Ed25519 it is the
-/// message.
+/// Converts a digest for a service that signs digests with a key of this type; also returns the matching scheme. RSA digests are
+/// unchanged. ECDSA reads a digest as a number, so every digest is passed in the length of the curve's own hash. For Ed25519 the
+/// input is the message.
 ///
-/// `None` for what such services do not sign: RSA with MD5, SHA-1 or SHA-224.
+/// Returns `None` for RSA with MD5, SHA-1 or SHA-224, which such services do not sign.
 #[must_use]
 pub fn input_for_service(kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<(Scheme, Vec<u8>)> {
     match scheme {
@@ -25,8 +25,8 @@ pub fn input_for_service(kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<
     }
 }
 
-/// Whether `signature` is one over the digest `input`, for Ed25519 the message, by the key whose public half is `spki`, made so.
-/// PSS has a salt as long as its hash. ECDSA is DER. False for what [`input_for_service`] has nothing for.
+/// Verifies `signature` over the digest `input` (for Ed25519: the message) with the public key `spki`. A PSS salt must have the
+/// length of the hash. ECDSA signatures must be DER. Returns false if [`input_for_service`] returns `None`.
 #[must_use]
 pub fn verifies(spki: &[u8], kind: KeyType, scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
     let (algorithm, digest): (&'static dyn VerificationAlgorithm, _) = match scheme {
@@ -57,8 +57,8 @@ pub fn verifies(spki: &[u8], kind: KeyType, scheme: Scheme, input: &[u8], signat
     UnparsedPublicKey::new(algorithm, spki).verify_digest(&digest, signature).is_ok()
 }
 
-/// An ECDSA signature as DER (RFC 3279 section 2.2.3), of r and s side by side (PKCS#11 section 6.3.1, RFC 7518 section 3.4).
-/// `None` for what cannot be two numbers of one length.
+/// Encodes an ECDSA signature as DER (RFC 3279 section 2.2.3). The input is r and s, concatenated (PKCS#11 section 6.3.1, RFC 7518
+/// section 3.4). Returns `None` if the input does not split into two numbers of equal length.
 #[must_use]
 pub fn ecdsa_der(raw: &[u8]) -> Option<Vec<u8>> {
     if raw.is_empty() || raw.len() % 2 == 1 {

@@ -1,44 +1,44 @@
-//! Why a file does not open.
+//! Errors of age files.
 
 use std::io;
 
-/// Work that is done to open a file, at most: a file cannot take all memory (1 GiB here).
+/// Highest scrypt work factor that is accepted, as a power of two. A file cannot make this process use more than 1 GiB of memory.
 pub(super) const WORK_MAX: u8 = 20;
 
-/// Why a file does not open.
+/// An age file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AgeError {
-    /// Not this format.
+    /// The file is not in age format.
     #[error("it is no file of age's format: {0}")]
     NotAge(&'static str),
-    /// Not for this passphrase.
+    /// The passphrase is wrong.
     #[error("the passphrase is wrong, or the file's header was changed")]
     WrongPassphrase,
-    /// Not for any of the keys.
+    /// The file is encrypted to none of the given keys.
     #[error("none of the keys given opens it: it was encrypted to others, or its header was changed")]
     NotForKeys,
-    /// Encrypted to a passphrase, and none was given.
+    /// The file is encrypted to a passphrase, and no passphrase was given.
     #[error("it was encrypted to a passphrase, and none was given")]
     NeedsPassphrase,
-    /// Encrypted to keys, and none was given.
+    /// The file is encrypted to keys, and no key was given.
     #[error("it was encrypted to keys, and none was given")]
     NeedsKeys,
-    /// More work than is done.
+    /// The file demands a higher scrypt work factor than is accepted.
     #[error("its passphrase takes 2^{0} units of work; at most 2^{WORK_MAX} are done")]
     TooMuchWork(u8),
-    /// The header was changed.
+    /// The MAC of the header is wrong: the header was changed.
     #[error("its header was changed: the MAC does not fit")]
     HeaderChanged,
-    /// The content was changed.
+    /// Authentication of the content failed: the content was changed or cut off.
     #[error("it was changed or cut off after {0} bytes of content")]
     Changed(u64),
-    /// Something stands behind the end.
+    /// Data follows the last piece of the content.
     #[error("there are bytes after its end")]
     Longer,
-    /// No recipient, no key.
+    /// The text is neither a recipient nor a private key.
     #[error("{0}")]
     BadKey(&'static str),
-    /// The system.
+    /// Error of the operating system.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

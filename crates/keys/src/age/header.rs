@@ -1,4 +1,4 @@
-//! The header: who can open the file, and its MAC.
+//! The header: its stanzas (one for each recipient) and its MAC.
 
 use std::io::Read;
 
@@ -15,23 +15,23 @@ use super::recipient::{Identity, Recipient};
 use super::seal::{Opening, Seal};
 use crate::random::random;
 
-/// The first line of every such file, without its end.
+/// The first line of every age file, without the line break.
 pub const AGE_LINE: &str = "age-encryption.org/v1";
 
-/// Bytes of the key that all of a file's keys come from.
+/// Bytes of the file key. All other keys of a file are derived from it.
 pub(super) const FILE_KEY: usize = 16;
 const KEY: usize = 32;
 const TAG: usize = 16;
 const SALT: usize = 16;
-/// Bytes of a header, at most: some hundred recipients.
+/// Maximum bytes of a header. It fits some hundred recipients.
 const HEADER_MAX: usize = 64 * 1024;
-/// Letters of a line of a stanza's body; one with fewer ends it.
+/// Characters in a full line of a stanza's body. A shorter line ends the body.
 const COLUMNS: usize = 64;
 
 const X25519_LABEL: &[u8] = b"age-encryption.org/v1/X25519";
 const SCRYPT_LABEL: &[u8] = b"age-encryption.org/v1/scrypt";
 
-/// Base64 without padding, and with nothing in the bits left over.
+/// Base64 without padding. The unused bits of the last character must be zero.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -41,7 +41,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 type FileKey = Zeroizing<[u8; FILE_KEY]>;
 
-/// A part of the header: for one recipient.
+/// A stanza of the header: the file key, encrypted for one recipient.
 struct Stanza {
     arguments: Vec<String>,
     body: Vec<u8>,
@@ -90,7 +90,7 @@ fn put(text: &mut String, arguments: &[&str], body: &[u8]) {
     text.push('\n');
 }
 
-/// Reads the header, and not an byte more.
+/// Reads the header, and no byte after it.
 pub(super) fn read(opening: &Opening, from: &mut impl Read) -> Result<FileKey, AgeError> {
     let mut lines = Lines { from, read: Vec::new() };
     if lines.next()? != AGE_LINE {
@@ -187,7 +187,7 @@ fn mac_key(file_key: &[u8; FILE_KEY]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, &*derived(file_key, b"", b"header"))
 }
 
-/// HKDF-SHA-256 (RFC 5869).
+/// Derives a key by HKDF-SHA-256 (RFC 5869).
 pub(super) fn derived(secret: &[u8], salt: &[u8], info: &[u8]) -> Zeroizing<[u8; KEY]> {
     let mut key = Zeroizing::new([0; KEY]);
     let info = [info];
@@ -201,7 +201,7 @@ pub(super) fn cipher(key: &[u8; KEY]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).expect("32 octets are a key"))
 }
 
-/// The nonce is zero: each of these keys is used once.
+/// Encrypts the file key. The nonce is zero, because each wrapping key is used once.
 fn wrap(key: &[u8; KEY], file_key: &[u8; FILE_KEY]) -> Vec<u8> {
     let mut body = file_key.to_vec();
     let nonce = Nonce::assume_unique_for_key([0; 12]);
@@ -216,7 +216,7 @@ fn unwrap(key: &[u8; KEY], body: &[u8]) -> Option<FileKey> {
     <[u8; FILE_KEY]>::try_from(&*opened).ok().map(Zeroizing::new)
 }
 
-/// Lines of the header, read byte by byte: what follows is not its own.
+/// Reads the lines of the header byte by byte, so that no byte of the content is consumed.
 struct Lines<'a, R> {
     from: &'a mut R,
     read: Vec<u8>,

@@ -1,8 +1,8 @@
-//! Files in age's format (age-encryption.org/v1), for exports: encrypted to a passphrase or to X25519 recipients, so that
-//! the program `age` opens them too.
+//! Files in age's format (age-encryption.org/v1), for exports. A file is encrypted to a passphrase or to X25519 recipients, and the
+//! program `age` opens it too.
 //!
-//! Over aws-lc-rs as all else. Every byte is authenticated: the header by a MAC, the content in pieces of 64 KiB of which
-//! the last is marked, so that a file cut off or changed anywhere is noticed.
+//! The cryptography is aws-lc-rs. Every byte is authenticated: the header by a MAC, the content in pieces of 64 KiB of which the
+//! last is marked. A file that was cut off or changed anywhere is therefore rejected.
 
 mod error;
 mod header;
@@ -18,18 +18,18 @@ pub use recipient::{Identity, Recipient};
 pub use seal::{Opening, Seal};
 pub use stream::{AgeReader, AgeWriter};
 
-/// Work of a passphrase, as a power of two: a second and 256 MiB, what `age` takes.
+/// Default scrypt work factor, as a power of two: one second and 256 MiB, the same as `age`.
 const WORK: u8 = 18;
 
-/// Begins a file: what is written to the answer is encrypted into `out`. [`AgeWriter::finish`] ends it.
+/// Begins a file. The returned writer encrypts into `out`; [`AgeWriter::finish`] ends the file.
 ///
 /// # Errors
-/// Those of `out`.
+/// Write errors of `out`.
 pub fn encrypt<W: Write>(seal: &Seal, out: W) -> Result<AgeWriter<W>, AgeError> {
     encrypt_with_work(seal, out, WORK)
 }
 
-/// The same with another work of the passphrase, for tests.
+/// Like `encrypt`, with another scrypt work factor, for tests.
 #[doc(hidden)]
 pub fn encrypt_with_work<W: Write>(seal: &Seal, mut out: W, work: u8) -> Result<AgeWriter<W>, AgeError> {
     let file_key = crate::random::random::<{ header::FILE_KEY }>();
@@ -37,7 +37,7 @@ pub fn encrypt_with_work<W: Write>(seal: &Seal, mut out: W, work: u8) -> Result<
     AgeWriter::new(out, &file_key)
 }
 
-/// Opens a file: its header is read and proven, its content comes from the answer.
+/// Opens a file: reads its header and checks the MAC. The returned reader yields the decrypted content.
 ///
 /// # Errors
 /// [`AgeError`]

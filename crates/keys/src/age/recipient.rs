@@ -1,4 +1,4 @@
-//! Keys of age's format: `age1…` to encrypt to, `AGE-SECRET-KEY-1…` to open with.
+//! Keys in age's text format: `age1…` for recipients, `AGE-SECRET-KEY-1…` for private keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,11 +18,11 @@ const PRIVATE: &str = "age-secret-key-";
 const NOT_RECIPIENT: AgeError = AgeError::BadKey("a recipient is a text that begins with age1");
 const NOT_IDENTITY: AgeError = AgeError::BadKey("a key is a text that begins with AGE-SECRET-KEY-1");
 
-/// Whom a file is encrypted to: an X25519 public key.
+/// Recipient of a file: an X25519 public key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Recipient(pub(super) [u8; KEY]);
 
-/// What opens a file: an X25519 private key.
+/// Key that opens a file: an X25519 private key.
 #[derive(Clone)]
 pub struct Identity {
     private: Zeroizing<[u8; KEY]>,
@@ -30,7 +30,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new key.
+    /// Generates a new key.
     #[must_use]
     pub fn generate() -> Self {
         Self::of(random::<KEY>())
@@ -44,13 +44,13 @@ impl Identity {
         Self { private, public: octets }
     }
 
-    /// The recipient of this key.
+    /// Returns the recipient (public key) of this key.
     #[must_use]
     pub fn recipient(&self) -> Recipient {
         Recipient(self.public)
     }
 
-    /// The text form of `age`.
+    /// Returns the key in the text form of `age`.
     #[must_use]
     pub fn to_text(&self) -> SecretString {
         let hrp = Hrp::parse_unchecked(PRIVATE);
@@ -59,7 +59,7 @@ impl Identity {
         text.into()
     }
 
-    /// What this key and the peer's share; `None` for a share of small order.
+    /// Computes the shared secret of this key and the peer's public key. `None` for a public key of small order.
     pub(super) fn agree(&self, peer: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
         let key = PrivateKey::from_private_key(&X25519, &*self.private).ok()?;
         let peer = UnparsedPublicKey::new(&X25519, peer);
@@ -91,10 +91,10 @@ impl FromStr for Recipient {
 }
 
 impl Identity {
-    /// Every key of a file as `age-keygen` writes it: one a line, comments after `#`.
+    /// Parses a key file as `age-keygen` writes it: one key a line, comments after `#`.
     ///
     /// # Errors
-    /// [`AgeError::BadKey`] for another line, or none.
+    /// [`AgeError::BadKey`] for any other line, or if the file has no key.
     pub fn parse_file(text: &SecretString) -> Result<Vec<Self>, AgeError> {
         let lines = text.expose_secret().lines().map(str::trim);
         let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -105,7 +105,7 @@ impl Identity {
     }
 }
 
-/// 32 bytes in Bech32 (BIP 173) under this prefix.
+/// Decodes 32 bytes in Bech32 (BIP 173) with this prefix.
 fn decoded(text: &str, prefix: &str) -> Option<Zeroizing<[u8; KEY]>> {
     let checked = bech32::primitives::decode::CheckedHrpstring::new::<Bech32>(text.trim()).ok()?;
     if !checked.hrp().to_lowercase().eq(prefix) {

@@ -1,23 +1,23 @@
-//! Who is to open a file, and what opens one.
+//! How a file is encrypted, and how it is opened.
 
 use secrecy::SecretString;
 
 use super::recipient::{Identity, Recipient};
 
-/// Who is to open a file.
+/// How a file is encrypted.
 #[derive(Clone, Debug)]
 pub enum Seal {
-    /// A passphrase.
+    /// To a passphrase.
     Passphrase(SecretString),
-    /// Anyone who has a key of one of these; one at least.
+    /// To one or more recipients. Any one of their private keys opens the file.
     Recipients(Vec<Recipient>),
 }
 
-/// The means to open a file.
+/// How a file is opened.
 #[derive(Clone, Debug)]
 pub enum Opening {
-    /// The passphrase. Up to some seconds of this thread.
+    /// With a passphrase. Takes up to some seconds on the calling thread.
     Passphrase(SecretString),
-    /// Keys, any of which may fit.
+    /// With private keys, of which one must fit.
     Identities(Vec<Identity>),
 }

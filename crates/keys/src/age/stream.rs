@@ -1,4 +1,4 @@
-//! The content: pieces of 64 KiB, each sealed under its number, the last one marked.
+//! The content: pieces of 64 KiB. Each piece is encrypted under its number, and the last piece is marked.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use super::error::AgeError;
 use super::header::{FILE_KEY, cipher, derived};
 use crate::random::random;
 
-/// Bytes of a piece.
+/// Bytes of a piece before encryption.
 const PIECE: usize = 64 * 1024;
 const TAG: usize = 16;
 const NONCE: usize = 16;
@@ -26,7 +26,7 @@ fn content_key(file_key: &[u8; FILE_KEY], nonce: &[u8; NONCE]) -> LessSafeKey {
     cipher(&derived(file_key, nonce, b"payload"))
 }
 
-/// Encrypts what is written to it. A file without [`Self::finish`] is one cut off.
+/// Writer that encrypts. A file is truncated, and cannot be opened, until [`Self::finish`] was called.
 pub struct AgeWriter<W> {
     out: W,
     key: LessSafeKey,
@@ -42,10 +42,10 @@ impl<W: Write> AgeWriter<W> {
         Ok(Self { out, key, piece: Zeroizing::new(Vec::with_capacity(PIECE + TAG)), number: 0 })
     }
 
-    /// Writes the last chunk, and returns the inner writer.
+    /// Writes the last piece, and returns the inner writer.
     ///
     /// # Errors
-    /// Those of what is written to.
+    /// Write errors of the inner writer.
     pub fn finish(mut self) -> Result<W, AgeError> {
         self.put(true)?;
         self.out.flush()?;
@@ -65,7 +65,7 @@ impl<W: Write> AgeWriter<W> {
 
 impl<W: Write> Write for AgeWriter<W> {
     fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-        // A full piece is written once there is more: the last one is marked.
+        // A full piece is written only when more data follows, because the last piece is marked.
         if self.piece.len() == PIECE && !octets.is_empty() {
             self.put(false)?;
         }
@@ -79,11 +79,12 @@ impl<W: Write> Write for AgeWriter<W> {
     }
 }
 
-/// Gives what was encrypted. Nothing of a piece is given before it is proven; an error is an [`AgeError`] inside.
+/// Reader that decrypts. It returns the data of a piece only after the piece was authenticated. Its I/O errors wrap an
+/// [`AgeError`].
 pub struct AgeReader<R> {
     from: R,
     key: LessSafeKey,
-    /// Ciphertext that is not opened yet: one chunk and the first byte of the next.
+    /// Ciphertext that is not decrypted yet: one piece and the first byte of the next.
     ahead: Vec<u8>,
     piece: Zeroizing<Vec<u8>>,
     at: usize,
@@ -111,7 +112,7 @@ impl<R: Read> AgeReader<R> {
         })
     }
 
-    /// Opens the next piece; false when there is none.
+    /// Decrypts the next piece. Returns false at the end of the file.
     fn next(&mut self) -> Result<bool, AgeError> {
         if self.ended {
             return Ok(false);
@@ -125,11 +126,11 @@ impl<R: Read> AgeReader<R> {
         let whole = piece.clone();
         let length = match self.key.open_in_place(nonce(self.number, last), Aad::empty(), &mut piece) {
             Ok(opened) => opened.len(),
-            // The last piece in its place, and something behind it?
+            // A piece that opens as the last one, with more data behind it.
             Err(_) if !last && self.opens_as_last(&whole) => return Err(AgeError::Longer),
             Err(_) => return Err(AgeError::Changed(self.given)),
         };
-        // Only a file without content has an empty piece.
+        // Only a file without content may have an empty piece.
         if length == 0 && self.number > 0 {
             return Err(AgeError::Changed(self.given));
         }

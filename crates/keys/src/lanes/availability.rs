@@ -1,4 +1,4 @@
-//! Whether this machine makes batches, and of what.
+//! Availability of batches: which kinds of keys this machine can use for batched signatures.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -8,15 +8,15 @@ use super::batches::Batches;
 use super::{ed25519, p256};
 use crate::{Hash, KeyType, Scheme};
 
-/// The kinds of keys by which batches are made.
+/// Key types with batched signatures.
 pub const BATCH_KINDS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
 
-/// The kinds of keys of which a batch was faulty. The kinds share little arithmetic, so that a fault of one says nothing of the others'
-/// checks.
+/// Key types of which a batch was faulty. The types share little arithmetic, so a fault of one type is no sign of a fault of
+/// another.
 #[derive(Debug, Default)]
 pub(super) struct Faults([AtomicBool; BATCH_KINDS.len()]);
 
-/// Those of this process. It makes no more batches of a kind that is in it.
+/// The faults of this process. It makes no more batches with the key types in this set.
 pub(super) static FAULTS: Faults = Faults([const { AtomicBool::new(false) }; BATCH_KINDS.len()]);
 
 impl Faults {
@@ -24,16 +24,16 @@ impl Faults {
         BATCH_KINDS.iter().zip(&self.0).any(|(known, faulty)| *known == kind && faulty.load(Relaxed))
     }
 
-    /// Adds a kind. Whether it is new.
+    /// Adds a key type. Returns true if it is new.
     pub(super) fn add(&self, kind: KeyType) -> bool {
         let known = BATCH_KINDS.iter().zip(&self.0).find(|(known, _)| **known == kind);
         known.is_some_and(|(_, faulty)| !faulty.swap(true, Relaxed))
     }
 }
 
-/// Whether signatures like this are made in batches on this machine, until one by that kind of key was faulty: by RSA keys of 2,048
-/// bits, but a few ([`crate::PrivateKey::is_batched`]), by keys on P-256, and by Ed25519 keys, of
-/// messages of up to 512 bytes.
+/// Returns whether signatures with this key type and scheme are made in batches on this machine: RSA keys of 2,048 bits with few
+/// exceptions ([`crate::PrivateKey::is_batched`]), P-256 keys, and Ed25519 keys for messages of up to 512 bytes. False after a
+/// faulty batch with this key type.
 #[must_use]
 pub fn is_batched(kind: KeyType, scheme: Scheme, batches: Batches) -> bool {
     let is_made = match kind {
@@ -49,14 +49,16 @@ pub fn is_batched(kind: KeyType, scheme: Scheme, batches: Batches) -> bool {
     is_made && are_made(kind, batches)
 }
 
-/// Whether batches by this kind of key are made: they are chosen, the processor can, and none was faulty in this process.
+/// Returns whether batches with this key type are made: the configuration selects them, the processor supports them, and none was
+/// faulty in this process.
 #[must_use]
 pub fn are_made(kind: KeyType, batches: Batches) -> bool {
     batches.include(kind) && Kernel::detect().is_some() && !FAULTS.contain(kind)
 }
 
-/// Has the tables made that batches on P-256 and by Ed25519 read, where those are chosen: a millisecond of work each, once in a process; the first key of
-/// each that is prepared does it, too, and waits for it. Nothing where no batches are made.
+/// Computes the tables for batches on P-256 and Ed25519, if the configuration selects them. This takes a millisecond for each
+/// curve, once in a process. Without this call, the preparation of the first key of each curve computes them. Does nothing if no
+/// batches are made.
 pub fn prepare_tables(batches: Batches) {
     let Some(kernel) = Kernel::detect() else { return };
     if batches.include(KeyType::P256) {

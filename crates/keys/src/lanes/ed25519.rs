@@ -1,8 +1,8 @@
 //! Ed25519 in batches (RFC 8032 section 5.1.6): the key and the hashes.
 //!
-//! A nonce is a hash of the message and the same whenever that is signed, as everybody expects of Ed25519; anyone who gets two signatures
-//! by one nonce of which one is faulty has the key. So both hashes are made again once R is known, of what memory holds
-//! then, and the batch holds its results against those ([`Kernel::ed25519_responses`]).
+//! A nonce is a hash of the message, and is the same each time that message is signed, as Ed25519 specifies. If one of two
+//! signatures with the same nonce is faulty, an attacker can compute the key from them. Therefore both hashes are computed a second
+//! time, from memory, once R is known, and the batch compares its results with them ([`Kernel::ed25519_responses`]).
 
 use std::sync::Once;
 
@@ -17,15 +17,16 @@ use crate::encoding;
 
 /// Bytes of a seed, a prefix, a public key, and of either half of a signature.
 const OCTETS: usize = 32;
-/// Bytes of a longest message: what longer ones take to be hashed twice more outweighs what a batch saves. TLS signs 130 to 150.
+/// Bytes of the longest message that is signed in a batch. Longer messages cost more for the second hashes than the batch saves.
+/// TLS signs 130 to 150 bytes.
 const MESSAGE_MAX: usize = 512;
-/// Bytes of stack that are wiped after hashes: several times what the library takes for them.
+/// Bytes of stack that are wiped after hashing: several times what the library uses.
 const STACK: usize = 16 * 1024;
 
-/// One hash a job.
+/// One SHA-512 hash for each job.
 type Hashes = [[u8; digest::SHA512_OUTPUT_LEN]; BATCH];
 
-/// What batches need of a key: 144 bytes.
+/// Key material that batches use: 144 bytes.
 pub(crate) struct Numbers {
     key: Box<Ed25519Key>,
     prefix: Box<Zeroizing<[u8; OCTETS]>>,
@@ -34,7 +35,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     pub(super) fn of(pkcs8: &[u8], spki: &[u8]) -> Option<Self> {
-        // Filled where it stays: what is moved leaves copies behind.
+        // Filled in its final location: a move leaves copies of the secret behind.
         let mut half = Zeroizing::new([0; OCTETS]);
         let mut prefix = Box::new(Zeroizing::new([0; OCTETS]));
         let expanded = expand(pkcs8, &mut half, &mut prefix);
@@ -48,7 +49,7 @@ impl Numbers {
         })
     }
 
-    /// With other numbers to sign by.
+    /// Replaces the numbers that sign, for tests.
     #[cfg(test)]
     pub(super) fn with(self, key: Box<Ed25519Key>) -> Self {
         Self { key, ..self }
@@ -59,14 +60,15 @@ impl Numbers {
     }
 }
 
-/// Has the tables made that every signature reads, once. False where they are not sound: nothing is made by them.
+/// Computes, once, the tables that every signature reads. Returns false if the tables are wrong; no signatures are made from them
+/// then.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
     static SAID: Once = Once::new();
     are_sound(kernel.prepare_ed25519(), "Ed25519", &SAID)
 }
 
-/// The halves of the hash of the seed, which is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. In a frame of its
-/// own, which can be wiped after it.
+/// Returns both halves of the hash of the seed. The seed is the CurvePrivateKey (RFC 8410 section 7) in a PrivateKeyInfo. Runs in
+/// its own stack frame, which can be wiped afterwards.
 #[inline(never)]
 fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> Option<()> {
     let seed = Reader::new(encoding::inner_key(pkcs8)?).expect(tag::OCTET_STRING).ok()?.content;
@@ -76,11 +78,11 @@ fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> O
     Some(())
 }
 
-/// The signatures of up to [`BATCH`] jobs by keys that are prepared, of messages that [`Numbers::fits`].
+/// Makes the signatures of up to [`BATCH`] jobs. The keys must be prepared, and the messages must satisfy [`Numbers::fits`].
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outcome> {
     let first = nonces(jobs);
     let (points, kept) = kernel.ed25519_commitments(&first.iter().take(jobs.len()).collect::<Vec<_>>());
-    // R and the public key are in memory twice, too.
+    // R and the public key are also in memory twice.
     let given: Vec<[u8; OCTETS]> = points.iter().map(|point| point.unwrap_or_default()).collect();
     let challenge = challenges(jobs, &given, |(numbers, _)| Some(numbers.public));
     let challenge_again = challenges(jobs, kept.points(), |(_, job)| job.spki.last_chunk().copied());
@@ -105,7 +107,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
     made.zip(points).map(|(outcome, point)| point.map_or(Outcome::Faulty, |_| outcome)).collect()
 }
 
-/// SHA-512 of prefix and message of each job.
+/// Computes SHA-512 of the prefix and message of each job.
 fn nonces(jobs: &[(&Numbers, LaneJob<'_>)]) -> Box<Zeroizing<Hashes>> {
     let mut nonces = Box::new(Zeroizing::new([[0; digest::SHA512_OUTPUT_LEN]; BATCH]));
     hash_nonces(&mut nonces, jobs);
@@ -113,10 +115,10 @@ fn nonces(jobs: &[(&Numbers, LaneJob<'_>)]) -> Box<Zeroizing<Hashes>> {
     nonces
 }
 
-/// In a frame of its own, which can be wiped after it.
+/// Hashes the nonces in its own stack frame, which can be wiped afterwards.
 #[inline(never)]
 fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, LaneJob<'_>)]) {
-    // Room for all of it at once: what grows leaves copies behind.
+    // Reserves the full capacity first: a vector that grows leaves copies of the secret behind.
     let mut hashed = Zeroizing::new(Vec::with_capacity(OCTETS + MESSAGE_MAX));
     for (nonce, (numbers, job)) in nonces.iter_mut().zip(jobs) {
         hashed.clear();
@@ -126,7 +128,7 @@ fn hash_nonces(nonces: &mut Hashes, jobs: &[(&Numbers, LaneJob<'_>)]) {
     }
 }
 
-/// SHA-512 of R, public key and message of each job.
+/// Computes SHA-512 of R, public key and message of each job.
 fn challenges(
     jobs: &[(&Numbers, LaneJob<'_>)],
     points: &[[u8; OCTETS]],
@@ -152,7 +154,7 @@ mod tests {
         LaneJob { scheme: job.scheme, input: job.input, spki: job.key.spki() }
     }
 
-    /// RFC 8032 section 7.1: seeds, public keys and messages of its tests but for the long one.
+    /// RFC 8032 section 7.1: seeds, public keys and messages of its tests, except the long one.
     const VECTORS: [(&str, &str, &str); 3] = [
         (
             "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
@@ -175,7 +177,7 @@ mod tests {
         data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).unwrap()
     }
 
-    /// PKCS#8 of a seed (RFC 8410 section 7).
+    /// PKCS#8 encoding of a seed (RFC 8410 section 7).
     fn key(seed: &[u8]) -> PrivateKey {
         let head = hex("302e020100300506032b657004220420");
         PrivateKey::from_pkcs8_der(&[head, seed.to_vec()].concat()).unwrap()
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    /// A public key that lost a bit in one of its two places: its challenge would give the key away.
+    /// One bit of one copy of the public key is flipped. A signature with that challenge would reveal the key.
     #[test]
     fn another_public_key_is_a_fault() {
         let Some(kernel) = Kernel::detect() else { return };

@@ -1,4 +1,4 @@
-//! Signatures that are made eight at a time ([`batch`]), where the processor can.
+//! Signatures that are made eight at a time ([`batch`]), if the processor supports it.
 
 mod availability;
 mod batches;

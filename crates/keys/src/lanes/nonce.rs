@@ -1,6 +1,7 @@
-//! Nonces of ECDSA on P-256: RFC 6979 section 3.2 with SHA-256, with fresh randomness among what they are derived from (section 3.6).
-//! They depend on key and digest even where randomness fails, and do not repeat for a digest, so that a faulty signature has no
-//! sound one beside it of the same nonce.
+//! Nonces of ECDSA on P-256: RFC 6979 section 3.2 with SHA-256, and fresh randomness as additional input (section 3.6).
+//!
+//! Nonces depend on key and digest even if the randomness fails. With fresh randomness, two signatures of the same digest have
+//! different nonces, so a faulty signature cannot be combined with a correct one to compute the key.
 
 use std::sync::LazyLock;
 
@@ -9,9 +10,9 @@ use zeroize::Zeroizing;
 
 /// Bytes of a number below n.
 pub(super) const OCTETS: usize = 32;
-/// Bytes of fresh randomness. With more a block more would be hashed, twice a signature.
+/// Bytes of fresh randomness. More bytes would need another SHA-256 block, twice for each signature.
 pub(super) const FRESH: usize = 16;
-/// V, an byte between, the key and the digest.
+/// Bytes of V, a separator byte, the key and the digest.
 const SEED: usize = OCTETS + 1 + 2 * OCTETS;
 
 /// n, the order of the group (SP 800-186 section 3.2.1.3).
@@ -20,11 +21,11 @@ const ORDER: [u8; OCTETS] = [
     0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
 ];
 
-/// The state of the generator before anything went in: K of zeros.
+/// Initial state of the generator: K is all zeros.
 static FIRST: LazyLock<Key> = LazyLock::new(|| Key::new(HMAC_SHA256, &[0; OCTETS]));
 
-/// A nonce into `nonce`, above zero and below n, for the leftmost 256 bits of a digest; `fresh` is [`FRESH`] bytes, or none for what
-/// RFC 6979 calls deterministic. `None` where the library fails. What it leaves on the stack is the caller's to wipe.
+/// Computes a nonce, above zero and below n, for the leftmost 256 bits of a digest. `fresh` has [`FRESH`] bytes, or none for the
+/// deterministic nonces of RFC 6979. Returns `None` if the library fails. The caller must wipe the stack afterwards.
 pub(super) fn nonce(
     nonce: &mut [u8; OCTETS],
     private: &[u8; OCTETS],
@@ -38,12 +39,12 @@ pub(super) fn nonce(
     seed[2 * OCTETS + 1..][..OCTETS].copy_from_slice(&below_order(digest));
     seed[SEED..].copy_from_slice(fresh);
     let mut key = next_key(&FIRST, seed)?;
-    // V goes back to where it stood, before what else is hashed again.
+    // V is written back to the start of the seed before the next hash.
     step(&key, seed)?;
     seed[OCTETS] = 1;
     key = next_key(&key, seed)?;
     loop {
-        // Twice before the first candidate, once before each other.
+        // Two steps before the first candidate, one step before each later one.
         step(&key, seed)?;
         hmac::sign_to_buffer(&key, &seed[..OCTETS], nonce).ok()?;
         if is_below_order(nonce) && *nonce != [0; OCTETS] {
@@ -55,31 +56,31 @@ pub(super) fn nonce(
     }
 }
 
-/// K of this and all that is given.
+/// Computes the next K from this K and `given`.
 fn next_key(key: &Key, given: &[u8]) -> Option<Key> {
     let mut octets = Zeroizing::new([0; OCTETS]);
     hmac::sign_to_buffer(key, given, octets.as_mut()).ok()?;
     Some(Key::new(HMAC_SHA256, octets.as_ref()))
 }
 
-/// V of this and the V before, which stands first.
+/// Computes the next V from K and the previous V, which is at the start of the seed.
 fn step(key: &Key, seed: &mut [u8]) -> Option<()> {
     let before = Zeroizing::new(<[u8; OCTETS]>::try_from(seed.get(..OCTETS)?).ok()?);
     hmac::sign_to_buffer(key, before.as_ref(), seed.get_mut(..OCTETS)?).ok().map(drop)
 }
 
-/// A number below 2^256, modulo n: a digest, which is no secret.
+/// Reduces a number below 2^256 modulo n. The number is a digest and therefore not secret.
 fn below_order(number: &[u8; OCTETS]) -> [u8; OCTETS] {
     let (less, is_below) = less_order(number);
     if is_below { *number } else { less }
 }
 
-/// Without looking at it byte by byte until it is decided: it may be a nonce.
+/// Compares in constant time, because the number may be a nonce.
 fn is_below_order(number: &[u8; OCTETS]) -> bool {
     less_order(number).1
 }
 
-/// A number less n, modulo 2^256, and whether that is below nothing.
+/// Subtracts n from a number, modulo 2^256. Also returns whether the subtraction borrowed.
 fn less_order(number: &[u8; OCTETS]) -> ([u8; OCTETS], bool) {
     let (mut less, mut borrow) = ([0; OCTETS], 0);
     for at in (0..OCTETS).rev() {
@@ -155,7 +156,7 @@ mod tests {
             [below_order(&before), below_order(&ORDER), below_order(&after)],
             [before, [0; OCTETS], five]
         );
-        // A digest of n or more is the same as what is left of it.
+        // A digest of n or more is equivalent to its remainder modulo n.
         assert_eq!(of(&hex(PRIVATE), &after, &[]), of(&hex(PRIVATE), &five, &[]));
     }
 }

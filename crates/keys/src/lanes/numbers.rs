@@ -1,9 +1,9 @@
-//! What batches need of a key.
+//! Key material that batches use.
 
 use super::{ed25519, p256, rsa};
 use crate::KeyType;
 
-/// Whether a key makes batches, by its numbers.
+/// Returns whether the numbers of a key are suitable for batches.
 pub(crate) fn fits(kind: KeyType, pkcs8: &[u8]) -> bool {
     match kind {
         KeyType::Rsa2048 => rsa::fits(pkcs8),
@@ -12,7 +12,7 @@ pub(crate) fn fits(kind: KeyType, pkcs8: &[u8]) -> bool {
     }
 }
 
-/// What batches need of a key.
+/// Key material that batches use.
 pub(crate) enum Numbers {
     Rsa(Box<batch::Key>),
     P256(p256::Numbers),
@@ -20,7 +20,7 @@ pub(crate) enum Numbers {
 }
 
 impl Numbers {
-    /// Of a key that [`fits`].
+    /// Extracts the key material of a key that [`fits`].
     pub(crate) fn of(kind: KeyType, pkcs8: &[u8], spki: &[u8]) -> Option<Self> {
         match kind {
             KeyType::Rsa2048 => rsa::numbers(pkcs8).map(Self::Rsa),

@@ -13,13 +13,13 @@ use super::tables::are_sound;
 use crate::digest::ecdsa_digest;
 use crate::{KeyType, encoding, verify};
 
-/// Bytes of stack that are wiped after nonces: several times what the library takes for them.
+/// Bytes of stack that are wiped after computing nonces: several times what the library uses.
 const STACK: usize = 16 * 1024;
 
-/// What batches need of a key: 112 bytes.
+/// Key material that batches use: 112 bytes.
 pub(crate) struct Numbers {
     pub(super) key: Box<P256Key>,
-    /// d, of which nonces are derived.
+    /// The private scalar d, from which nonces are derived.
     private: Box<Zeroizing<[u8; OCTETS]>>,
 }
 
@@ -28,30 +28,31 @@ impl Numbers {
         Self::with(pkcs8, P256Key::new(private(pkcs8)?)?)
     }
 
-    /// With other numbers to sign by.
+    /// Creates key material that signs with other numbers, for tests.
     pub(super) fn with(pkcs8: &[u8], key: Box<P256Key>) -> Option<Self> {
         let octets = private(pkcs8)?;
-        // Filled where it stays: what is moved leaves copies behind.
+        // Filled in its final location: a move leaves copies of the secret behind.
         let mut private = Box::new(Zeroizing::new([0; OCTETS]));
         private.get_mut(OCTETS.checked_sub(octets.len())?..)?.copy_from_slice(octets);
         Kernel::detect().is_none_or(prepare_tables).then_some(Self { key, private })
     }
 }
 
-/// Has the tables made that every signature reads, once. False where they are not sound: nothing is made by them.
+/// Computes, once, the tables that every signature reads. Returns false if the tables are wrong; no signatures are made from them
+/// then.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
     static SAID: Once = Once::new();
     are_sound(kernel.prepare_p256(), "P-256", &SAID)
 }
 
-/// The privateKey of the ECPrivateKey (RFC 5915 section 3) in a PrivateKeyInfo.
+/// Returns the privateKey field of the ECPrivateKey (RFC 5915 section 3) in a PrivateKeyInfo.
 fn private(pkcs8: &[u8]) -> Option<&[u8]> {
     let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
     fields.expect(tag::INTEGER).ok()?;
     fields.expect(tag::OCTET_STRING).ok().map(|number| number.content)
 }
 
-/// The signatures of up to [`BATCH`] jobs by keys that are prepared, as DER.
+/// Makes the signatures of up to [`BATCH`] jobs with prepared keys, in DER.
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outcome> {
     let mut digests = [[0; OCTETS]; BATCH];
     for (digest, (_, job)) in digests.iter_mut().zip(jobs) {
@@ -72,13 +73,13 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
         SignatureOutcome::Signature(octets) => {
             verify::ecdsa_der(&octets).map_or(Outcome::Refused, Outcome::Signed)
         }
-        // Nonces are in range, and r or s is zero once in 2^255.
+        // Nonces are in range, and r or s is zero with a probability of 2^-255.
         SignatureOutcome::Refused | SignatureOutcome::Faulty => Outcome::Faulty,
     };
     kernel.p256_signatures(&jobs).into_iter().map(outcome).collect()
 }
 
-/// A nonce for each job. `None` where the library fails.
+/// Derives a nonce for each job. `None` if the library fails.
 fn nonces(
     digests: &[[u8; OCTETS]; BATCH],
     jobs: &[(&Numbers, LaneJob<'_>)],
@@ -89,7 +90,7 @@ fn nonces(
     derived.map(|()| nonces)
 }
 
-/// In a frame of its own, which can be wiped after it.
+/// Derives the nonces in its own stack frame, which can be wiped afterwards.
 #[inline(never)]
 fn derive(
     nonces: &mut [[u8; OCTETS]; BATCH],
@@ -113,10 +114,10 @@ mod tests {
     use super::*;
     use crate::{Hash, PrivateKey, Scheme, Signer as _};
 
-    /// Bytes of stack that are looked at.
+    /// Bytes of stack that the test searches.
     const DEPTH: usize = 256 * 1024;
 
-    /// What lies below the caller's frame, as the system shows the thread's memory.
+    /// Reads the memory below the caller's stack frame.
     #[inline(never)]
     fn below() -> Vec<u8> {
         let mut found = vec![0; DEPTH];
@@ -126,7 +127,7 @@ mod tests {
         found
     }
 
-    /// A stack frame that is not wiped.
+    /// Leaves bytes in a stack frame that is not wiped.
     #[inline(never)]
     fn leave(octets: &[u8; 8]) {
         let mut frame = [0; 4096];
@@ -149,7 +150,7 @@ mod tests {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let numbers = Numbers::of(&key.to_pkcs8_der()).unwrap();
         let secrets = Zeroizing::new(numbers.private.to_vec());
-        // On a thread of its own, on whose stack nothing was but this.
+        // Runs on a new thread, whose stack holds nothing else.
         let (memory, nonces) = std::thread::spawn(move || {
             let scheme = Scheme::Ecdsa(Hash::Sha256);
             let job = LaneJob { scheme, input: &[7; OCTETS], spki: key.spki() };
@@ -158,7 +159,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // Eight bytes in a row, as they are and as a processor has them in a register.
+        // Searches for eight consecutive bytes of a secret, in memory order and reversed as in a register.
         let secrets = [secrets.as_slice(), nonces.as_flattened()].concat();
         let word = |eight: &[u8]| u64::from_ne_bytes(eight.try_into().unwrap());
         let secrets: Vec<u64> =

@@ -6,7 +6,7 @@ use x509::der::{Reader, tag};
 use super::job::{LaneJob, Outcome};
 use crate::{encoding, padding};
 
-/// Whether a key of 2,048 bits is as batches need it, as nearly all are: primes of 1,024 bits, public exponent 65,537.
+/// Returns whether a 2,048-bit key is suitable for batches, as nearly all are: primes of 1,024 bits, public exponent 65,537.
 pub(super) fn fits(pkcs8: &[u8]) -> bool {
     let is_full = |prime: &[u8]| matches!(prime, [0, rest @ ..] if rest.len() == 128 && rest[0] >> 7 == 1);
     parts(pkcs8).is_some_and(|parts| {
@@ -14,7 +14,7 @@ pub(super) fn fits(pkcs8: &[u8]) -> bool {
     })
 }
 
-/// The numbers of a key as batches read them.
+/// Extracts the numbers of a key in the form that batches read.
 pub(super) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
     Key::new(&parts(pkcs8)?)
 }
@@ -38,13 +38,13 @@ pub(super) fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
     })
 }
 
-/// The signatures of these jobs by keys that are prepared.
+/// Makes the signatures of these jobs with prepared keys.
 pub(super) fn sign(kernel: Kernel, jobs: &[(&Key, LaneJob<'_>)]) -> Vec<Outcome> {
     let encoded = |(_, job): &(_, LaneJob<'_>)| padding::encoded(job.scheme, job.input);
     let inputs: Option<Vec<[u8; OCTETS]>> = jobs.iter().map(encoded).collect();
     let Some(inputs) = inputs else { return vec![Outcome::Refused; jobs.len()] };
     let lanes: Vec<Job<'_>> = jobs.iter().zip(&inputs).map(|((key, _), input)| Job { key, input }).collect();
-    // The library has found the key sound, and the encoded message is below every modulus.
+    // The library has validated the key, and the encoded message is below every modulus.
     let outcome = |made: Option<[u8; OCTETS]>| match made {
         Some(octets) => Outcome::Signed(octets.to_vec()),
         None => Outcome::Faulty,

@@ -1,4 +1,4 @@
-//! Several signatures at once: those that make batches in batches, the others one after the other.
+//! Several signatures in one call: in batches if the keys support it, otherwise one after the other.
 
 use batch::Kernel;
 
@@ -9,32 +9,34 @@ use super::numbers::Numbers;
 use super::{ed25519, p256, rsa};
 use crate::{KeyType, PrivateKey, Scheme, SignError, Signer as _};
 
-/// One signature to make by a key in this process.
+/// One signature to make with a key in this process.
 #[derive(Clone, Copy, Debug)]
 pub struct SignJob<'a> {
-    /// By which key.
+    /// Key that signs.
     pub key: &'a PrivateKey,
-    /// How.
+    /// Signature scheme.
     pub scheme: Scheme,
-    /// The input: a digest, or a message for Ed25519.
+    /// Input: a digest, or the message for Ed25519.
     pub input: &'a [u8],
 }
 
-/// What became of several jobs.
+/// Results of several jobs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Slice {
-    /// One a job, in their order.
+    /// One result for each job, in the same order.
     pub signed: Vec<Result<Vec<u8>, SignError>>,
-    /// How many of them were made in batches.
+    /// Number of signatures that were made in batches.
     pub batched: usize,
-    /// How many were made in a batch, failed its check, and were made again by themselves: see [`sign_slice`].
+    /// Number of signatures that failed the check of their batch and were made again one by one: see [`sign_slice`].
     pub faulty: usize,
 }
 
-/// Makes several signatures, on this thread. Those whose keys make batches ([`PrivateKey::is_batched`]) are made so,
-/// [`crate::BATCH`] at a time while there are [`crate::BATCH_MIN`] by RSA keys or [`crate::EC_BATCH_MIN`] by keys on P-256 or
-/// Ed25519 keys; the others one after the other. What a batch made is checked
-/// before it leaves; after the first that fails, this process makes no more batches by that kind of key.
+/// Makes several signatures on this thread.
+///
+/// Jobs whose keys support batches ([`PrivateKey::is_batched`]) are signed [`crate::BATCH`] at a time, if there are at least
+/// [`crate::BATCH_MIN`] with RSA keys, or [`crate::EC_BATCH_MIN`] with P-256 or Ed25519 keys. All other jobs are signed one by one.
+/// Every result of a batch is checked before it is returned. After the first failed check, this process makes no more batches with
+/// that type of key.
 #[must_use]
 pub fn sign_slice(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
     let alone = |job: &SignJob<'_>| job.key.sign_digest_now(job.scheme, job.input);
@@ -47,7 +49,8 @@ pub fn sign_slice(jobs: &[SignJob<'_>], batches: Batches) -> Slice {
     Slice { signed: signed.collect(), batched, faulty }
 }
 
-/// The signatures that make batches, `None` for the other jobs; and how many were faulty, which are `None` as well.
+/// Makes the batched signatures. Returns one entry for each job (`None` if it was not batched or was faulty), and the number of
+/// faulty signatures.
 fn sign(jobs: &[SignJob<'_>], batches: Batches) -> (Vec<Option<Vec<u8>>>, usize) {
     match Kernel::detect() {
         Some(kernel) => sign_by(kernel, jobs, batches, &FAULTS),
@@ -68,7 +71,7 @@ fn sign_by(
     (made.signed, made.faulty)
 }
 
-/// Jobs, and what batches have made of them so far.
+/// Jobs, and the signatures that batches have made so far.
 struct Progress<'a> {
     jobs: &'a [SignJob<'a>],
     batches: Batches,
@@ -78,7 +81,8 @@ struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Makes those of one kind of key, while there are `least`; `numbers` says whether a key's are of that kind, for what is signed.
+    /// Signs the jobs with one type of key in batches, while at least `least` jobs remain. `numbers` returns the key material if
+    /// the key has this type and supports the input.
     fn sign<N>(
         &mut self,
         kind: KeyType,
@@ -103,7 +107,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Of a batch nothing where one of it was faulty: whatever struck that may have struck others, and their checks.
+    /// Stores the results of a batch. Discards the whole batch if one signature is faulty, because the same fault may have affected
+    /// the others and their checks.
     fn take(&mut self, kind: KeyType, places: &[usize], outcomes: Vec<Outcome>) {
         let faulty = places.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Faulty);
         let faulty: Vec<usize> = faulty.map(|(at, _)| *at).collect();
@@ -131,7 +136,7 @@ mod tests {
     use crate::{Hash, is_batched};
 
     const HASHES: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
-    /// Kinds that make batches, one way in which they sign, and from how many signatures on.
+    /// Key types with batches, a scheme for each, and the minimum number of signatures.
     const KINDS: [(KeyType, Scheme, usize); 3] = [
         (KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), BATCH_MIN),
         (KeyType::P256, Scheme::Ecdsa(Hash::Sha256), EC_BATCH_MIN),
@@ -144,7 +149,7 @@ mod tests {
         key
     }
 
-    /// Where `BULLA_IFMA` is set, as where the processor has the instructions, tests that cannot test are a failure.
+    /// With `BULLA_IFMA` set, the processor must have the instructions: tests fail instead of being skipped.
     #[test]
     fn the_kernel_is_there_where_it_must_be() {
         if std::env::var_os("BULLA_IFMA").is_some() {
@@ -177,7 +182,7 @@ mod tests {
                 let of_kind = |(job, _): &(&SignJob<'_>, _)| job.key.key_type() == kind;
                 jobs.iter().zip(&made).filter(of_kind).filter(|(_, made)| made.is_some()).count()
             };
-            // Eighteen: two full batches, and two that are not worth one. Nine: one, and one that is not.
+            // Eighteen jobs: two full batches, and two jobs that are too few for a batch. Nine jobs: one batch, and one job.
             let of_kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::P384].map(made);
             assert_eq!(of_kinds, [2 * BATCH, BATCH, 0]);
         }
@@ -225,12 +230,12 @@ mod tests {
         }
     }
 
-    /// What has the same nonce twice gives its key away.
+    /// Two signatures with the same nonce reveal the key.
     #[test]
     fn nonces_are_fresh() {
         let key = prepared(KeyType::P256);
         let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; 32] };
-        // r is the nonce's alone, and most of the first half of what is signed.
+        // The first half of a signature (r) depends only on the nonce.
         let halves = |jobs: &[SignJob<'_>]| -> Vec<Vec<u8>> {
             sign_slice(jobs, Batches::All)
                 .signed
@@ -244,7 +249,7 @@ mod tests {
         assert_eq!(found.len(), 2 * BATCH);
     }
 
-    /// What batches need of a key is made aside, never within a batch.
+    /// A key is prepared separately, never during a batch.
     #[test]
     fn a_key_makes_batches_once_it_is_prepared() {
         for (kind, scheme, _) in KINDS {
@@ -268,7 +273,7 @@ mod tests {
         );
     }
 
-    /// A key of this kind, and one whose signatures do not pass their check.
+    /// Returns a valid key of this type, and a key whose signatures fail the check.
     fn sound_and_unsound(kind: KeyType) -> [PrivateKey; 2] {
         let sound = prepared(kind);
         let pkcs8 = sound.to_pkcs8_der();
@@ -287,7 +292,7 @@ mod tests {
         [sound, unsound]
     }
 
-    /// A fault ends batches by that kind of key, and by no other.
+    /// A fault stops batches with that type of key, and with no other type.
     #[test]
     fn after_a_fault_there_are_no_batches_by_that_kind_of_key() {
         let Some(kernel) = Kernel::detect() else { return };
@@ -367,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Neither kind fills up the other's batch.
+    /// Jobs of one type do not fill the batch of another type.
     #[test]
     fn kinds_are_counted_apart() {
         let keys = KINDS.map(|(kind, ..)| prepared(kind));

@@ -1,8 +1,8 @@
-//! Tables that batches on a curve read.
+//! Tables for batches on a curve.
 
 use std::sync::Once;
 
-/// Whether tables are sound; says so once where they are not.
+/// Returns whether the tables are correct. Logs an error once if they are not.
 pub(super) fn are_sound(are_sound: bool, curve: &str, said: &Once) -> bool {
     if !are_sound {
         said.call_once(|| {

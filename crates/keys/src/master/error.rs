@@ -1,78 +1,78 @@
-//! Why there are no master keys.
+//! Errors of loading master keys.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Characters of a passphrase, at least: below this any cost is too little.
+/// Minimum characters of a passphrase. Stretching cannot protect a shorter one.
 pub(super) const PASSPHRASE_MIN: usize = 12;
 
-/// Why there are no master keys.
+/// A master key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
-    /// The file is not there.
+    /// The file does not exist.
     #[error("the master key file {0} does not exist; create one with 32 random bytes, mode 0600")]
     Missing(PathBuf),
     /// The file cannot be read or written.
     #[error("the master key file {path}: {error}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
     },
-    /// Others than its owner may read or write the key.
+    /// Users other than the owner may read or write the key file.
     #[error("{path} is open to others than its owner (mode {mode:04o}); run: chmod 600 {path}")]
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
-    /// Not 32 bytes.
+    /// The file does not have exactly 32 bytes.
     #[error("{0} is not a master key: it must hold 32 bytes, no text")]
     NotKey(PathBuf),
-    /// The parameters file of a passphrase is not one.
+    /// The file is not a valid parameters file of a passphrase.
     #[error("{path} does not hold the parameters of a passphrase: {what}")]
     NotParameters {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The error.
+        /// What is wrong with the file.
         what: String,
     },
-    /// The passphrase is not the one the parameters were made with.
+    /// The parameters file was made with another passphrase.
     #[error("the passphrase is not the one that {0} was made with")]
     WrongPassphrase(PathBuf),
-    /// Too easy to guess.
+    /// The passphrase is too short.
     #[error("the passphrase has under {PASSPHRASE_MIN} characters; take a longer one")]
     WeakPassphrase,
-    /// More master keys than a ring holds.
+    /// More master keys are configured than a keyring can hold.
     #[error("more than {0} master keys at once; finish a rotation and forget the oldest")]
     TooMany(usize),
-    /// The file does not hold a key that somebody else encrypted.
+    /// The file does not hold a wrapped master key.
     #[error("{path} does not hold an encrypted master key: {what}")]
     NotWrapped {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The error.
+        /// What is wrong with the file.
         what: String,
     },
-    /// The service that wraps the key did not return it.
+    /// The external service that wraps the master key did not return it.
     #[error("{by} did not give the master key: {why}")]
     Wrapper {
         /// Name of the service.
         by: String,
-        /// In its words.
+        /// Error text of the service.
         why: String,
     },
-    /// Who encrypts the key gave another one.
+    /// The external service returned a different master key than before.
     #[error("{by} gave another key than the one that {path} was made with")]
     OtherKey {
         /// Name of the service.
         by: String,
-        /// Which file.
+        /// Path of the file with the wrapped key.
         path: PathBuf,
     },
-    /// The security module did not give the key.
+    /// The hardware security module did not return the key.
     #[error("the security module: {0}")]
     Module(String),
 }

@@ -1,4 +1,4 @@
-//! Files of master keys: made whole or not at all, and read by their owner only.
+//! Files of master keys: written atomically, and readable by their owner only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -11,24 +11,26 @@ use zeroize::Zeroizing;
 use super::error::KeyringError;
 use crate::random::random;
 
-/// Bytes of the passphrase parameters file, at most.
+/// Maximum bytes of the parameters file of a passphrase.
 pub(super) const PARAMETERS_MAX: u64 = 4096;
 
-/// The value of a line `name = value`.
+/// Returns the value of a line `name = value`.
 pub(crate) fn field_of<'a>(text: &'a str, name: &str) -> Result<&'a str, String> {
     let mut lines = text.lines().filter_map(|line| line.split_once('='));
     let found = lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
     found.ok_or_else(|| format!("no {name}"))
 }
 
-/// What nobody but the owner and readers of the group may do.
+/// Permission bits that must be clear: group write, and all access by others.
 const CLOSED: u32 = 0o027;
 const OWNER_WRITES: u32 = 0o200;
 const GROUP_READS: u32 = 0o040;
 
-/// Reads a file that holds a key as it is. Its owner alone reads it; so a file of this process' own user that is open to its
-/// group is a mistake. A file of another user that this process reads by its group is none, and neither is one that nobody
-/// writes: that is how Kubernetes mounts a secret.
+/// Reads a file that holds an unencrypted key.
+///
+/// A file of this process' own user that its group can read is rejected, because the owner alone should read it. Accepted are files
+/// of another user that this process reads through its group, and files without write permission: Kubernetes mounts secrets in both
+/// ways.
 pub(super) fn read_key(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
     let found = fs::metadata(path).map_err(|error| unread(path, error))?;
     let mode = found.permissions().mode() & 0o777;
@@ -46,13 +48,12 @@ fn unread(path: &Path, error: io::Error) -> KeyringError {
     }
 }
 
-/// Reads a file that others must not read. `max` is what it may hold; one byte more is read, so
-/// that a longer one is noticed.
+/// Reads a file that others must not read. `max` is the maximum size in bytes; one more byte is read to detect longer files.
 pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
     let failed = |error| unread(path, error);
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-    // Group readers are allowed: that is how Kubernetes mounts a secret for a user that is not root.
+    // The group may read: Kubernetes mounts a secret so for a user that is not root.
     if mode & CLOSED != 0 {
         return Err(KeyringError::Open { path: path.to_owned(), mode });
     }
@@ -61,8 +62,8 @@ pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, 
     Ok(octets)
 }
 
-/// Makes a file, mode 0600, whole or not at all; one that is there by now stays as it is: of two
-/// processes that start at once both read the same key.
+/// Creates a file atomically, with mode 0600. Keeps an existing file, so that two processes that start concurrently read the same
+/// key.
 pub(crate) fn create_once(path: &Path, content: &[u8]) -> Result<(), KeyringError> {
     let failed = |error| KeyringError::File { path: path.to_owned(), error };
     let mut name = path.as_os_str().to_owned();

@@ -1,4 +1,4 @@
-//! How a master key is named.
+//! Ids of master keys.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use data_encoding::HEXLOWER;
 /// Bytes of a master key.
 pub(crate) const KEY: usize = 32;
 
-/// Bytes of its id.
+/// Bytes of a master key id.
 pub(crate) const MASTER_KEY_ID: usize = 8;
 
-/// Names a master key without telling anything of it: derived from the key itself, so a file swapped
-/// for another is noticed before anything is opened with it.
+/// Id of a master key. It is derived from the key but reveals nothing about it. A wrong key file is therefore detected before any
+/// value is opened.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct MasterKeyId(pub(crate) [u8; MASTER_KEY_ID]);
 
 impl MasterKeyId {
-    /// From its bytes.
+    /// Creates an id from its bytes.
     #[must_use]
     pub fn from_bytes(octets: [u8; MASTER_KEY_ID]) -> Self {
         Self(octets)
     }
 
-    /// The bytes of the id, as in sealed values.
+    /// Returns the bytes of the id, as in sealed values.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; MASTER_KEY_ID] {
         &self.0
@@ -42,7 +42,7 @@ impl fmt::Debug for MasterKeyId {
     }
 }
 
-/// The id that a master key of these bytes has.
+/// Computes the id of a master key.
 pub(crate) fn id_of(secret: &[u8; KEY]) -> MasterKeyId {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let tag = hmac::sign(&key, b"bulla master key id 1");

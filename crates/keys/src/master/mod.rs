@@ -1,4 +1,4 @@
-//! Where master keys come from.
+//! Sources of master keys.
 
 mod error;
 mod file;
@@ -19,22 +19,22 @@ pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
 pub use wrapped::{MissingFile, UnwrappedKey, Wrapper};
 
-/// A master key's source.
+/// Source of a master key.
 #[derive(Clone, Debug)]
 pub enum MasterKey {
     /// A file of 32 bytes that only its owner (and group) may read.
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Whether to create the file (mode 0600) if it is missing.
         create: bool,
     },
     /// A passphrase, stretched by argon2id.
     Passphrase(PassphraseSource),
-    /// A key that somebody else encrypted and has given back: a KMS, a program.
+    /// A key that an external service (a KMS, a program) has already decrypted.
     Unwrapped(UnwrappedKey),
-    /// A file that holds the key encrypted under an AES key in a security module: without the module
-    /// the file is of no use, and the module is asked once, at the start.
+    /// A file that holds the key encrypted under an AES key in a hardware security module. The file is useless without the module,
+    /// which is used once, at startup.
     Pkcs11(crate::pkcs11::WrappedMaster),
 }
 
@@ -48,7 +48,7 @@ impl MasterKey {
         }
     }
 
-    /// The id of the key, as in the values sealed under it.
+    /// Returns the id of the key, as in the values sealed under it.
     ///
     /// # Errors
     /// As [`crate::Keyring::open`].

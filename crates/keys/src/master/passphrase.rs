@@ -15,38 +15,38 @@ use crate::random::random;
 /// Bytes of argon2id's salt (RFC 9106 section 3.1 recommends 16).
 const SALT: usize = 16;
 
-/// Kibibytes argon2id may use at most: a parameters file cannot take all memory.
+/// Maximum memory that argon2id may use, in KiB. A parameters file cannot make it use all memory.
 const MEMORY_KIB_MAX: u32 = 4 * 1024 * 1024;
 
-/// Passes and lanes argon2id may use at most.
+/// Maximum passes, and maximum lanes, of argon2id.
 const PASSES_MAX: u32 = 1000;
 
-/// How much work argon2id (RFC 9106) makes of a passphrase.
+/// Cost parameters of argon2id (RFC 9106).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Argon2Cost {
-    /// Memory in kibibytes, 8 or more a lane.
+    /// Memory in KiB, at least 8 for each lane.
     pub memory_kib: u32,
-    /// Number of passes, 1 or more.
+    /// Number of passes, at least 1.
     pub passes: u32,
-    /// Lanes, 1 or more.
+    /// Number of lanes, at least 1.
     pub lanes: u32,
 }
 
 impl Default for Argon2Cost {
-    /// The second choice of RFC 9106 section 4, for where memory is scarce: 64 MiB, 3 passes, 4 lanes.
+    /// The second recommended option of RFC 9106 section 4, for little memory: 64 MiB, 3 passes, 4 lanes.
     fn default() -> Self {
         Self { memory_kib: 64 * 1024, passes: 3, lanes: 4 }
     }
 }
 
-/// A passphrase and the file that keeps how it was stretched.
+/// A passphrase, and the file with its stretching parameters.
 #[derive(Clone, Debug)]
 pub struct PassphraseSource {
-    /// The passphrase, of 12 characters or more.
+    /// The passphrase, at least 12 characters.
     pub passphrase: SecretString,
-    /// Keeps salt, cost and the key's id; no secret, but without it the passphrase is of no use.
+    /// Path of the file with the salt, the cost and the key's id. The file is not secret, but the passphrase is useless without it.
     pub parameters: PathBuf,
-    /// Make the file with this cost if it is missing.
+    /// If set, a missing parameters file is created with this cost.
     pub create: Option<Argon2Cost>,
 }
 
@@ -86,7 +86,7 @@ impl PassphraseSource {
     }
 }
 
-/// What is kept of a passphrase: one line a field.
+/// Content of the parameters file: one line for each field.
 #[derive(Debug, Eq, PartialEq)]
 struct Parameters {
     cost: Argon2Cost,

@@ -1,4 +1,4 @@
-//! Master keys that something outside encrypts: a KMS, a program of the operator's.
+//! Master keys that are encrypted by an external service: a KMS, or a program of the operator.
 
 use std::fmt;
 use std::path::Path;
@@ -13,24 +13,24 @@ use super::file::{create_once, field_of, read_private};
 use super::id::{KEY, id_of};
 use crate::random::random;
 
-/// Bytes of the file: a KMS's ciphertext of 32 bytes has some hundreds.
+/// Maximum bytes of the file. The KMS ciphertext of 32 bytes has some hundred bytes.
 const FILE_MAX: u64 = 16 * 1024;
 
-/// Something outside that encrypts a master key and gives it back. It is asked once, at the start, never for a value.
+/// External service that encrypts and decrypts a master key. It is called once, at startup, and never for a single value.
 pub trait Wrapper: Send + Sync {
-    /// Who it is, in one word: stands in the file, so that another's file is refused before anybody is asked.
+    /// One-word name of the service. The file contains it, so that a file of another service is rejected before a request is sent.
     fn name(&self) -> &'static str;
 
-    /// The key, encrypted.
+    /// Encrypts the key.
     ///
     /// # Errors
-    /// Why not, fit for people; nothing of the key is in it.
+    /// A message for people. It reveals nothing of the key.
     fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>>;
 
-    /// The key of what [`Self::wrap`] gave.
+    /// Decrypts the output of [`Self::wrap`].
     ///
     /// # Errors
-    /// Why not, fit for people; nothing of the key is in it.
+    /// A message for people. It reveals nothing of the key.
     fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>>;
 }
 
@@ -39,16 +39,16 @@ pub trait Wrapper: Send + Sync {
 pub enum MissingFile {
     /// The file is created, with a new key.
     Create,
-    /// An error: [`KeyringError::Missing`].
+    /// The load fails with [`KeyringError::Missing`].
     Refuse,
 }
 
-/// A master key that a [`Wrapper`] gave back.
+/// A master key that a [`Wrapper`] decrypted.
 #[derive(Clone)]
 pub struct UnwrappedKey(Zeroizing<[u8; KEY]>);
 
 impl UnwrappedKey {
-    /// Reads the encrypted key from the file and has the wrapper decrypt it.
+    /// Reads the encrypted key from the file, and decrypts it with the wrapper.
     ///
     /// # Errors
     /// [`KeyringError`]
@@ -60,7 +60,7 @@ impl UnwrappedKey {
         if missing == MissingFile::Create && !path.exists() {
             let key = random::<KEY>();
             let wrapped = wrapper.wrap(&*key).await.map_err(|why| refused(wrapper, why))?;
-            // Compared with what it gives back: a file that nobody can open must not seal anything.
+            // Decrypts the new file as a check: a key that nobody can decrypt must not seal anything.
             let file = Wrapped { by: wrapper.name().to_owned(), wrapped, id: id_of(&key).to_string() };
             file.open(path, wrapper).await?;
             create_once(path, file.to_text().as_bytes())?;
@@ -86,7 +86,7 @@ fn refused(wrapper: &dyn Wrapper, why: String) -> KeyringError {
     KeyringError::Wrapper { by: wrapper.name().to_owned(), why }
 }
 
-/// The file: one line a field.
+/// Content of the file: one line for each field.
 struct Wrapped {
     by: String,
     wrapped: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A private key of a token, as a signer.
+//! A private key of a token, used as a signer.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::signer::{AtOnce, Deadline, Destination, Signer};
 use crate::verify::ecdsa_der;
 use crate::{Hash, KeyType, Scheme};
 
-/// What stands before a digest in its DigestInfo (RFC 8017 section 9.2, note 1).
+/// Returns the prefix of a digest in its DigestInfo (RFC 8017 section 9.2, note 1).
 fn digest_info(hash: Hash) -> Vec<u8> {
     let algorithm: &[u8] = match hash {
         Hash::Md5Sha1 => return Vec::new(),
@@ -29,13 +29,13 @@ fn digest_info(hash: Hash) -> Vec<u8> {
         Hash::Sha384 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x02],
         Hash::Sha512 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03],
     };
-    // All lengths are below 128, so they are one byte each.
+    // All lengths are below 128, so each takes one byte.
     let (oid, digest) = (algorithm.len() as u8, hash.octets() as u8);
     let head = [0x30, oid + digest + 8, 0x30, oid + 4, 0x06, oid];
     [&head[..], algorithm, &[0x05, 0x00, 0x04, digest]].concat()
 }
 
-/// A private key that stays on its token.
+/// A private key that cannot leave its token.
 #[derive(Clone)]
 pub struct Pkcs11Key {
     token: Token,
@@ -47,19 +47,19 @@ impl Pkcs11Key {
         Self { token, found }
     }
 
-    /// CKA_ID.
+    /// The CKA_ID of the key.
     #[must_use]
     pub fn id(&self) -> &[u8] {
         &self.found.id
     }
 
-    /// CKA_LABEL.
+    /// The CKA_LABEL of the key.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.found.label
     }
 
-    /// A PKCS#11 URI (RFC 7512) by which it is found again.
+    /// Returns the PKCS#11 URI (RFC 7512) of the key.
     #[must_use]
     pub fn locator(&self) -> String {
         objects::locator_of(self.token.label(), &self.found.id)
@@ -127,7 +127,7 @@ impl Pkcs11Key {
         encoded(kind, raw).ok_or_else(|| SignError::Failed("the token gave no signature".to_owned()))
     }
 
-    /// CKM_RSA_X_509. The token refuses keys without CKA_DECRYPT.
+    /// Decrypts with CKM_RSA_X_509. The token refuses keys without CKA_DECRYPT.
     async fn decrypt_by(&self, c: Vec<u8>, deadline: Deadline) -> Result<Zeroizing<Vec<u8>>, SignError> {
         let octets = self.found.kind.rsa_bits().map_or(0, |bits| bits as usize / 8);
         if octets == 0 || c.len() != octets {
@@ -142,7 +142,7 @@ impl Pkcs11Key {
             })
         });
         let clear = decrypting.await?;
-        // A number: some modules leave its leading zeros out.
+        // Restores leading zeros, which some modules leave out.
         let missing = octets.checked_sub(clear.len());
         let missing = missing.ok_or_else(|| SignError::Failed("the token gave too much".to_owned()))?;
         let mut whole = Zeroizing::new(vec![0; octets]);
@@ -151,7 +151,7 @@ impl Pkcs11Key {
     }
 }
 
-/// How a key of this kind signs messages; see [`KeyType::algorithm`].
+/// Returns the scheme in which a key of this type signs messages; see [`KeyType::algorithm`].
 fn own_scheme(kind: KeyType) -> Option<Scheme> {
     match kind {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => Some(Scheme::RsaPkcs1(Hash::Sha256)),
@@ -163,7 +163,7 @@ fn own_scheme(kind: KeyType) -> Option<Scheme> {
     }
 }
 
-/// The hash of a message; the message itself for Ed25519, which has no other way.
+/// Returns the hash of a message. For Ed25519, which signs whole messages only, returns the message.
 fn hashed(scheme: Scheme, message: &[u8]) -> Vec<u8> {
     let algorithm = match scheme {
         Scheme::Ed25519 => return message.to_vec(),
@@ -174,7 +174,7 @@ fn hashed(scheme: Scheme, message: &[u8]) -> Vec<u8> {
     digest::digest(algorithm, message).as_ref().to_vec()
 }
 
-/// What goes to the token: with its DigestInfo for PKCS #1, cut to the curve's order for ECDSA.
+/// Returns the input for the token: with its DigestInfo for PKCS #1, truncated to the length of the curve's order for ECDSA.
 fn input_of(kind: KeyType, scheme: Scheme, input: &[u8]) -> Vec<u8> {
     let order = match kind {
         KeyType::P256 => 32,
@@ -190,7 +190,7 @@ fn input_of(kind: KeyType, scheme: Scheme, input: &[u8]) -> Vec<u8> {
 
 fn mechanism(scheme: Scheme) -> Mechanism<'static> {
     let pss = |hash_alg, mgf, hash: Hash| {
-        // At most 64.
+        // At most 64 bytes.
         let s_len = (hash.octets() as u64).into();
         Mechanism::RsaPkcsPss(PkcsPssParams { hash_alg, mgf, s_len })
     };
@@ -215,7 +215,7 @@ fn sign(
     with_handle(session, handle, id, |handle| session.sign(&mechanism, handle, input))
 }
 
-/// Once more by the handle that the key has now: after a new login a token may number its objects again.
+/// Runs `work`, and retries with the key's current handle if its handle is invalid: a token may renumber its objects after a login.
 fn with_handle<T>(
     session: &Session,
     handle: ObjectHandle,
@@ -233,7 +233,7 @@ fn with_handle<T>(
     }
 }
 
-/// ECDSA comes as r and s side by side.
+/// Encodes the result as DER. Tokens return ECDSA signatures as r and s, concatenated.
 fn encoded(kind: KeyType, raw: Vec<u8>) -> Option<Vec<u8>> {
     match kind {
         KeyType::P256 | KeyType::P384 | KeyType::P521 => ecdsa_der(&raw),

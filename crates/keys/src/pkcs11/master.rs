@@ -1,4 +1,4 @@
-//! A master key that only a security module can open.
+//! A master key that only a hardware security module can decrypt.
 
 use std::path::PathBuf;
 
@@ -17,22 +17,22 @@ use crate::random::random;
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
-/// The file: version, nonce, the key encrypted, its tag.
+/// Bytes of the file: version, nonce, encrypted key and its tag.
 const FILE: usize = 1 + NONCE + KEY + TAG;
 const VERSION: u8 = 1;
-/// Bound to what is wrapped, so that nothing else the AES key wraps passes for a master key.
+/// Additional authenticated data. No other value that the AES key wraps can be used as a master key.
 const PURPOSE: &[u8] = b"bulla master key 1";
 
-/// A master key in a file, encrypted under an AES-256 key that stays in a module (CKM_AES_GCM).
+/// A master key in a file, encrypted under an AES-256 key that cannot leave the module (CKM_AES_GCM).
 #[derive(Clone, Debug)]
 pub struct WrappedMaster {
     /// The token with the AES key.
     pub token: Token,
     /// The AES key's CKA_LABEL.
     pub key_label: String,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Make the AES key and the file when they are missing.
+    /// Whether to create a missing AES key and a missing file.
     pub create: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Keys in security modules, through PKCS#11.
+//! Keys in hardware security modules, through PKCS#11.
 //!
-//! A [`Token`] keeps a few sessions open and lends them to one call each; calls run on threads of their own, as a module
-//! may take long. A lost connection is noticed by the call that meets it, which logs in again and tries once more.
+//! A [`Token`] has a pool of open sessions; each call uses one. Calls run on threads of their own, because a module may take long.
+//! A call that finds its connection lost logs in again and retries once.
 
 mod key;
 mod master;
@@ -23,48 +23,48 @@ pub enum TokenError {
     /// The library cannot be loaded.
     #[error("the PKCS#11 module {module} cannot be used: {reason}")]
     Module {
-        /// Its path.
+        /// Path of the library.
         module: PathBuf,
         /// The error of the system or the module.
         reason: String,
     },
-    /// No token of this label.
+    /// No token has this label.
     #[error("there is no token {label:?}; there are: {there}")]
     NoToken {
         /// The requested label.
         label: String,
-        /// The existing labels.
+        /// Labels of the tokens that exist.
         there: String,
     },
     /// The PIN is wrong, locked or expired.
     #[error("the token {label:?} does not accept the PIN: {reason}; after some wrong ones it locks")]
     Pin {
-        /// The token.
+        /// Label of the token.
         label: String,
-        /// The message of the other side.
+        /// The module's message.
         reason: String,
     },
-    /// The key does not exist.
+    /// No key matches the search.
     #[error("there is no private key {0} on the token")]
     NoKey(String),
-    /// The name does not tell which key.
+    /// Several keys match the search.
     #[error("there are several private keys {0} on the token: name one by its id")]
     SeveralKeys(String),
-    /// A key that we cannot use, or the token cannot make.
+    /// The key cannot be used here, or the token cannot generate it.
     #[error("the key {0}")]
     Unusable(String),
-    /// The token makes no keys of this kind.
+    /// The token does not generate keys of this type.
     #[error("keys of kind {0} are not made on PKCS#11 tokens")]
     Kind(KeyType),
-    /// A call failed.
+    /// A call of the module failed.
     #[error("the token: {what}: {reason}")]
     Call {
-        /// The requested operation.
+        /// The operation that failed.
         what: &'static str,
-        /// The message of the other side.
+        /// The module's message.
         reason: String,
     },
-    /// Not in time, or no session was free.
+    /// The deadline passed during the call, or no session was free before it.
     #[error("the token did not answer in time")]
     Late,
 }

@@ -1,4 +1,4 @@
-//! Keys as objects of a token: made, found, and their public halves put together.
+//! Keys as objects of a token: generates and finds keys, and assembles their public keys.
 
 use cryptoki::error::Error;
 use cryptoki::mechanism::Mechanism;
@@ -11,26 +11,26 @@ use x509::der::{self, Reader, tag};
 use crate::KeyType;
 use crate::random::random;
 
-/// secp256r1, secp384r1, secp521r1 and Ed25519 as CKA_EC_PARAMS has them.
+/// CKA_EC_PARAMS of secp256r1, secp384r1, secp521r1 and Ed25519.
 const CURVES: &[(KeyType, &[u8])] = &[
     (KeyType::P256, &[0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07]),
     (KeyType::P384, &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x22]),
     (KeyType::P521, &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23]),
     (KeyType::Ed25519, &[0x06, 0x03, 0x2b, 0x65, 0x70]),
-    // PKCS#11 3.0 names it by a PrintableString, "edwards25519".
+    // PKCS#11 3.0 names Ed25519 by a PrintableString, "edwards25519".
     (KeyType::Ed25519, b"\x13\x0cedwards25519"),
 ];
-/// Bytes of the CKA_ID of a key made here.
+/// Bytes of the CKA_ID of a generated key.
 const ID: usize = 16;
 
-/// Which private key to look for.
+/// Search criterion for a private key.
 #[derive(Clone, Debug)]
 pub(super) enum Search {
     Label(String),
     Id(Vec<u8>),
 }
 
-/// A private key of a token.
+/// A private key of a token, with its attributes.
 #[derive(Clone, Debug)]
 pub(super) struct TokenKey {
     pub(super) handle: ObjectHandle,
@@ -40,7 +40,7 @@ pub(super) struct TokenKey {
     pub(super) spki: Vec<u8>,
 }
 
-/// What a search came to, beside the errors of the token.
+/// Result of a search, other than errors of the token.
 #[derive(Clone, Debug)]
 pub(super) enum SearchOutcome {
     Found(Box<TokenKey>),
@@ -74,7 +74,7 @@ pub(super) fn find(session: &Session, search: &Search) -> Result<SearchOutcome, 
     }
 }
 
-/// The handle of the key with this id, which another session may know by another number.
+/// Finds the handle of the key with this id. Another session may have a different handle for it.
 pub(super) fn handle_of(session: &Session, id: &[u8]) -> Result<Option<ObjectHandle>, Error> {
     let template = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Id(id.to_vec())];
     Ok(session.find_objects(&template)?.first().copied())
@@ -98,7 +98,7 @@ pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<
         Some(bits) => {
             public.push(Attribute::ModulusBits(u64::from(bits).into()));
             public.push(Attribute::PublicExponent(vec![1, 0, 1]));
-            // Some modules allow what is not forbidden: what signs is nobody's to decrypt with.
+            // Some modules allow every use that is not forbidden. A signing key must not decrypt.
             private.push(Attribute::Decrypt(false));
             Mechanism::RsaPkcsKeyPairGen
         }
@@ -173,7 +173,7 @@ fn rsa_spki(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, 
     })))
 }
 
-/// The point stands in the public key's object, which has the same id.
+/// Reads the point from the public key object, which has the same id.
 fn ec_spki(session: &Session, private: ObjectHandle, id: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     let template = [Attribute::Class(ObjectClass::PUBLIC_KEY), Attribute::Id(id.to_vec())];
     let public = session.find_objects(&template)?.first().copied();
@@ -195,7 +195,7 @@ fn ec_spki(session: &Session, private: ObjectHandle, id: &[u8]) -> Result<Option
 }
 
 fn point_spki(kind: KeyType, parameters: &[u8], point: &[u8]) -> Vec<u8> {
-    // An OCTET STRING by the standard; some tokens give the point bare.
+    // An OCTET STRING by the standard; some tokens return the point without it.
     let mut reader = Reader::new(point);
     let wrapped = reader.expect(tag::OCTET_STRING).ok().filter(|_| reader.is_empty());
     let point = wrapped.map_or(point, |element| element.content);
@@ -213,7 +213,7 @@ fn point_spki(kind: KeyType, parameters: &[u8], point: &[u8]) -> Vec<u8> {
     })
 }
 
-/// A PKCS#11 URI (RFC 7512) of a private key.
+/// Returns the PKCS#11 URI (RFC 7512) of a private key.
 pub(super) fn locator_of(token: &str, id: &[u8]) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let token = utf8_percent_encode(token, RESERVED);
@@ -221,7 +221,7 @@ pub(super) fn locator_of(token: &str, id: &[u8]) -> String {
     format!("pkcs11:token={token};id={id};type=private")
 }
 
-/// The CKA_ID within a PKCS#11 URI.
+/// Returns the CKA_ID in a PKCS#11 URI.
 pub(super) fn id_of_locator(locator: &str) -> Option<Vec<u8>> {
     let parts = locator.strip_prefix("pkcs11:")?.split('?').next()?.split(';');
     let id = parts.filter_map(|part| part.strip_prefix("id=")).next()?;

@@ -1,4 +1,4 @@
-//! Keys of a token: made, and found.
+//! Generates and finds keys of a token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::objects::{self, Search, SearchOutcome};
 use super::token::{SessionMode, Token};
 use crate::{KeyProvider, KeyRef, KeyType, ProvidedKey, SignError};
 
-/// How long making or finding a key may take: RSA of 4,096 bits takes half a minute on a smart card.
+/// Timeout for generating or finding a key. A smart card takes half a minute to generate RSA of 4,096 bits.
 const SLOW_CALL: Duration = Duration::from_secs(120);
 
 impl Token {
-    /// Makes a key pair that cannot leave the token. Its CKA_ID is random.
+    /// Generates a key pair that cannot leave the token, with a random CKA_ID.
     ///
     /// # Errors
     /// [`TokenError`]; [`TokenError::Kind`] for ML-DSA.
@@ -31,15 +31,15 @@ impl Token {
         self.key_of(made.await?)
     }
 
-    /// The private key with this CKA_LABEL.
+    /// Finds the private key with this CKA_LABEL.
     ///
     /// # Errors
-    /// [`TokenError::NoKey`], [`TokenError::SeveralKeys`]; others of [`TokenError`].
+    /// [`TokenError::NoKey`], [`TokenError::SeveralKeys`], and other errors of [`TokenError`].
     pub async fn key_by_label(&self, label: &str) -> Result<Pkcs11Key, TokenError> {
         self.find(Search::Label(label.to_owned())).await
     }
 
-    /// The private key with this CKA_ID.
+    /// Finds the private key with this CKA_ID.
     ///
     /// # Errors
     /// As [`Self::key_by_label`].

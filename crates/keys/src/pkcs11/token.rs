@@ -1,4 +1,4 @@
-//! A token: logged in, with a pool of sessions.
+//! A logged-in token with a pool of sessions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,34 +17,34 @@ use tokio::time::Instant;
 
 use super::TokenError;
 
-/// What a session may do.
+/// Access mode of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SessionMode {
     ReadOnly,
-    /// Creates objects. Some tokens have few such sessions.
+    /// Can create objects. Some tokens allow only few such sessions.
     ReadWrite,
 }
 
-/// Sessions of a token unless said otherwise: modules answer a few calls at once, and many have a limit near this.
+/// Default number of sessions: modules run only a few calls concurrently, and many limit sessions to about this number.
 const SESSIONS_DEFAULT: usize = 8;
 
-/// Which token, and how to log in.
+/// Configuration of a token: where it is, and how to log in.
 #[derive(Clone, Debug)]
 pub struct TokenConfig {
-    /// The PKCS#11 library, `/usr/lib/softhsm/libsofthsm2.so`.
+    /// Path of the PKCS#11 library, such as `/usr/lib/softhsm/libsofthsm2.so`.
     pub module: PathBuf,
     /// The token's label.
     pub label: String,
     /// The user's PIN.
     pub pin: SecretString,
-    /// Sessions open at once, from 1; and so calls at once.
+    /// Maximum open sessions, and so concurrent calls; at least 1.
     pub sessions: usize,
-    /// The token's name in rows of keys: `pkcs11`, unless there are several tokens.
+    /// Name of the token in the database: `pkcs11`, unless there are several tokens.
     pub name: String,
 }
 
 impl TokenConfig {
-    /// With the usual number of sessions and name.
+    /// Creates a configuration with the default number of sessions and the default name.
     #[must_use]
     pub fn new(module: impl Into<PathBuf>, label: &str, pin: SecretString) -> Self {
         let name = "pkcs11".to_owned();
@@ -52,7 +52,7 @@ impl TokenConfig {
     }
 }
 
-/// A token, logged in. Cheap to clone; the clones share sessions.
+/// A logged-in token. Cheap to clone; clones share the sessions.
 #[derive(Clone)]
 pub struct Token {
     inner: Arc<TokenState>,
@@ -60,25 +60,25 @@ pub struct Token {
 
 struct TokenState {
     config: TokenConfig,
-    /// The name in metrics.
+    /// Name of the token in metrics.
     destination: String,
     context: Pkcs11,
-    /// A module may be in use in this many calls at once.
+    /// Limits concurrent calls into the module.
     turns: Arc<Semaphore>,
     /// Idle sessions.
     idle: Mutex<Vec<Session>>,
-    /// The session that logged in. While it is open, all others are logged in too.
+    /// The session that logged in. All other sessions are logged in only while it is open.
     login: Mutex<Option<Session>>,
-    /// Logins so far: of several calls that meet the same loss, one repairs it.
+    /// Number of logins so far. If several calls find the connection lost, only the first logs in again.
     logins: AtomicU64,
 }
 
-/// The libraries of this process, by their files.
+/// Loaded PKCS#11 libraries of this process, by path.
 static LOADED: LazyLock<Mutex<HashMap<PathBuf, Pkcs11>>> = LazyLock::new(Mutex::default);
-/// Threads that are within one of them.
+/// Number of calls into the libraries that are in progress.
 static MODULE_CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// A call into a module, until dropped.
+/// Counts a call into a module until it is dropped.
 struct ModuleCall;
 
 impl ModuleCall {
@@ -94,9 +94,10 @@ impl Drop for ModuleCall {
     }
 }
 
-/// Tells the modules that this process has done with them (C_Finalize), which is to be the last that it does: a library that is
-/// first told by the process's exit takes itself apart beside what it stands on, and some of them crash then. Not while
-/// somebody still waits for a call, as a module may only be told when it is at rest.
+/// Finalizes all loaded modules (C_Finalize). It must be the last action of the process: some modules crash if they first clean up
+/// during process exit, when libraries they depend on are already gone.
+///
+/// Does nothing while a call is in progress, because a module must be idle when it is finalized.
 pub fn finish() {
     let mut loaded = LOADED.lock();
     if MODULE_CALLS.load(Ordering::Acquire) > 0 {
@@ -109,8 +110,8 @@ pub fn finish() {
     }
 }
 
-/// A library is initialised once in a process, whatever number of tokens it has, and given up with the process alone: other
-/// parts of it may use it too.
+/// Loads a library, and initialises it once for the whole process, whatever the number of tokens. It is finalized only when the
+/// process ends, because other parts of the process may use it.
 fn context_of(module: &Path) -> Result<Pkcs11, TokenError> {
     let mut loaded = LOADED.lock();
     if let Some(context) = loaded.get(module) {
@@ -127,7 +128,7 @@ fn context_of(module: &Path) -> Result<Pkcs11, TokenError> {
 }
 
 impl Token {
-    /// Loads the module, finds the token and logs in; on this thread.
+    /// Loads the module, finds the token and logs in, on this thread.
     ///
     /// # Errors
     /// [`TokenError::Module`], [`TokenError::NoToken`], [`TokenError::Pin`].
@@ -147,8 +148,8 @@ impl Token {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Runs `work` with a session on a thread of its own, a second time with a new session when the first one is lost.
-    /// After the deadline nobody waits any longer; the call itself cannot be taken back.
+    /// Runs `work` with a session on a thread of its own. Retries once with a new session if the first one is lost. Returns at the
+    /// deadline, but the call in the module cannot be cancelled.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         deadline: Instant,
@@ -167,7 +168,7 @@ impl Token {
         done.unwrap_or(Err(TokenError::Late))
     }
 
-    /// As [`Self::call`], on this thread.
+    /// Like [`Self::call`], on this thread.
     pub(super) fn call_now<T>(
         &self,
         mode: SessionMode,
@@ -176,23 +177,23 @@ impl Token {
         self.inner.call_now(mode, work)
     }
 
-    /// The token's label.
+    /// Returns the token's label.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.inner.config.label
     }
 
-    /// The token's name in rows of keys.
+    /// Name of the token in the database.
     pub(super) fn name_in_rows(&self) -> &str {
         &self.inner.config.name
     }
 
-    /// `pkcs11:LABEL`.
+    /// Returns `pkcs11:LABEL`.
     pub(super) fn destination(&self) -> &str {
         &self.inner.destination
     }
 
-    /// Calls at once.
+    /// Maximum concurrent calls.
     pub(super) fn sessions(&self) -> usize {
         sessions(&self.inner.config)
     }
@@ -247,7 +248,7 @@ impl TokenState {
         }
     }
 
-    /// Sessions that can write are closed: some tokens have few of them.
+    /// Returns a session to the pool. Closes read-write sessions, because some tokens allow only few.
     fn give_back(&self, session: Session, mode: SessionMode) {
         if mode == SessionMode::ReadOnly {
             self.idle.lock().push(session);
@@ -267,7 +268,7 @@ impl TokenState {
         Err(TokenError::NoToken { label: self.config.label.clone(), there: there.join(", ") })
     }
 
-    /// Logs in again, unless somebody has since `logins` was read.
+    /// Logs in again, unless another call did so after `logins` was read.
     fn log_in(&self, logins: u64) -> Result<(), TokenError> {
         let mut login = self.login.lock();
         if self.logins.load(Ordering::Acquire) != logins {
@@ -291,7 +292,7 @@ impl TokenState {
     }
 }
 
-/// Whether a new session may help.
+/// Returns whether a new session may solve the error.
 fn is_lost(error: &Error) -> bool {
     use RvError as E;
     matches!(
@@ -333,7 +334,7 @@ fn name_of(function: cryptoki::context::Function) -> &'static str {
     }
 }
 
-/// The code alone: the crate's texts are paragraphs of the standard.
+/// Returns the error code only: the crate's texts are paragraphs of the standard.
 fn error_text(error: &Error) -> String {
     match error {
         Error::Pkcs11(code, function) => format!("{function}: {code:?}"),

@@ -1,48 +1,48 @@
-//! What sealed bytes are bound to, so that they open for nothing else.
+//! Context that sealed bytes are bound to, so that they do not open for another purpose.
 
-/// What a wrap is for. The node's public key is bound beside it, so a statement may be renewed without a new wrap.
+/// Context of a wrapped seed. The node's public key is also bound, so a node's statement can be renewed without a new wrap.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct WrapContext {
-    /// The policy's UUID.
+    /// UUID of the policy.
     pub policy: [u8; 16],
-    /// Which of its pairs, from 1.
+    /// Generation number of the policy's key pair, from 1.
     pub generation: u32,
-    /// The node's UUID.
+    /// UUID of the node.
     pub node: [u8; 16],
 }
 
 impl WrapContext {
-    /// Domain separation: HPKE's `info`.
+    /// HPKE `info`, for domain separation.
     pub(super) const DOMAIN: &'static [u8] = b"bulla policy seed to node v1";
 
-    /// HPKE's `aad`.
+    /// Returns the HPKE `aad`.
     pub(super) fn bound(&self) -> Vec<u8> {
         join(&[&self.policy, &self.generation.to_be_bytes(), &self.node])
     }
 }
 
-/// What a sealed key is for.
+/// Context of a sealed private key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct SealContext {
-    /// The policy's UUID.
+    /// UUID of the policy.
     pub policy: [u8; 16],
-    /// Which of its pairs, from 1.
+    /// Generation number of the policy's key pair, from 1.
     pub generation: u32,
     /// SHA-256 of the key's SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
     pub spki_sha256: [u8; 32],
 }
 
 impl SealContext {
-    /// Domain separation: HPKE's `info`.
+    /// HPKE `info`, for domain separation.
     pub(super) const DOMAIN: &'static [u8] = b"bulla private key to policy v1";
 
-    /// HPKE's `aad`.
+    /// Returns the HPKE `aad`.
     pub(super) fn bound(&self) -> Vec<u8> {
         join(&[&self.policy, &self.generation.to_be_bytes(), &self.spki_sha256])
     }
 }
 
-/// Lengths stand before the parts, so no two contexts look alike.
+/// Joins parts. Each part is preceded by its length, so that different contexts never have equal bytes.
 fn join(parts: &[&[u8]]) -> Vec<u8> {
     let mut bound = Vec::with_capacity(128);
     for part in parts {

@@ -1,4 +1,4 @@
-//! HPKE with X-Wing: seals to a public half, opens with a pair.
+//! HPKE with X-Wing: seals to a public key, and opens with a key pair.
 
 use hpke::aead::AesGcm256;
 use hpke::kdf::HkdfSha256;
@@ -14,16 +14,16 @@ type Private = <XWing as Kem>::PrivateKey;
 type Public = <XWing as Kem>::PublicKey;
 type Encapped = <XWing as Kem>::EncappedKey;
 
-/// X-Wing, HKDF-SHA256, AES-256-GCM.
+/// Algorithm number of X-Wing, HKDF-SHA256 and AES-256-GCM.
 const ALGORITHM: u8 = 1;
 /// Bytes of X-Wing's ciphertext.
 const ENCAPPED: usize = 1_120;
-/// Bytes of AES-256-GCM's tag.
+/// Bytes of the AES-256-GCM tag.
 const TAG: usize = 16;
 /// Bytes by which sealed data is longer than its plaintext.
 pub(super) const OVERHEAD: usize = 1 + ENCAPPED + TAG;
 
-/// Both halves. The library wipes its own.
+/// A key pair. The library wipes the private key.
 pub(super) struct Pair {
     private: Private,
     pub(super) public: KemPublic,

@@ -1,21 +1,20 @@
-//! Private keys sealed to a policy: only who was given the policy's key opens them, wherever the sealed bytes lie.
+//! Private keys sealed to a policy. Only nodes that received the policy key can open them, wherever the sealed bytes are stored.
 //!
-//! Two layers, both HPKE in base mode (RFC 9180 section 5.1.1) with the KEM X-Wing (X25519 and ML-KEM-768:
+//! There are two layers. Both use HPKE in base mode (RFC 9180 section 5.1.1) with the KEM X-Wing (X25519 and ML-KEM-768:
 //! draft-connolly-cfrg-xwing-kem, 0x647a), HKDF-SHA256 and AES-256-GCM:
 //!
-//! - [`PolicyKey::wrap_for`]: the seed of a generation of a policy, to a node's [`NodeKey`]. Once a node and generation.
-//! - [`seal_key`]: a private key, to a generation's public half. Needs no secret, so anyone who has a key seals it themselves.
+//! - [`PolicyKey::wrap_for`] seals the seed of a policy generation to a node's [`NodeKey`], once for each node and generation.
+//! - [`seal_key`] seals a private key to the public key of a generation. It needs no secret.
 //!
-//! What is sealed, 1,137 bytes longer than what is in it:
+//! A sealed value is 1,137 bytes longer than its plaintext:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! | --- | --- |
 //! | 1 | algorithm, 1: the three above |
 //! | 1,120 | X-Wing's ciphertext |
-//! | rest | what is sealed, encrypted, with its tag of 16 |
+//! | rest | the plaintext, encrypted, with its tag of 16 |
 //!
-//! Both are bound to what they are for ([`WrapContext`], [`SealContext`]); the public key they are sealed to is bound by
-//! HPKE itself.
+//! Both layers are bound to their context ([`WrapContext`], [`SealContext`]). HPKE itself binds the public key.
 
 mod context;
 mod error;
@@ -35,16 +34,16 @@ use crate::random::random;
 use hybrid::Pair;
 /// Bytes by which sealed data is longer than its plaintext.
 pub const OVERHEAD: usize = hybrid::OVERHEAD;
-/// Bytes of a wrap.
+/// Bytes of a wrapped seed.
 pub const WRAP: usize = SEED + OVERHEAD;
-/// Bytes of a sealed key, at most.
+/// Maximum bytes of a sealed key.
 pub const SEALED_KEY_MAX: usize = OVERHEAD + crate::encoding::PRIVATE_KEY_OCTETS_MAX;
 
-/// A node's own pair. What is wrapped to it opens nowhere else. Wiped when dropped.
+/// Key pair of a node. Values wrapped to it open nowhere else. Wiped when dropped.
 pub struct NodeKey(Pair);
 
 impl NodeKey {
-    /// A new one, from the operating system's randomness.
+    /// Generates a key pair from the operating system's randomness.
     ///
     /// # Errors
     /// [`SealedError::Library`]
@@ -52,7 +51,7 @@ impl NodeKey {
         Pair::of_seed(&*random::<SEED>()).map(Self)
     }
 
-    /// As [`Self::to_octets`] gave it.
+    /// Reads the output of [`Self::to_octets`].
     ///
     /// # Errors
     /// [`SealedError::NotSeed`]
@@ -60,23 +59,23 @@ impl NodeKey {
         Pair::of_seed(octets).map(Self)
     }
 
-    /// The private half, for the node's own file, which nobody else may read.
+    /// Returns the private key, for a file that only the node can read.
     #[must_use]
     pub fn to_octets(&self) -> Zeroizing<[u8; SEED]> {
         self.0.seed()
     }
 
-    /// The half that others may know.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> &KemPublic {
         &self.0.public
     }
 
-    /// The policy's key of what [`PolicyKey::wrap_for`] gave. Takes 0.3 ms.
+    /// Opens the output of [`PolicyKey::wrap_for`], and returns the policy key. Takes 0.3 ms.
     ///
     /// # Errors
-    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] when it is another node's, of another
-    /// policy or generation, or changed.
+    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] if it was changed, or belongs to another node,
+    /// policy or generation.
     pub fn unwrap_seed(&self, wrap: &[u8], context: &WrapContext) -> Result<PolicyKey, SealedError> {
         if wrap.len() != WRAP {
             return Err(SealedError::Length(wrap.len()));
@@ -92,11 +91,11 @@ impl fmt::Debug for NodeKey {
     }
 }
 
-/// The pair of one generation of a policy. Wiped when dropped.
+/// Key pair of one generation of a policy. Wiped when dropped.
 pub struct PolicyKey(Pair);
 
 impl PolicyKey {
-    /// A new one, from the operating system's randomness.
+    /// Generates a key pair from the operating system's randomness.
     ///
     /// # Errors
     /// [`SealedError::Library`]
@@ -104,7 +103,7 @@ impl PolicyKey {
         Pair::of_seed(&*random::<SEED>()).map(Self)
     }
 
-    /// As [`Self::seed`] gave it.
+    /// Reads the output of [`Self::seed`].
     ///
     /// # Errors
     /// [`SealedError::NotSeed`]
@@ -112,19 +111,19 @@ impl PolicyKey {
         Pair::of_seed(seed).map(Self)
     }
 
-    /// The private half. Anyone who has it opens every key sealed to this generation: it leaves this process sealed only.
+    /// Returns the private key. It opens every key sealed to this generation, and must leave this process only in sealed form.
     #[must_use]
     pub fn seed(&self) -> Zeroizing<[u8; SEED]> {
         self.0.seed()
     }
 
-    /// The half that keys are sealed to.
+    /// Returns the public key, to which private keys are sealed.
     #[must_use]
     pub fn public(&self) -> &KemPublic {
         &self.0.public
     }
 
-    /// The seed, sealed to a node: [`WRAP`] bytes.
+    /// Seals the seed to a node. The result has [`WRAP`] bytes.
     ///
     /// # Errors
     /// [`SealedError::Library`]
@@ -132,7 +131,8 @@ impl PolicyKey {
         hybrid::seal(node, WrapContext::DOMAIN, &context.bound(), &*self.seed())
     }
 
-    /// What is sealed to this generation, sealed to the public half of another; the key stays in this crate.
+    /// Opens a key that is sealed to this generation, and seals it to the public key of another generation. The private key stays
+    /// in this crate.
     ///
     /// # Errors
     /// As [`Self::open_key`], and [`seal_key`].
@@ -146,13 +146,12 @@ impl PolicyKey {
         seal_key(to, &self.open_key(sealed, from)?, into)
     }
 
-    /// The key of what [`seal_key`] gave, held against the public half it is said to have. Takes 0.3 ms, for RSA 0.2 ms
-    /// more.
+    /// Opens the output of [`seal_key`], and checks that the private key belongs to the public key in `context`. Takes 0.3 ms; for
+    /// RSA 0.5 ms.
     ///
     /// # Errors
-    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] when it is sealed to another policy or
-    /// generation, for another public half, or changed; [`SealedError::NotKey`] and [`SealedError::OtherKey`] when
-    /// anyone who sealed it sealed something else.
+    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] if it was changed, or sealed to another policy,
+    /// generation or public key; [`SealedError::NotKey`] and [`SealedError::OtherKey`] if the sender sealed something else.
     pub fn open_key(&self, sealed: &[u8], context: &SealContext) -> Result<PrivateKey, SealedError> {
         if sealed.len() > SEALED_KEY_MAX {
             return Err(SealedError::Length(sealed.len()));
@@ -172,10 +171,10 @@ impl fmt::Debug for PolicyKey {
     }
 }
 
-/// A private key (its PKCS#8), sealed to a generation of a policy.
+/// Seals a private key (its PKCS#8) to a generation of a policy.
 ///
 /// # Errors
-/// [`SealedError::OtherKey`] when `context` names another public half; [`SealedError::Library`].
+/// [`SealedError::OtherKey`] if `context` names another public key; [`SealedError::Library`].
 pub fn seal_key(to: &KemPublic, key: &PrivateKey, context: &SealContext) -> Result<Vec<u8>, SealedError> {
     if key.spki_hash().as_bytes() != &context.spki_sha256 {
         return Err(SealedError::OtherKey);
@@ -183,7 +182,7 @@ pub fn seal_key(to: &KemPublic, key: &PrivateKey, context: &SealContext) -> Resu
     hybrid::seal(to, SealContext::DOMAIN, &context.bound(), &key.to_pkcs8_der())
 }
 
-/// Whether these bytes may be a sealed key, as far as can be seen without opening them.
+/// Checks length and algorithm of a sealed key, without opening it.
 ///
 /// # Errors
 /// [`SealedError::Length`], [`SealedError::Algorithm`]

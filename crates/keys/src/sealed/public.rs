@@ -1,4 +1,4 @@
-//! The half of a pair that others may know.
+//! Public keys of sealed values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +12,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::error::{KEM_PUBLIC, SealedError};
 
-/// An X-Wing public key (draft-connolly-cfrg-xwing-kem section 5.2). Text and JSON have it in base64. Cheap to clone.
+/// An X-Wing public key (draft-connolly-cfrg-xwing-kem section 5.2). Its text and JSON form is base64. Cheap to clone.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub struct KemPublic(Arc<[u8]>);
 
 impl KemPublic {
-    /// Takes the bytes if they are a public key: of the right length, and numbers below ML-KEM's modulus (FIPS 203
-    /// section 7.2).
+    /// Parses a public key. Checks its length, and that its numbers are below ML-KEM's modulus (FIPS 203 section 7.2).
     ///
     /// # Errors
     /// [`SealedError::NotPublic`]
@@ -27,7 +26,7 @@ impl KemPublic {
         Ok(Self(octets.into()))
     }
 
-    /// As [`Self::to_text`] wrote it.
+    /// Parses the output of [`Self::to_text`].
     ///
     /// # Errors
     /// [`SealedError::NotPublic`]
@@ -35,13 +34,13 @@ impl KemPublic {
         Self::parse(&STANDARD.decode(text.trim()).map_err(|_| SealedError::NotPublic)?)
     }
 
-    /// In base64 (RFC 4648 section 4).
+    /// Returns the key in base64 (RFC 4648 section 4).
     #[must_use]
     pub fn to_text(&self) -> String {
         STANDARD.encode(&self.0)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the key.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -49,7 +48,7 @@ impl KemPublic {
 }
 
 impl fmt::Debug for KemPublic {
-    /// The first bytes of the one of X25519: enough to tell two apart.
+    /// Shows the first bytes of the X25519 part, which are enough to distinguish keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KemPublic({}…)", HEXLOWER.encode(&self.0[KEM_PUBLIC - 32..][..6]))
     }

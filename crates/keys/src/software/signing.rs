@@ -1,4 +1,4 @@
-//! Keys in this process as signers: RSA signs on threads of its own, other keys where they are called.
+//! Signing with keys in this process. RSA signs on threads of its own; other keys sign on the calling thread.
 
 use futures_util::future::BoxFuture;
 
@@ -50,7 +50,7 @@ impl Signer for PrivateKey {
     }
 }
 
-/// Runs a signature on a thread of its own, when there is a turn for it.
+/// Makes a signature on a thread of its own, when the concurrency limit permits.
 async fn aside(
     deadline: Deadline,
     sign: impl FnOnce() -> Result<Vec<u8>, SignError> + Send + 'static,

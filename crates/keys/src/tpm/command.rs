@@ -1,4 +1,4 @@
-//! Commands of TPM 2.0 (Part 3): how they are sent, and what every answer has in common.
+//! Commands of TPM 2.0 (Part 3): how they are sent, and the common parts of responses.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::error::TpmError;
 use super::transport::{Connection, HEADER};
 use super::wire::{Reader, Writer};
 
-/// A command with its code.
+/// A command code and the command's name.
 #[derive(Clone, Copy)]
 pub(super) struct Code(pub(super) u32, pub(super) &'static str);
 
@@ -24,28 +24,29 @@ pub(super) const POLICY_GET_DIGEST: Code = Code(0x189, "PolicyGetDigest");
 
 const WITHOUT_SESSIONS: u16 = 0x8001;
 const WITH_SESSIONS: u16 = 0x8002;
-/// The session of a password; all of ours are empty.
+/// Handle of a password session. All passwords here are empty.
 const PASSWORD: u32 = 0x4000_0009;
 
-/// Warnings: the command was not begun, and is to be sent again.
+/// Warnings. The command was not started and can be retried.
 const AGAIN: [u32; 3] = [0x908, 0x90A, 0x922];
-/// How often, and after how long: ten seconds in all. A TPM tests itself after the power came.
+/// Number of retries, over ten seconds in total. A TPM tests itself after power-up.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// An answer without its header.
+/// A response without its header.
 pub(super) struct Response {
     code: Code,
     bytes: Zeroizing<Vec<u8>>,
 }
 
 impl Response {
-    /// What is behind the header: handles, then parameters, or parameters behind their size where there were sessions.
+    /// Returns a reader for the part after the header: handles, then parameters. If the command had sessions, the size of the
+    /// parameters precedes them.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader::new(&self.bytes[HEADER..])
     }
 
-    /// The part of it that `read` takes.
+    /// Parses a part of the response with `read`.
     pub(super) fn read<'a, T>(
         &'a self,
         read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
@@ -68,7 +69,7 @@ pub(super) fn send(
     transact(tpm, code, WITHOUT_SESSIONS, handles, &[parameters.as_slice()])
 }
 
-/// Sends a command whose only authorisation is an empty password.
+/// Sends a command whose only authorization is an empty password.
 pub(super) fn send_open(
     tpm: &mut Connection,
     code: Code,
@@ -80,7 +81,7 @@ pub(super) fn send_open(
     send_with(tpm, code, handles, &area, parameters)
 }
 
-/// Sends a command with an area of sessions.
+/// Sends a command with an authorization area.
 pub(super) fn send_with(
     tpm: &mut Connection,
     code: Code,

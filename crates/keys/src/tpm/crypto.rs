@@ -42,16 +42,16 @@ pub(super) fn kdf_a(key: &[u8], label: &[u8], u: &[u8], v: &[u8], bytes: usize) 
     out
 }
 
-/// A secret that only the holder of a key on P-256 reads.
+/// A secret that only the holder of a P-256 private key can recover.
 pub(super) struct Salt {
     pub(super) secret: Zeroizing<[u8; HASH]>,
-    /// The coordinates of the key that was made for it.
+    /// Coordinates of the ephemeral public key.
     pub(super) x: [u8; COORDINATE],
     pub(super) y: [u8; COORDINATE],
 }
 
 impl Salt {
-    /// Part 1, C.6.1: one pass of ECDH, then KDFe (NIST SP 800-56A).
+    /// Creates a salt for a public key: one-pass ECDH, then KDFe (NIST SP 800-56A), as in Part 1, C.6.1.
     pub(super) fn for_key(x: &[u8], y: &[u8]) -> Result<Self, TpmError> {
         let [x, y] = [padded(x)?, padded(y)?];
         let failed = |_| TpmError::Session("no key can be made");
@@ -67,7 +67,7 @@ impl Salt {
     }
 }
 
-/// TPMs may leave leading zeros away.
+/// Adds leading zeros, which TPMs may omit.
 fn padded(number: &[u8]) -> Result<[u8; COORDINATE], TpmError> {
     let mut out = [0; COORDINATE];
     let start = COORDINATE.checked_sub(number.len());

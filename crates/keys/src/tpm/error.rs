@@ -1,61 +1,61 @@
-//! What goes wrong with a TPM.
+//! Errors of TPM operations.
 
 use std::io;
 
-/// What goes wrong with a TPM.
+/// A TPM operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TpmError {
-    /// The address is none.
+    /// The address of the TPM is invalid.
     #[error("{0:?} is no TPM: give a device such as /dev/tpmrm0, unix:PATH or tcp:ADDRESS:PORT")]
     Address(String),
-    /// There is no such register.
+    /// The register does not exist.
     #[error("there is no PCR {0}: give 0 to 23")]
     Pcr(u8),
-    /// The value that authorises is too long.
+    /// The authorization value is too long.
     #[error("the authorisation value has {0} bytes; 32 is the most")]
     AuthLength(usize),
     /// The TPM cannot be reached.
     #[error("the TPM cannot be used")]
     Io(#[source] io::Error),
-    /// An answer is not what the specification says, or was changed on its way.
+    /// The response violates the specification, or was changed on its way.
     #[error("the TPM's answer to {command} is wrong: {what}")]
     Response {
-        /// The command.
+        /// Name of the command.
         command: &'static str,
-        /// The error.
+        /// What is wrong with the response.
         what: &'static str,
     },
-    /// The registers differ from when the key was sealed.
+    /// The registers have other values than when the key was sealed.
     #[error("the PCRs differ from when the key was sealed: firmware, boot loader or kernel were changed")]
     Pcrs,
-    /// The value that authorises is not the one that it was sealed with.
+    /// The authorization value is not the one that the key was sealed with.
     #[error("the authorisation value is not the one that the key was sealed with")]
     Auth,
-    /// After too many wrong values.
+    /// The TPM is locked after too many wrong authorization values.
     #[error(
         "the TPM is locked after too many wrong authorisation values; wait, or clear it: tpm2_dictionarylockout -c"
     )]
     Lockout,
-    /// It was sealed by another TPM, or this one was cleared.
+    /// The key was sealed by another TPM, or this TPM was cleared.
     #[error("the key was not sealed by this TPM, or the TPM was cleared since")]
     OtherTpm,
-    /// The sealed bytes have another format.
+    /// The sealed bytes are not in the expected format.
     #[error("this is nothing that a TPM sealed")]
     Sealed,
-    /// Any other refusal.
+    /// The TPM refused the command for another reason.
     #[error("the TPM refuses {command} (response code {code:#05x}; tpm2_rc_decode says what that means)")]
     Refused {
-        /// The command.
+        /// Name of the command.
         command: &'static str,
-        /// The code.
+        /// Response code of the TPM.
         code: u32,
     },
-    /// The system gives no randomness, or the TPM's key is no point of its curve.
+    /// The operating system returned no randomness, or the TPM's key is not a point on its curve.
     #[error("no session can be started: {0}")]
     Session(&'static str),
 }
 
-/// Format-one codes have their number in six bits; the others tell which parameter, handle or session is meant.
+/// Flag of format-one codes. They have the error number in six bits; the other bits identify the parameter, handle or session.
 const FORMAT_ONE: u32 = 0x80;
 const AUTH_FAIL: u32 = 0x0E;
 const POLICY_FAIL: u32 = 0x1D;
@@ -64,7 +64,7 @@ const BAD_AUTH: u32 = 0x22;
 const LOCKOUT: u32 = 0x921;
 
 impl TpmError {
-    /// What a response code means.
+    /// Returns the error for a response code.
     pub(super) fn of(command: &'static str, code: u32) -> Self {
         match code & 0x3F {
             _ if code == LOCKOUT => Self::Lockout,

@@ -1,8 +1,8 @@
-//! A master key that only one TPM 2.0 opens: sealed below its storage root key, with a policy.
+//! A master key that only one TPM 2.0 can open: sealed under its storage root key, with a policy.
 //!
-//! The commands are written here, as the nine that are needed fit on a few pages; tpm2-tss would be a C library for all 120. The secret
-//! crosses the bus to the TPM encrypted: each session has a salt that is encrypted to the storage root key, so that anyone who only listens at
-//! the bus reads nothing. Anyone who can change what is on the bus could put a key of their own in place of the TPM's: that is not found out.
+//! This module implements the nine commands that are needed; tpm2-tss would be a C library for all 120. The secret crosses the bus
+//! to the TPM encrypted. Each session has a salt that is encrypted to the storage root key, so a passive listener on the bus learns
+//! nothing. An attacker who can change the bus traffic could replace the TPM's key by another key; this is not detected.
 
 mod command;
 mod crypto;
@@ -27,21 +27,22 @@ use crate::Wrapper;
 use sealing::Policy;
 use transport::Connection;
 
-/// Longest value that authorises the use of what is sealed: bytes of SHA-256.
+/// Maximum bytes of an authorization value: the length of SHA-256.
 const AUTH_MAX: usize = 32;
 
-/// A TPM that seals a key and opens it again. It is connected to for each of both, and left with nothing in it.
+/// A TPM that seals and opens a key. Each operation opens a connection, and leaves no object in the TPM.
 pub struct Tpm {
     address: TpmAddress,
     policy: Policy,
 }
 
 impl Tpm {
-    /// The TPM at this address. `pcrs` count when a key is sealed; what is sealed says which count when it is opened. `auth` is a password of at most 32 bytes,
-    /// which may be empty; wrong ones make the TPM refuse further tries for a while.
+    /// Creates a client for the TPM at this address. `pcrs` is used when a key is sealed; the sealed value contains the registers
+    /// to check when it is opened. `auth` is a password of at most 32 bytes and may be empty. After wrong passwords the TPM refuses
+    /// further attempts for a while.
     ///
     /// # Errors
-    /// [`TpmError::Auth`] when it is longer.
+    /// [`TpmError::AuthLength`] if `auth` is longer.
     pub fn new(address: TpmAddress, pcrs: Pcrs, auth: &[u8]) -> Result<Self, TpmError> {
         if auth.len() > AUTH_MAX {
             return Err(TpmError::AuthLength(auth.len()));
@@ -49,7 +50,7 @@ impl Tpm {
         Ok(Self { address, policy: Policy { pcrs, auth: Zeroizing::new(auth.to_vec()) } })
     }
 
-    /// Runs `work` with a connection, in a thread that may wait.
+    /// Runs `work` with a connection, on a thread that may block.
     async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection, &Policy) -> Result<T, TpmError> + Send + 'static,
@@ -86,7 +87,7 @@ impl Wrapper for Tpm {
     }
 }
 
-/// `/dev/tpmrm0`, `unix:PATH`, `tcp:ADDRESS:PORT`: the latter two speak to a software TPM.
+/// Parses `/dev/tpmrm0`, `unix:PATH` or `tcp:ADDRESS:PORT`. The last two forms connect to a software TPM.
 impl FromStr for TpmAddress {
     type Err = TpmError;
 

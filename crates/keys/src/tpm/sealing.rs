@@ -1,4 +1,4 @@
-//! Sealing below the storage root key, and opening.
+//! Sealing under the storage root key, and opening.
 
 use zeroize::Zeroizing;
 
@@ -12,7 +12,7 @@ use super::session::{Encrypted, Kind, NULL, Root, SHA256, Session, start_trial};
 use super::transport::Connection;
 use super::wire::{Reader, Writer};
 
-/// Who opens what is sealed: a TPM whose registers are the same, told the same value.
+/// Conditions for opening a sealed key: the register values and the authorization value.
 #[derive(Clone)]
 pub(super) struct Policy {
     pub(super) pcrs: Pcrs,
@@ -28,14 +28,14 @@ const CFB: u16 = 0x0043;
 const P256: u16 = 0x0003;
 /// TPMA_OBJECT of the storage root key: fixedTPM, fixedParent, sensitiveDataOrigin, userWithAuth, noDA, restricted, decrypt.
 const ROOT_ATTRIBUTES: u32 = 0x0003_0472;
-/// fixedTPM and fixedParent; without userWithAuth only the policy opens it.
+/// TPMA_OBJECT of the sealed object: fixedTPM and fixedParent. Without userWithAuth, only the policy opens it.
 const SEALED_ATTRIBUTES: u32 = 0x12;
-/// noDA: a value that is empty cannot be guessed, so it locks nothing.
+/// noDA: wrong values do not lock the TPM. Used with an empty authorization value, which cannot be guessed.
 const NO_LOCKOUT: u32 = 0x400;
 /// Version of the sealed format.
 const VERSION: u8 = 1;
 
-/// Seals a secret: version, registers, then the object's private and public parts.
+/// Seals a secret. Returns the version, the registers, and the object's private and public parts.
 pub(super) fn seal(tpm: &mut Connection, policy: &Policy, secret: &[u8]) -> Result<Vec<u8>, TpmError> {
     let root = root(tpm)?;
     let sealed = seal_below(tpm, &root, policy, secret);
@@ -57,7 +57,7 @@ fn seal_below(
     let mut public = Writer::default();
     public.u16(KEYED_HASH).u16(SHA256).u32(attributes).sized(&digest).u16(NULL).sized(&[]);
     let mut parameters = Writer::default();
-    // No outside information, and no registers to be noted.
+    // No outside information, and no creation PCRs.
     parameters.sized(sensitive.as_slice()).sized(public.as_slice()).sized(&[]).u32(0);
     let session = Session::start(tpm, root, Kind::Hmac)?;
     let object = (root.handle, &root.name[..]);
@@ -98,7 +98,7 @@ fn unseal_below(
     let loaded = send_open(tpm, LOAD, &[root.handle], &parameters)?;
     let (handle, name) = loaded.read(|of| {
         let handle = of.u32()?;
-        // The size of the parameters.
+        // Skips the size of the parameters.
         of.u32()?;
         Some((handle, of.sized()?.to_vec()))
     })?;
@@ -119,7 +119,7 @@ fn open_loaded(
     let opened = satisfy(tpm, handle, pcrs)
         .and_then(|()| session.send(tpm, UNSEAL, object, (Encrypted::Response, auth), Writer::default()));
     if opened.is_err() {
-        // A session ends with the command that it authorised, not with one that failed.
+        // A session ends with the command that it authorized, unless that command failed.
         let _ = flush(tpm, handle);
     }
     let opened = opened?;
@@ -127,7 +127,7 @@ fn open_loaded(
     secret.ok_or(TpmError::Response { command: UNSEAL.1, what: "it is too short" })
 }
 
-/// The digest of the policy with what the registers have now.
+/// Computes the policy digest for the current values of the registers.
 fn policy_digest(tpm: &mut Connection, pcrs: Pcrs) -> Result<Vec<u8>, TpmError> {
     let trial = start_trial(tpm)?;
     let digest = satisfy(tpm, trial, pcrs).and_then(|()| {
@@ -142,7 +142,7 @@ fn policy_digest(tpm: &mut Connection, pcrs: Pcrs) -> Result<Vec<u8>, TpmError> 
 fn satisfy(tpm: &mut Connection, session: u32, pcrs: Pcrs) -> Result<(), TpmError> {
     if pcrs != Pcrs::default() {
         let mut parameters = Writer::default();
-        // An empty digest: what the registers have now. One selection, of 24 registers in three bytes.
+        // An empty digest stands for the current register values. One selection, of 24 registers in three bytes.
         let [low, middle, high, _] = pcrs.0.to_le_bytes();
         parameters.sized(&[]).u32(1).u16(SHA256).u8(3).bytes(&[low, middle, high]);
         send(tpm, POLICY_PCR, &[session], &parameters)?;
@@ -150,23 +150,23 @@ fn satisfy(tpm: &mut Connection, session: u32, pcrs: Pcrs) -> Result<(), TpmErro
     send(tpm, POLICY_AUTH_VALUE, &[session], &Writer::default()).map(drop)
 }
 
-/// The storage root key on P-256 of the owner's hierarchy: a TPM makes the same one each time, until it is cleared.
+/// Creates the P-256 storage root key of the owner hierarchy. A TPM creates the same key each time, until it is cleared.
 fn root(tpm: &mut Connection) -> Result<Root, TpmError> {
     let mut public = Writer::default();
     public.u16(ECC).u16(SHA256).u32(ROOT_ATTRIBUTES).sized(&[]).u16(AES).u16(128).u16(CFB);
     public.u16(NULL).u16(P256).u16(NULL).sized(&[]).sized(&[]);
     let mut parameters = Writer::default();
-    // Neither a value nor data of ours; no outside information, and no registers to be noted.
+    // Empty authorization value and data, no outside information, and no creation PCRs.
     parameters.sized(&[0; 4]).sized(public.as_slice()).sized(&[]).u32(0);
     let answer = send_open(tpm, CREATE_PRIMARY, &[OWNER], &parameters)?;
     answer.read(|of| {
         let handle = of.u32()?;
         of.u32()?;
         let (mut public, _data, _hash) = (Reader::new(of.sized()?), of.sized()?, of.sized()?);
-        // The ticket: its tag, its hierarchy, its digest.
+        // Skips the ticket: its tag, hierarchy and digest.
         let _ticket = (of.u16()?, of.u32()?, of.sized()?);
         let name = of.sized()?.to_vec();
-        // What the template above says, up to the point.
+        // Skips the template fields before the point.
         let _template = (public.bytes(8)?, public.sized()?, public.bytes(12)?);
         Some(Root { handle, name, x: public.sized()?.to_vec(), y: public.sized()?.to_vec() })
     })

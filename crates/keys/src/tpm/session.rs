@@ -1,4 +1,4 @@
-//! Sessions (Part 1, 19): authorisation by HMAC, and one parameter encrypted.
+//! Sessions (Part 1, 19): authorization by HMAC, and encryption of one parameter.
 
 use zeroize::Zeroizing;
 
@@ -9,32 +9,32 @@ use super::transport::Connection;
 use super::wire::{Reader, Writer};
 use crate::random::random;
 
-/// TPM_ALG_SHA256, TPM_ALG_XOR, TPM_ALG_NULL.
+/// Algorithm ids TPM_ALG_SHA256, TPM_ALG_XOR and TPM_ALG_NULL.
 pub(super) const SHA256: u16 = 0x000B;
 const XOR: u16 = 0x000A;
 pub(super) const NULL: u16 = 0x0010;
 /// TPM_RH_NULL.
 const NO_HANDLE: u32 = 0x4000_0007;
 
-/// What a session is for.
+/// Type of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// Authorisation by HMAC.
+    /// Authorization by HMAC.
     Hmac = 0,
-    /// Authorisation by policy.
+    /// Authorization by policy.
     Policy = 1,
-    /// The digest of a policy; authorises nothing.
+    /// Computes a policy digest, and authorizes nothing.
     Trial = 3,
 }
 
-/// Which parameter is encrypted: the first, of the command or of the answer.
+/// Whether the first parameter of the command or of the response is encrypted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Encrypted {
     Command = 0x20,
     Response = 0x40,
 }
 
-/// The storage root key: its handle, its name, and its point.
+/// The storage root key: its handle, name and public point.
 pub(super) struct Root {
     pub(super) handle: u32,
     pub(super) name: Vec<u8>,
@@ -42,14 +42,14 @@ pub(super) struct Root {
     pub(super) y: Vec<u8>,
 }
 
-/// A session with a salt that only the TPM could read. It is good for one command.
+/// A session with a salt that only the TPM can decrypt. It is valid for one command.
 pub(super) struct Session {
     pub(super) handle: u32,
     key: Zeroizing<Vec<u8>>,
     nonce_tpm: Vec<u8>,
 }
 
-/// Starts a session of no key, to compute a policy.
+/// Starts a trial session, without a key, to compute a policy digest.
 pub(super) fn start_trial(tpm: &mut Connection) -> Result<u32, TpmError> {
     let mut parameters = Writer::default();
     parameters.sized(&*random::<HASH>()).sized(&[]).u8(Kind::Trial as u8).u16(NULL).u16(SHA256);
@@ -71,8 +71,8 @@ impl Session {
         Ok(Self { handle, key, nonce_tpm })
     }
 
-    /// Sends a command for one object, authorised by this session, which ends with it. `auth` is the object's value. Returns the parameters of the
-    /// answer, decrypted.
+    /// Sends a command for one object, authorized by this session, which ends with the command. `auth` is the object's
+    /// authorization value. Returns the decrypted parameters of the response.
     pub(super) fn send(
         self,
         tpm: &mut Connection,
@@ -81,7 +81,7 @@ impl Session {
         (encrypted, auth): (Encrypted, &[u8]),
         mut parameters: Writer,
     ) -> Result<Zeroizing<Vec<u8>>, TpmError> {
-        // Part 1, 17.6.4.2: trailing zeros of a value do not count.
+        // Part 1, 17.6.4.2: trailing zeros of an authorization value are ignored.
         let auth = &auth[..auth.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)];
         let value = Zeroizing::new([&self.key[..], auth].concat());
         let nonce = random::<HASH>();
@@ -100,7 +100,7 @@ impl Session {
     }
 }
 
-/// The parameters of an answer that the TPM proved to be its own.
+/// Verifies the HMAC of a response, and returns its parameters.
 fn checked(
     answer: &Response,
     code: Code,
@@ -125,13 +125,13 @@ fn checked(
     Ok(parameters)
 }
 
-/// The content of the TPM2B that parameters begin with.
+/// Returns the content of the TPM2B at the start of the parameters.
 fn first_of(parameters: &mut [u8]) -> Option<&mut [u8]> {
     let (size, rest) = parameters.split_first_chunk_mut::<2>()?;
     rest.get_mut(..u16::from_be_bytes(*size).into())
 }
 
-/// Part 1, 21.2: exclusive or with a mask that both sides derive.
+/// Encrypts or decrypts by exclusive or with a derived mask (Part 1, 21.2).
 fn mask(value: &[u8], newer: &[u8], older: &[u8], data: &mut [u8]) {
     let mask = kdf_a(value, b"XOR", newer, older, data.len());
     data.iter_mut().zip(mask.iter()).for_each(|(byte, mask)| *byte ^= mask);

@@ -1,4 +1,4 @@
-//! The way to a TPM: a device of the kernel, or the socket of a software TPM.
+//! Transport to a TPM: a kernel device, or the socket of a software TPM.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 /// Address of a TPM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TpmAddress {
-    /// The kernel's device: `/dev/tpmrm0`, whose resource manager lets others use the TPM too.
+    /// Kernel device, usually `/dev/tpmrm0`. Its resource manager allows other processes to use the TPM too.
     Device(PathBuf),
-    /// A software TPM at a Unix socket.
+    /// Unix socket of a software TPM.
     Unix(PathBuf),
-    /// A software TPM at an address of this machine.
+    /// TCP address of a software TPM.
     Tcp(SocketAddr),
 }
 
@@ -31,15 +31,15 @@ impl fmt::Display for TpmAddress {
     }
 }
 
-/// Bytes of a command or an answer at most: what every TPM of a PC takes.
+/// Maximum bytes of a command or a response. Every TPM of a PC supports this size.
 const MESSAGE_MAX: usize = 4_096;
-/// Tag, size and code.
+/// Bytes of the header: tag, size and code.
 pub(super) const HEADER: usize = 10;
-/// A slow TPM makes a primary key in some seconds.
+/// Timeout of a command. A slow TPM takes some seconds to create a primary key.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) enum Connection {
-    /// An answer has to be taken in one read.
+    /// A kernel device. A response must be read in a single read call.
     Device(File),
     Unix(UnixStream),
     Tcp(TcpStream),
@@ -62,7 +62,7 @@ impl Connection {
         })
     }
 
-    /// The answer to a command, with its header.
+    /// Sends a command, and returns the response with its header.
     pub(super) fn transact(&mut self, command: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
         match self {
             Self::Device(device) => {

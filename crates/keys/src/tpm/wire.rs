@@ -1,8 +1,8 @@
-//! Structures of TPM 2.0 (Part 2): big-endian numbers, and buffers behind their length (TPM2B).
+//! Structures of TPM 2.0 (Part 2): big-endian numbers, and buffers with a length prefix (TPM2B).
 
 use zeroize::Zeroizing;
 
-/// Bytes to a TPM; wiped when dropped, for they may hold a secret.
+/// Bytes for a TPM. Wiped when dropped, because they may contain a secret.
 #[derive(Default)]
 pub(super) struct Writer(Zeroizing<Vec<u8>>);
 
@@ -20,7 +20,7 @@ impl Writer {
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        // A vector that grows leaves copies behind.
+        // A vector that grows leaves copies of the secret behind.
         if self.0.capacity() - self.0.len() < bytes.len() {
             let mut larger = Zeroizing::new(Vec::with_capacity((self.0.len() + bytes.len()).max(512) * 2));
             larger.extend_from_slice(&self.0);
@@ -30,7 +30,7 @@ impl Writer {
         self
     }
 
-    /// A TPM2B. All of ours are far below 64 KiB.
+    /// Writes a TPM2B. All values here are far below 64 KiB.
     pub(super) fn sized(&mut self, bytes: &[u8]) -> &mut Self {
         self.u16(u16::try_from(bytes.len()).unwrap_or(u16::MAX)).bytes(bytes)
     }
@@ -44,7 +44,7 @@ impl Writer {
     }
 }
 
-/// Bytes of a TPM. `None` where they end too early.
+/// Reader of a TPM's response. Its methods return `None` if the data ends too early.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
