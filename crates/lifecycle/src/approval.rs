@@ -1,4 +1,4 @@
-//! The second person: consent to a run, asked for and given.
+//! Approvals of runs by a second person.
 
 use authority::plan::{IssuancePlan, PlanDifference};
 use authority::quorum::Progress;
@@ -10,48 +10,48 @@ use crate::job::JobId;
 use crate::tables::approvals::{ApprovalRow, ApprovalView};
 use crate::tables::jobs::JobRow;
 
-/// An approval, for reading.
+/// Approval of a run, as shown to readers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Approval {
-    /// Its identity.
+    /// Id of the approval.
     pub id: Uuid,
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// Its profile.
+    /// Profile of the certificate.
     pub profile: String,
-    /// The run.
+    /// Id of the run.
     pub job: JobId,
-    /// The state.
+    /// State of the approval.
     pub state: ApprovalState,
-    /// Why consent is needed.
+    /// Reason why an approval is needed.
     pub reason: String,
     /// Actor that requested the run.
     pub requested_by: String,
-    /// Time of the request, µs.
+    /// Time of the request, in µs since 1970.
     pub requested_at_us: i64,
-    /// Expiry, µs.
+    /// Time when the approval expires, in µs since 1970.
     pub expires_at_us: i64,
     /// Actor that decided.
     pub decided_by: Option<String>,
-    /// When, µs.
+    /// Time of the decision, in µs since 1970.
     pub decided_at_us: Option<i64>,
-    /// The note with the decision.
+    /// Note of the actor that decided.
     pub note: Option<String>,
-    /// What is issued if the approval is given; `None` for approvals from before plans were stored, which are void.
+    /// The plan to be approved: what is issued. `None` for approvals from before plans were stored; those are void.
     pub plan: Option<IssuancePlan>,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: Option<[u8; 32]>,
-    /// The approval of the certificate before this one.
+    /// The previous approval of the same certificate.
     pub previous: Option<Uuid>,
-    /// How the plan differs from that of the approval before.
+    /// Differences between the plans of this approval and the previous one.
     pub changes: Vec<PlanDifference>,
-    /// The actors that cannot approve: who asked for the run, and who changed the plan.
+    /// Actors that cannot approve: the actor that requested the run, and actors that changed the plan.
     pub barred: Vec<String>,
-    /// How many people approved the plan, and how many must.
+    /// Number of approvals that the plan has, and needs.
     pub progress: Progress,
-    /// Who approved the plan, the first one first; only where one approval is read.
+    /// Actors that approved the plan, in order. Filled only when a single approval is read.
     pub approvers: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ impl Approval {
     }
 }
 
-/// The approval that a run of a certificate that lives so long needs.
+/// Creates the approval for a run of a certificate with this lifetime.
 pub(crate) fn approval_of(job: &JobRow, reason: &str, life_us: i64, now_us: i64) -> ApprovalRow {
     ApprovalRow {
         id: 0,

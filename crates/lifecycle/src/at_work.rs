@@ -1,29 +1,29 @@
-//! Runs that this process works on: their leases are kept, and no others'.
+//! Runs that this process is working on. It renews only their leases.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The rows of the runs that this process works on. Cheap to clone; the clones share them.
+/// Row ids of the runs that this process is working on. Cheap to clone; clones share the set.
 #[derive(Clone, Default)]
 pub(crate) struct RunsAtWork(Arc<Mutex<HashSet<i64>>>);
 
 impl RunsAtWork {
-    /// Keeps the leases of these runs until what it returns is dropped.
+    /// Renews the leases of these runs until the returned guard is dropped.
     pub(crate) fn keep(&self, jobs: Vec<i64>) -> AtWork {
         self.0.lock().extend(&jobs);
         AtWork { all: self.clone(), jobs }
     }
 
-    /// All of them.
+    /// Returns the ids of all runs in the set.
     pub(crate) fn jobs(&self) -> Vec<i64> {
         self.0.lock().iter().copied().collect()
     }
 }
 
-/// Keeps the leases of claimed runs until it is dropped: a run that nobody works on any more is left to its lease, whatever
-/// the database says to that at the moment.
+/// Guard that keeps the leases of claimed runs. After it is dropped, the lease of an abandoned run expires by itself, without a
+/// call to the database.
 pub(crate) struct AtWork {
     all: RunsAtWork,
     jobs: Vec<i64>,

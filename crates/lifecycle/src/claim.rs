@@ -1,4 +1,4 @@
-//! From the inventory into management: what `scan` has found, and what people say about it.
+//! Claims: moves certificates that `scan` found from the inventory into management.
 
 use std::collections::BTreeMap;
 
@@ -11,54 +11,54 @@ use x509::{Certificate, Fingerprint, GeneralName};
 use crate::managed::{KeyLocation, Options, TargetRef};
 use crate::tables::people::Dismissal;
 
-/// A certificate that was found, to be managed from now on.
+/// Request to manage a certificate that a scan found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// The found certificate.
+    /// The certificate to claim.
     pub what: ClaimSubject,
-    /// Its name under management; its first name when `None`.
+    /// Name under management. Default: the first name of the certificate.
     pub name: Option<String>,
-    /// The profile its next version is issued by.
+    /// Profile for the next version.
     pub profile: String,
-    /// The issuer of its next version; our own CA when `None`.
+    /// Issuer of the next version. Default: the CA of this installation.
     pub issuer: Option<String>,
-    /// Who answers for it. When neither this nor the team is given, both are as the rules of ownership say.
+    /// Owner of the certificate. If neither owner nor team is given, the ownership rules supply both.
     pub owner: Option<String>,
-    /// The team that does.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// Where it is used; as the rules of ownership say when `None`.
+    /// Environment in which the certificate is used. Default: set by the ownership rules.
     pub environment: Option<String>,
-    /// The policy.
+    /// Policy of the certificate.
     pub policy: Option<String>,
-    /// Where its next key is to be.
+    /// Where the next private key is stored.
     pub key_location: KeyLocation,
-    /// Targets in addition to the endpoint at which it was found.
+    /// Targets, in addition to the endpoint at which the certificate was found.
     pub targets: Vec<TargetRef>,
-    /// The rest.
+    /// Other settings of the certificate.
     pub options: Options,
 }
 
-/// The object of a claim.
+/// Certificate that is claimed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimSubject {
-    /// What this endpoint shows; the endpoint becomes a target.
+    /// The certificate that this endpoint presents. The endpoint becomes a target.
     Endpoint(EndpointKey),
-    /// This certificate, wherever it was seen.
+    /// The certificate with this fingerprint, at any endpoint.
     Fingerprint(Fingerprint),
 }
 
-/// Whether a certificate that was found is managed.
+/// Management state of a certificate that a scan found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FoundState {
     /// Neither claimed nor dismissed.
     Unmanaged,
-    /// It is a version of this certificate.
+    /// The certificate is a version of this managed certificate.
     Managed(Uuid),
-    /// It is not to be managed, or not until then, with the reason given.
+    /// The certificate was dismissed: it is not to be managed, or not before a given time.
     Dismissed(Dismissal),
 }
 
-/// The fields of a leaf that a claim needs.
+/// Fields of a leaf certificate that a claim needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LeafFacts {
     pub(crate) names: Vec<String>,
@@ -69,23 +69,23 @@ pub(crate) struct LeafFacts {
     pub(crate) not_after_us: i64,
 }
 
-/// Why a certificate that was found cannot be claimed.
+/// The certificate cannot be claimed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadClaim {
-    /// The certificate does not parse.
+    /// The certificate cannot be parsed.
     #[error("the certificate cannot be read: {0}")]
     Unreadable(String),
-    /// It speaks for nothing that can be asked for again.
+    /// The certificate has no names that a new one could be requested for.
     #[error("the certificate has no names that a new one could have")]
     NoNames,
-    /// The certificate is a CA's.
+    /// The certificate belongs to a CA.
     #[error("the certificate is an authority's: authorities are imported, not claimed")]
     Authority,
 }
 
 impl Claim {
-    /// With what a rule of ownership says and the claim does not. Owner and team are one answer to one question: a claim
-    /// that gives one of them gets nothing of the other. Answers the tags.
+    /// Fills fields that the claim leaves open from an ownership rule, and returns the tags. Owner and team belong together: if the
+    /// claim has one of them, the rule supplies neither.
     pub(crate) fn filled(&mut self, by: &Assignment) -> BTreeMap<String, String> {
         if self.owner.is_none() && self.team.is_none() {
             self.owner.clone_from(&by.owner);
@@ -98,7 +98,7 @@ impl Claim {
     }
 }
 
-/// Reads a leaf for a claim. A key of a kind that is not made here is replaced by P-256 at the next version.
+/// Reads a leaf certificate for a claim. If its key type is not supported, the next version uses P-256.
 pub(crate) fn read(der: &[u8]) -> Result<LeafFacts, BadClaim> {
     let leaf = Certificate::parse(der).map_err(|error| BadClaim::Unreadable(error.to_string()))?;
     if leaf.is_ca() {

@@ -1,4 +1,4 @@
-//! A certificate on its way into management.
+//! Creation of managed certificates.
 
 use issuers::IssuerError;
 use uuid::Uuid;
@@ -8,20 +8,20 @@ use crate::job::{Consent, JobId};
 use crate::managed::{BadRequest, ManagedCertificate};
 use crate::policy::Violation;
 
-/// A certificate that was entered.
+/// Result of creating a managed certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Created {
-    /// Its identity.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// The run that issues it, if it is issued now.
+    /// Id of the run that issues the first version. `None` if nothing is issued now.
     pub job: Option<JobId>,
-    /// Violations of advisory policies.
+    /// Violations of advisory policies. They do not prevent the creation.
     pub violations: Vec<Violation>,
 }
 
-/// A creation that was checked.
+/// A validated creation of a certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Creation {
     pub(crate) certificate: ManagedCertificate,
@@ -31,10 +31,10 @@ pub(crate) struct Creation {
     pub(crate) violations: Vec<Violation>,
 }
 
-/// Why a certificate is not admitted to management.
+/// The certificate cannot be managed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// Something it names does not exist.
+    /// The request names something that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// Enforced policies forbid the certificate.
@@ -43,7 +43,7 @@ pub enum AdmissionError {
     /// The issuer cannot be used.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -55,22 +55,22 @@ fn list(all: &[Violation]) -> String {
     texts.join("; ")
 }
 
-/// Why a certificate was not created.
+/// The certificate was not created.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CreateError {
-    /// The request makes no sense by itself.
+    /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] BadRequest),
     /// The request names an object that does not exist, or a policy forbids it.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
-    /// The name is taken.
+    /// The name is already in use.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// The work was given up: the process is going down.
+    /// The process is shutting down.
     #[error("the server is stopping: try again")]
     Stopping,
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }

@@ -10,10 +10,10 @@ use x509::{DistinguishedName, GeneralName};
 
 use crate::managed::ManagedCertificate;
 
-/// How long making a signature for a request may take.
+/// Timeout of the signature of a CSR.
 const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// A request for these names, signed with the key.
+/// Returns a CSR for these names, signed with the key.
 pub(crate) async fn signed_request(
     signer: &dyn Signer,
     certificate: &ManagedCertificate,
@@ -33,14 +33,14 @@ pub(crate) async fn signed_request(
     Ok(signed(&tbs, &signer.algorithm(), &signature))
 }
 
-/// Whether a request asks for these names, no more and no less.
+/// Returns whether a CSR has exactly these names.
 pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
     let Ok(request) = CertificateRequest::parse(csr) else { return false };
     let texts = |names: &[GeneralName]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     texts(&request.names()) == texts(names)
 }
 
-/// Whether a request is what was asked for: signed with its key, for these names, with this kind of key.
+/// Checks that a CSR matches the certificate: a valid self-signature, the same names, and the same key type.
 pub(crate) fn check_csr(csr: &[u8], certificate: &ManagedCertificate) -> Result<(), String> {
     let request = CertificateRequest::parse(csr).map_err(|error| error.to_string())?;
     request.verify().map_err(|error| format!("it is not signed with its key: {error}"))?;

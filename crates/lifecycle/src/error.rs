@@ -1,4 +1,4 @@
-//! Errors that several operations share. Each operation has a small error of its own beside it.
+//! Errors that several operations share. Errors of a single operation are defined next to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use uuid::Uuid;
 use crate::job::JobId;
 use crate::managed::Unreadable;
 
-/// An error in stored data about managed certificates.
+/// Stored data about managed certificates is missing or cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DataError {
-    /// No such certificate, run, approval, policy, owner or team.
+    /// The certificate, run, approval, policy, owner or team does not exist.
     #[error("there is no {what} {id}")]
     NotFound {
-        /// The noun.
+        /// Noun for the object, such as `certificate`.
         what: &'static str,
-        /// The id of the request.
+        /// The id in the request.
         id: String,
     },
-    /// The row is of another build.
+    /// The database row was written by another version of this program.
     #[error("{0}")]
     Unreadable(String),
     /// The profile cannot be read.
     #[error("the profile {name:?} cannot be used: {reason}")]
     Profile {
-        /// Which.
+        /// Name of the profile.
         name: String,
-        /// Why.
+        /// What is wrong with the profile.
         reason: String,
     },
-    /// An error of the database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
 }
@@ -53,14 +53,14 @@ impl DataError {
         Self::NotFound { what, id: id.to_string() }
     }
 
-    /// Whether the same call may succeed later without anybody changing it.
+    /// Returns whether a retry of the same call may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_transient())
     }
 }
 
-/// Lets `?` turn what the database says into the variant `Data` of an operation's error.
+/// Converts database errors into the variant `Data` of an operation's error, for `?`.
 macro_rules! from_data {
     ($($error:ty),*) => { $(
         impl From<store::StoreError> for $error {
@@ -78,66 +78,66 @@ macro_rules! from_data {
 }
 pub(crate) use from_data;
 
-/// The name is taken.
+/// The name is already in use.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is already {what} {name:?}")]
 pub struct NameTaken {
-    /// The noun, with its article.
+    /// Noun for the object, with its article.
     pub what: &'static str,
-    /// The name.
+    /// The name that is in use.
     pub name: String,
 }
 
-/// Something that is named does not exist.
+/// A named object does not exist.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is no {what} {name:?}; make it first")]
 pub struct Missing {
-    /// The noun.
+    /// Noun for the object.
     pub what: &'static str,
-    /// The name.
+    /// The name that was not found.
     pub name: String,
 }
 
-/// The object was changed since the caller read it.
+/// The object was changed after the caller read it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("another request changed the object: read it again (its revision is now {revision})")]
 pub struct Stale {
-    /// The revision now.
+    /// Current revision of the object.
     pub revision: i64,
 }
 
-/// A run is in the way.
+/// A run in progress prevents the operation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a run is under way ({job}): wait for it, or cancel it")]
 pub struct UnderWay {
-    /// Which.
+    /// Id of that run.
     pub job: JobId,
 }
 
-/// The run does not wait for this.
+/// The run is not waiting for this action.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the run {job} is {state}, so this report does not apply")]
 pub struct NotWaiting {
-    /// Which.
+    /// Id of the run.
     pub job: JobId,
-    /// The state.
+    /// State of the run.
     pub state: &'static str,
 }
 
-/// Why a policy, an owner or a team was not removed.
+/// The policy, owner or team was not removed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// Still named by something.
+    /// The object is still in use.
     #[error("{what} {name:?} is still used by the certificate {by}")]
     InUse {
-        /// The noun.
+        /// Noun for the object.
         what: &'static str,
-        /// The name.
+        /// Name of the object.
         name: String,
-        /// One object that uses it.
+        /// Id of one object that uses it.
         by: Uuid,
     },
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }

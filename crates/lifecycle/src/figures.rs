@@ -1,4 +1,4 @@
-//! What the loops have done, for metrics.
+//! Metrics of the background loops.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,28 +7,28 @@ use parking_lot::Mutex;
 
 use crate::error::DataError;
 
-/// What the loops of this process have done. Names are literals: a handful.
+/// Metrics of the background loops of this process. Loop names are literals, and there are only a few.
 #[derive(Debug, Default)]
 pub struct Figures {
     loops: Mutex<BTreeMap<&'static str, LoopFigures>>,
 }
 
-/// What one loop has done.
+/// Metrics of one loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopFigures {
-    /// Number of runs.
+    /// Number of iterations since startup.
     pub runs: u64,
-    /// Number of failed runs.
+    /// Number of failed iterations since startup.
     pub failures: u64,
-    /// When it last began, µs.
+    /// Start of the last iteration, in µs since 1970.
     pub last_run_at_us: i64,
-    /// How long that took, seconds.
+    /// Duration of the last iteration, in seconds.
     pub last_seconds: f64,
-    /// Things it did, since the start.
+    /// Number of items processed since startup.
     pub done: u64,
-    /// Things that failed, since the start.
+    /// Number of items that failed since startup.
     pub failed: u64,
-    /// Things found due at the last look.
+    /// Number of items that were due in the last iteration.
     pub due: u64,
 }
 
@@ -60,7 +60,7 @@ impl Figures {
         self.loops.lock().entry(name).or_default().due = due;
     }
 
-    /// Every loop by name.
+    /// Returns the metrics of all loops, by name.
     #[must_use]
     pub fn loops(&self) -> BTreeMap<&'static str, LoopFigures> {
         self.loops.lock().clone()

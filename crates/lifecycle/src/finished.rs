@@ -1,4 +1,4 @@
-//! An attempt of a run that came to an end.
+//! A completed attempt of a run.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::job::{JobId, id_of};
 use crate::surroundings::ProfileFacts;
 use crate::tables::jobs::JobRow;
 
-/// An attempt that came to an end.
+/// A completed attempt of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) job: JobRow,
     pub(crate) facts: Option<ProfileFacts>,
     pub(crate) outcome: Result<Delivered, IssuerError>,
-    /// Whether its issuer may suggest when to renew.
+    /// Whether the issuer may suggest a renewal time (ARI).
     pub(crate) suggests: bool,
-    /// Its lease is kept until its end is stored.
+    /// Keeps the lease of the run until the result is stored.
     pub(crate) at_work: Arc<AtWork>,
 }
 

@@ -1,4 +1,4 @@
-//! The handle on everything under management.
+//! Handle on all managed certificates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -19,19 +19,18 @@ use crate::finished::Finished;
 use crate::judgement::PolicyCache;
 use crate::surroundings::{IssuerSource, OwnAuthority};
 
-/// How a [`Lifecycle`] works; the default suits one machine.
+/// Options of a [`Lifecycle`]. The defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct LifecycleOptions {
-    /// Runs that this process has under way at once, over all issuers: each holds a chain, a request and a task, some
-    /// 50 KiB.
+    /// Maximum concurrent runs in this process, over all issuers. Each run has a chain, a request and a task: about 50 KiB.
     pub runs_max: usize,
-    /// Interval of the scheduler's ticks. Requested work starts a tick at once.
+    /// Interval between scheduler ticks. A request for work starts a tick immediately.
     pub tick: Duration,
-    /// How long an order may take at an issuer.
+    /// Timeout of an order at an issuer.
     pub order_patience: Duration,
-    /// How long policies are believed before they are read again; changes made here are seen at once.
+    /// How long cached policies are valid. Changes by this process take effect immediately.
     pub cache_lifetime: Duration,
-    /// How long runs under way may go on after a stop before they are left to anyone who looks next.
+    /// How long runs may continue after a shutdown request. Another process takes over the remaining runs.
     pub stop_patience: Duration,
 }
 
@@ -47,7 +46,7 @@ impl Default for LifecycleOptions {
     }
 }
 
-/// Managed certificates and what happens to them. Cheap to clone; the clones share everything.
+/// Managed certificates and the operations on them. Cheap to clone; clones share all state.
 #[derive(Clone)]
 pub struct Lifecycle {
     pub(crate) inner: Arc<ProcessState>,
@@ -59,33 +58,33 @@ pub(crate) struct ProcessState {
     pub(crate) clock: Clock,
     pub(crate) issuers: Arc<dyn IssuerSource>,
     pub(crate) own: Arc<dyn OwnAuthority>,
-    /// The objects of each team.
+    /// Directory of the objects that each team owns.
     pub(crate) teams: TeamDirectory,
     pub(crate) options: LifecycleOptions,
-    /// This process, as the holder of leases.
+    /// Id of this process as a lease holder.
     pub(crate) node: Uuid,
     pub(crate) policies: PolicyCache,
-    /// Wakes the scheduler.
+    /// Triggers a scheduler tick.
     pub(crate) wake: Notify,
-    /// Asks for everything to be held against the policies.
+    /// Triggers the check of all certificates against the policies.
     pub(crate) judge: Notify,
-    /// Runs under way here, by issuer, and until when an issuer is left alone.
+    /// For each issuer: the number of runs in this process, and the time before which no new run starts.
     pub(crate) busy: Mutex<HashMap<String, Busy>>,
-    /// Runs that somebody here works on: their leases are kept, and no others'.
+    /// Runs that this process is working on. It renews only their leases.
     pub(crate) at_work: RunsAtWork,
     pub(crate) figures: Figures,
     pub(crate) creating: Batcher<Creation, Result<Created, CreateError>>,
     pub(crate) finishing: Batcher<Finished, ()>,
-    /// The clock at the last tick, µs: tells that it was set back.
+    /// Clock at the last tick, in µs since 1970. Used to detect a clock that was set back.
     pub(crate) last_tick_us: Mutex<i64>,
-    /// The row of the open approval that the last tick looked at last; 0 to begin again.
+    /// Row id of the last open approval that the previous tick checked. 0: start from the beginning.
     pub(crate) approvals_looked_at: Mutex<i64>,
-    /// The row of the certificate whose served version was looked at last (0 to begin again), and from when on changes that
-    /// scans saw are still to be read, µs.
+    /// Row id of the last certificate whose served version was checked (0: start from the beginning), and the time from which
+    /// changes seen by scans are still to be read, in µs since 1970.
     pub(crate) served_looked_at: Mutex<(i64, i64)>,
 }
 
-/// What an issuer has under way in this process.
+/// Runs of one issuer in this process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     pub(crate) running: usize,
@@ -93,7 +92,7 @@ pub(crate) struct Busy {
 }
 
 impl Lifecycle {
-    /// The database.
+    /// Returns the database.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.inner.store
@@ -103,13 +102,13 @@ impl Lifecycle {
         self.inner.clock.now_us()
     }
 
-    /// What the loops and issuers of this process have done, for metrics.
+    /// Returns the metrics of this process' loops and issuers.
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.inner.figures
     }
 
-    /// Runs under way in this process, by issuer.
+    /// Returns the number of runs in progress in this process, by issuer.
     #[must_use]
     pub fn under_way(&self) -> BTreeMap<String, usize> {
         self.inner.busy.lock().iter().map(|(name, busy)| (name.clone(), busy.running)).collect()

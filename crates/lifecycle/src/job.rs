@@ -8,24 +8,24 @@ use uuid::Uuid;
 
 use crate::tables::jobs::{JobRow, JobView};
 
-/// Names a run: a UUIDv7 (RFC 9562) made of the time it was made, to the microsecond, and its row. So it needs no column
-/// and no index, and two runs of one database never share one.
+/// Id of a run: a UUIDv7 (RFC 9562) built from the creation time in µs and the row id. It needs neither a column nor an index, and
+/// is unique within a database.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub Uuid);
 
 impl JobId {
-    /// Of a row made at a time, µs.
+    /// Creates the id of a row with this creation time, in µs since 1970.
     #[must_use]
     pub fn of(row: i64, created_at_us: i64) -> Self {
-        // 48 bits of milliseconds, then the microseconds of RFC 9562 section 6.2 method 3, then the row.
+        // Layout: 48 bits of milliseconds, the microseconds by RFC 9562 section 6.2 method 3, the row id.
         let at = u64::try_from(created_at_us).unwrap_or(0);
         let high = (at / 1_000) << 16 | 0x7000 | (at % 1_000);
         let low = 0x8000_0000_0000_0000 | (row.unsigned_abs() & 0x3fff_ffff_ffff_ffff);
         Self(Uuid::from_u64_pair(high, low))
     }
 
-    /// The row it would be, if it is one of ours: its time of making has to be that of the row.
+    /// Returns the row id. The caller must check that the creation time of the row matches.
     #[must_use]
     pub fn row(self) -> i64 {
         let (_, low) = self.0.as_u64_pair();
@@ -39,44 +39,44 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A run, for reading.
+/// A run, as shown to readers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Which.
+    /// Id of the run.
     pub id: JobId,
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// Its profile.
+    /// Profile of the certificate.
     pub profile: String,
-    /// The kind of work.
+    /// Kind of work.
     pub kind: JobKind,
-    /// The state.
+    /// State of the run.
     pub state: JobState,
-    /// Whether its time is yet to come and it was never tried.
+    /// Whether the run has not started yet: its time is in the future and no attempt was made.
     pub planned: bool,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The agent that takes part.
+    /// Id of the agent that takes part in the run.
     pub agent: Option<Uuid>,
-    /// Why there is such a run, a word.
+    /// One-word reason for the run.
     pub reason: String,
-    /// Actor that requested it.
+    /// Actor that requested the run.
     pub requested_by: String,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: u32,
-    /// When it begins, or tries again, µs.
+    /// Time of the first attempt or the next retry, in µs since 1970.
     pub next_attempt_at_us: i64,
-    /// Deadline: the run fails after it, µs.
+    /// Deadline in µs since 1970. The run fails after it.
     pub deadline_at_us: i64,
     /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// When it was first tried, µs.
+    /// Time of the first attempt, in µs since 1970.
     pub started_at_us: Option<i64>,
-    /// End time, µs.
+    /// Time when the run ended, in µs since 1970.
     pub finished_at_us: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! What policies and profiles say of a certificate, and a cache of the policies.
+//! Evaluation of certificates against policies and profiles, and a cache of the policies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::renewal::RenewalRule;
 use crate::surroundings::ProfileFacts;
 use crate::tables::policies::ViolationRow;
 
-/// The policies, read now and then.
+/// Cache of the policies, reloaded after its lifetime.
 pub(crate) struct PolicyCache {
     lifetime: Duration,
     kept: Mutex<Option<(Instant, Arc<PolicySet>)>>,
@@ -23,7 +23,7 @@ impl PolicyCache {
         Self { lifetime, kept: Mutex::new(None) }
     }
 
-    /// The policies, if they were read within the lifetime.
+    /// Returns the cached policies, unless they are older than the lifetime.
     pub(crate) fn fresh(&self) -> Option<Arc<PolicySet>> {
         let kept = self.kept.lock();
         kept.as_ref().filter(|(read, _)| read.elapsed() < self.lifetime).map(|(_, set)| Arc::clone(set))
@@ -38,12 +38,12 @@ impl PolicyCache {
     }
 }
 
-/// What a certificate is judged by, all of it read.
+/// Rules that apply to a certificate, from its policies and its profile.
 #[derive(Default)]
 pub(crate) struct Judgement {
-    /// When to renew.
+    /// Rule for the time of renewal.
     pub(crate) rule: RenewalRule,
-    /// Why a second person must agree, if one must.
+    /// Reason why a second person must approve. `None` if no approval is needed.
     pub(crate) approval: Option<String>,
 }
 

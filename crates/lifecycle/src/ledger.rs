@@ -1,4 +1,4 @@
-//! One transaction over certificates: their moves, with the counts, audit rows and events that belong to them.
+//! A transaction on certificates: their state transitions, with the counters, audit rows and events that belong to them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,12 +25,12 @@ use crate::tables::managed::{
 };
 use crate::transition::{Transition, described};
 
-/// How often a transaction that lost against another is tried again.
+/// Maximum attempts of a transaction that conflicts with others.
 const ATTEMPTS_MAX: u32 = 12;
-/// The first pause between, doubled up to 64 times this.
+/// First pause between attempts. It doubles up to 64 times this value.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// What a transaction will write. Everything is decided here first and written by [`Ledger::write`] in a constant number
+/// Pending writes of a transaction. All decisions are collected here first; [`Ledger::write`] then writes them in a constant number
 /// of statements.
 pub(crate) struct Ledger {
     at_us: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Ledger {
     approvals: Vec<ApprovalRow>,
     withdrawn: Vec<i64>,
     void: Vec<i64>,
-    /// Certificate and actor.
+    /// Row id of the certificate, and the actor that changed its plan.
     plan_changes: Vec<(i64, String)>,
     plans_issued: Vec<i64>,
     totals: BTreeMap<ManagedTotal, i64>,
@@ -52,10 +52,10 @@ pub(crate) struct Ledger {
     events: Vec<NewEvent>,
 }
 
-/// A certificate in a transaction.
+/// A certificate within a transaction.
 pub(crate) struct Entry {
     was: ManagedRow,
-    /// As it is to be.
+    /// The row to be written.
     pub(crate) row: ManagedRow,
 }
 
@@ -64,7 +64,7 @@ impl Entry {
         Self { was: row.clone(), row }
     }
 
-    /// Whether anything is to be written.
+    /// Returns whether anything is to be written.
     pub(crate) fn is_changed(&self) -> bool {
         self.was != self.row
     }
@@ -108,8 +108,7 @@ impl Ledger {
         &self.actor
     }
 
-    /// Moves a certificate; the transition's audit row and event are written with it. The effects that it returns are the
-    /// caller's to carry out.
+    /// Applies a state transition to a certificate, with its audit row and event. The caller must carry out the returned effects.
     pub(crate) fn step(&mut self, entry: &mut Entry, transition: Transition) -> Result<Vec<Effect>, Illegal> {
         let (state, input) = (entry.row.state, transition.input());
         let (next, effects) = step(state, input)?;
@@ -127,7 +126,7 @@ impl Ledger {
         Ok(effects)
     }
 
-    /// Counts what happens to a certificate in the series of the hour.
+    /// Counts a transition in the hourly statistics.
     fn count_transition(&mut self, entry: &Entry, transition: &Transition) {
         let team = entry.row.team.as_deref();
         match transition {
@@ -137,7 +136,7 @@ impl Ledger {
             }
             Transition::Deployed(_) => self.series.add(Series::Deployed, team, 1),
             Transition::RunFailed(_) => self.series.add(Series::Failed, team, 1),
-            // The own CA counts what it revokes.
+            // The internal CA counts its own revocations.
             Transition::Revoked(_) if entry.row.issuer != INTERNAL_ISSUER => {
                 self.series.add(Series::Revoked, team, 1);
             }
@@ -145,12 +144,12 @@ impl Ledger {
         }
     }
 
-    /// An audit row about a certificate.
+    /// Adds an audit row about a certificate.
     pub(crate) fn note(&mut self, row: &ManagedRow, action: &'static str, details: Json) {
         self.note_as(None, row, action, details);
     }
 
-    /// An audit row by somebody else than the transaction's actor.
+    /// Adds an audit row with another actor than the transaction's.
     pub(crate) fn note_as(
         &mut self,
         actor: Option<&str>,
@@ -167,18 +166,18 @@ impl Ledger {
         });
     }
 
-    /// An audit row about anything else.
+    /// Adds an audit row about any other resource.
     pub(crate) fn note_on(&mut self, resource: String, action: &'static str, details: Json) {
         let (at_us, actor) = (self.at_us, self.actor.clone());
         self.audit.push(AuditEvent { at_us, actor, action, resource, details });
     }
 
-    /// An event about a certificate.
+    /// Adds an event about a certificate.
     pub(crate) fn announce(&mut self, row: &ManagedRow, event: &Event) {
         self.events.push(new_event(self.at_us, format!("certificate/{}", row.uuid), event));
     }
 
-    /// Takes a certificate as it is to be; each once.
+    /// Adds the new row of a certificate. Call it once for each certificate.
     pub(crate) fn put(&mut self, mut entry: Entry) {
         if entry.was == entry.row {
             return;
@@ -199,7 +198,7 @@ impl Ledger {
         }
     }
 
-    /// Counts certificates that are new.
+    /// Counts a new certificate.
     pub(crate) fn entered(&mut self, row: &ManagedRow) {
         self.count(row, 1);
     }
@@ -224,17 +223,17 @@ impl Ledger {
         self.jobs.push(job);
     }
 
-    /// Queues a run for anyone who writes this: see [`Ledger::write_claiming`].
+    /// Queues a run that the caller of [`Ledger::write_claiming`] claims in the same transaction.
     pub(crate) fn claim(&mut self, job: NewJob) {
         self.claimed.push(job);
     }
 
-    /// Voids what is open or given for a run.
+    /// Voids the open or given approval of a run.
     pub(crate) fn void(&mut self, job: i64) {
         self.void.push(job);
     }
 
-    /// Notes who changed the plan of a certificate: they cannot approve it. What the system does by itself is left out.
+    /// Records the actor that changed the plan of a certificate, who cannot approve it. System actors are not recorded.
     pub(crate) fn plan_changed(&mut self, certificate: i64, actor: &str) {
         let change = (certificate, actor.to_owned());
         if !actor.starts_with("system:") && !self.plan_changes.contains(&change) {
@@ -242,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// The plan of a certificate is carried out: who changed it is forgotten.
+    /// Deletes the record of actors that changed the plan, because it was carried out.
     pub(crate) fn plan_issued(&mut self, certificate: i64) {
         self.plans_issued.push(certificate);
     }
@@ -251,16 +250,17 @@ impl Ledger {
         self.approvals.push(approval);
     }
 
-    /// Writes it all. Whatever was read meanwhile by another writer makes it [`StoreError::Busy`]: read again.
+    /// Writes everything. Fails with [`StoreError::Busy`] if another transaction changed the same data; the caller must then read
+    /// the data again.
     pub(crate) async fn write(self, tx: &mut Tx) -> Result<Vec<QueuedJob>, StoreError> {
         debug_assert!(self.claimed.is_empty(), "runs are claimed for nobody");
         Ok(self.write_claiming(tx, Uuid::nil(), 0).await?.0)
     }
 
-    /// [`Ledger::write`], with the runs of [`Ledger::claim`] in the hands of `holder` until `until_us`: those queued, and
-    /// those claimed.
+    /// Like [`Ledger::write`]. Also gives `holder` the leases of the runs from [`Ledger::claim`] until `until_us`. Returns the
+    /// queued runs and the claimed runs.
     ///
-    /// On the heap: its callers are many, and each would have a copy of its code.
+    /// Returns a boxed future, because each of its many callers would otherwise contain a copy of the code.
     pub(crate) fn write_claiming(
         self,
         tx: &mut Tx,
@@ -308,7 +308,7 @@ impl Ledger {
     }
 }
 
-/// Whether nothing changed but what a move changes while the version stays.
+/// Returns whether only those fields differ that a transition changes while the version stays the same.
 fn differs_in_its_move_only(was: &ManagedRow, row: &ManagedRow) -> bool {
     let moved = ManagedRow {
         state: row.state,
@@ -321,7 +321,7 @@ fn differs_in_its_move_only(was: &ManagedRow, row: &ManagedRow) -> bool {
     moved == *row
 }
 
-/// The error of a transaction that was overtaken.
+/// Error of a transaction that lost against a concurrent one.
 pub(crate) fn lost(what: &'static str) -> StoreError {
     StoreError::Busy { source: format!("{what} was changed meanwhile").into() }
 }
@@ -344,9 +344,9 @@ fn action(input: Input) -> &'static str {
     }
 }
 
-/// Runs a transaction; once more, and again, while it loses against others.
+/// Runs a transaction, and retries it while it conflicts with others.
 ///
-/// `work` makes the transaction's work again each time.
+/// `work` creates the closure of each attempt.
 pub(crate) async fn attempt<T: Send + 'static, W>(
     store: &Store,
     name: &'static str,
@@ -368,7 +368,7 @@ where
     store.write(name, work()).await
 }
 
-/// Names the type of a transaction's work, which the compiler cannot guess from a closure alone.
+/// Gives the type of a transaction's closure, which the compiler cannot infer.
 pub(crate) fn on<T, W>(work: W) -> W
 where
     W: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,

@@ -1,6 +1,6 @@
-//! Managed certificates from entry to archive: the state machine, requests of people, policies, approvals, renewal.
+//! Managed certificates from creation to archiving: state machine, API operations, policies, approvals and renewal.
 //!
-//! [`Lifecycle`] is the handle: its methods are the requests of people and programs, [`Lifecycle::run`] is the scheduler.
+//! [`Lifecycle`] is the handle. Its methods are the operations of users and programs; [`Lifecycle::run`] is the scheduler.
 
 pub mod approval;
 mod at_work;
@@ -32,7 +32,7 @@ mod surroundings;
 pub mod tables;
 mod transition;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without it, every crate that awaits the future compiles the function again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use creation::{AdmissionError, CreateError, Created};

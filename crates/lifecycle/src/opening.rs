@@ -1,4 +1,4 @@
-//! Opening the handle.
+//! Construction of the handle.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::scheduler::finisher;
 use crate::surroundings::{IssuerSource, LocalAuthority, OwnAuthority};
 
 impl Lifecycle {
-    /// Opens the handle over our own CA and the configured issuers. Nothing is read, nothing runs by itself:
-    /// [`Lifecycle::run`] is the scheduler. Needs a runtime.
+    /// Creates the handle for the internal CA and the configured issuers. Reads nothing and starts no task: [`Lifecycle::run`] is
+    /// the scheduler. Must be called in an async runtime.
     #[must_use]
     pub fn open(
         store: Store,
@@ -35,7 +35,7 @@ impl Lifecycle {
         Self::open_with(store, own, Arc::new(issuers), keystore, clock, options)
     }
 
-    /// [`Lifecycle::open`] in other surroundings.
+    /// Like [`Lifecycle::open`], with other implementations of the internal CA and of the issuers.
     #[must_use]
     pub fn open_with(
         store: Store,

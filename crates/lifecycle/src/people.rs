@@ -1,4 +1,4 @@
-//! Owners and teams: who answers for certificates, and how to reach them.
+//! Owners and teams of certificates, and their contacts.
 
 use authority::teams::{BadOwns, Owns, Quota};
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use crate::managed::BadRequest;
 pub use crate::tables::people::PeopleKind;
 
-/// Most contacts of an owner or team.
+/// Maximum contacts of an owner or team.
 pub const CONTACTS_MAX: usize = 16;
-/// Longest contact or description, in bytes.
+/// Maximum length of a contact or description, in bytes.
 pub const TEXT_OCTETS_MAX: usize = 500;
 
 /// An owner or a team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Person {
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// The team an owner belongs to.
+    /// Team that an owner belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// How to reach them.
+    /// Contacts of the owner or team.
     pub contacts: Vec<Contact>,
     /// Patterns of the objects that a team owns.
     #[serde(skip_serializing_if = "Owns::is_empty")]
     pub owns: Owns,
-    /// How much a team may ask for.
+    /// Quota of a team.
     #[serde(skip_serializing_if = "Quota::is_none")]
     pub quota: Quota,
 }
@@ -34,43 +34,43 @@ pub struct Person {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contact {
-    /// What kind: `email`, `slack`, `phone`, …
+    /// Kind of contact: `email`, `slack`, `phone`, …
     pub kind: String,
-    /// The address.
+    /// Address of the contact.
     pub address: String,
 }
 
-/// Why an owner or team is refused.
+/// The owner or team is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadPerson {
-    /// A name that is none.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] BadRequest),
-    /// More than [`CONTACTS_MAX`].
+    /// There are more than [`CONTACTS_MAX`] contacts.
     #[error("there are up to {CONTACTS_MAX} contacts")]
     TooManyContacts,
-    /// Too long, empty, or with control characters.
+    /// A contact is empty, too long, or has control characters.
     #[error("a contact has 1 to {TEXT_OCTETS_MAX} bytes and no control characters")]
     Contact,
-    /// Not an address of email.
+    /// The contact is not an email address.
     #[error("{0:?} is no email address")]
     Email(String),
-    /// Too long.
+    /// The description is too long.
     #[error("a description has up to {TEXT_OCTETS_MAX} bytes")]
     Description,
-    /// Teams are flat.
+    /// A team cannot belong to a team.
     #[error("a team belongs to no team")]
     TeamOfTeam,
-    /// Owners answer for certificates; teams own objects.
+    /// An owner cannot have a list of owned objects; only teams own objects.
     #[error("only a team owns objects and has a quota")]
     OwnsAsOwner,
-    /// Objects that cannot be owned.
+    /// The list of owned objects is invalid.
     #[error(transparent)]
     Owns(#[from] BadOwns),
 }
 
 impl Person {
-    /// Whether it can be kept as `name`.
+    /// Validates the owner or team with this name.
     ///
     /// # Errors
     /// [`BadPerson`] says what to correct.

@@ -1,4 +1,4 @@
-//! The plan of a run, as it stands within a transaction; and what follows when it is not the plan that was approved.
+//! The plan of a run within a transaction, and the consequences if it differs from the approved plan.
 
 use std::collections::HashMap;
 
@@ -24,14 +24,14 @@ use crate::tables::jobs::JobRow;
 use crate::tables::managed::ManagedRow;
 use crate::transition::{Transition, run_of_job};
 
-/// Reason of a run that a changed plan voided.
+/// Error text of a run that was voided because its plan changed.
 const VOIDED: &str = "the plan changed after approval was asked for: the next run asks again";
 
-/// The stored documents that plans name, read in one transaction.
+/// Stored documents that plans refer to, read in one transaction.
 #[derive(Default)]
 pub(crate) struct PlanFacts {
     profiles: HashMap<String, DocumentVersion>,
-    /// How many people must approve, by profile.
+    /// Required number of approvals, by profile.
     approvals: HashMap<String, u32>,
     issuers: HashMap<String, DocumentVersion>,
     targets: HashMap<Uuid, DocumentVersion>,
@@ -41,13 +41,13 @@ fn versions<K: Eq + std::hash::Hash>(found: Vec<PlanDocument<K>>) -> HashMap<K, 
     found.into_iter().map(|one| (one.key, DocumentVersion::of(one.revision, &one.body))).collect()
 }
 
-/// How many people a profile wants to approve.
+/// Returns the name of a profile and its required number of approvals.
 fn approvals(profile: &PlanDocument<String>) -> Option<(String, u32)> {
     Profile::from_json(&profile.body).ok().map(|read| (profile.key.clone(), read.approvals))
 }
 
 impl PlanFacts {
-    /// Of these certificates: three statements, none without certificates.
+    /// Loads the documents of these certificates with three statements. Runs no statement if there are no certificates.
     pub(crate) async fn of<'a>(
         tx: &mut Tx,
         rows: impl Iterator<Item = &'a ManagedRow>,
@@ -81,7 +81,7 @@ impl PlanFacts {
         })
     }
 
-    /// The plan of a certificate's next version.
+    /// Returns the plan of a certificate's next version.
     pub(crate) fn plan(&self, row: &ManagedRow) -> Result<IssuancePlan, StoreError> {
         let certificate =
             ManagedCertificate::from_row(row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
@@ -124,13 +124,13 @@ impl PlanFacts {
         }
     }
 
-    /// Whether an approval covers the present plan.
+    /// Returns whether an approval covers the current plan.
     pub(crate) fn is_covered_by(&self, row: &ManagedRow, approval: &ApprovalRow) -> Result<bool, StoreError> {
         Ok(approval.plan_sha256 == Some(self.plan(row)?.sha256()))
     }
 }
 
-/// The approvals that are open or given, by run.
+/// Returns the open and given approvals, by run.
 pub(crate) async fn standing_by_job(
     tx: &mut Tx,
     jobs: Vec<i64>,
@@ -141,7 +141,7 @@ pub(crate) async fn standing_by_job(
     Ok(standing_approvals(tx, jobs).await?.into_iter().map(|one| (one.job, one)).collect())
 }
 
-/// Facts for requests of approval, loaded for many certificates at once.
+/// Data for approval requests, loaded for many certificates together.
 #[derive(Default)]
 pub(crate) struct AskFacts {
     plans: PlanFacts,
@@ -168,7 +168,7 @@ impl AskFacts {
         &self.plans
     }
 
-    /// The approval that a run needs, bound to the plan as it stands now.
+    /// Creates the approval that a run needs, bound to the current plan.
     pub(crate) fn approval(
         &self,
         job: &JobRow,
@@ -191,8 +191,8 @@ impl AskFacts {
     }
 }
 
-/// Voids the approval of a run whose plan changed, ends the run, and queues another that asks for approval of the plan as
-/// it stands now. Those who could not decide before cannot decide then.
+/// Voids the approval of a run whose plan changed, ends the run, and queues a new run that needs approval of the current plan.
+/// Actors that could not approve the old plan cannot approve the new one.
 pub(crate) fn void(
     ledger: &mut Ledger,
     entry: &mut Entry,

@@ -1,4 +1,4 @@
-//! Rules that managed certificates are held against: pure, over sets of policies and certificates.
+//! Policy rules for managed certificates. Pure functions over policies and certificates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,52 +11,52 @@ use x509::GeneralName;
 use crate::managed::{BadRequest, ManagedCertificate};
 use crate::renewal::{BadRule, Lead, RenewalRule};
 
-/// Most policies of an installation: each is held against each certificate it applies to.
+/// Maximum policies of an installation. Each certificate is checked against all policies that apply to it.
 pub const POLICIES_MAX: usize = 500;
-/// Most rules of a policy.
+/// Maximum rules of a policy.
 pub const RULES_MAX: usize = 50;
-/// Most entries of a rule's list.
+/// Maximum entries of a list in a rule.
 pub const ENTRIES_MAX: usize = 500;
 
-/// A policy. Stored as JSON; unknown keys are refused.
+/// A policy, stored as JSON. Unknown keys are rejected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// For people.
+    /// Free text for people.
     pub description: String,
     /// Certificates under the policy, in addition to those that name it.
     pub applies_to: AppliesTo,
     /// The effect of a violation.
     pub enforcement: Enforcement,
-    /// The rules.
+    /// Rules of the policy.
     pub rules: Vec<Rule>,
-    /// When certificates that name this policy are renewed.
+    /// Renewal rule of the certificates that name this policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<RenewalRule>,
-    /// Whether every issuance and renewal needs a second person's consent.
+    /// Whether every issuance and renewal needs the approval of a second person.
     pub requires_approval: bool,
 }
 
-/// Which certificates a policy is held against: those that meet every condition given. Without a condition, only those
-/// that name it, unless `all` is set.
+/// Condition for the certificates that a policy applies to: all given conditions must match. Without conditions the policy applies
+/// only to certificates that name it, unless `all` is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppliesTo {
-    /// All.
+    /// Applies to all certificates.
     pub all: bool,
-    /// In one of these environments.
+    /// The certificate is in one of these environments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub environments: Vec<String>,
-    /// Of one of these teams.
+    /// The certificate belongs to one of these teams.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
-    /// By one of these profiles.
+    /// The certificate has one of these profiles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<String>,
-    /// By one of these issuers.
+    /// The certificate has one of these issuers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<String>,
-    /// With all of these tags.
+    /// The certificate has all of these tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
 }
@@ -65,20 +65,20 @@ pub struct AppliesTo {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// Violations are listed; requests succeed.
+    /// Violations are listed, and requests succeed.
     #[default]
     Advisory,
-    /// It is listed, and creating or changing a certificate against it is refused.
+    /// Violations are listed, and requests to create or change a certificate against the policy are rejected.
     Enforced,
 }
 
-/// One rule.
+/// A rule of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     /// Severity of a violation.
     #[serde(default)]
     pub severity: Severity,
-    /// The requirement.
+    /// Requirement of the rule.
     #[serde(flatten)]
     pub demand: Demand,
 }
@@ -87,50 +87,50 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Demand {
-    /// One of these issuers.
+    /// The issuer must be one of these.
     AllowedIssuers {
-        /// By name.
+        /// Names of the permitted issuers.
         issuers: Vec<String>,
     },
-    /// Only DNS names at or under these.
+    /// DNS names must be in one of these domains.
     AllowedDomains {
         /// Permitted domains. `example.org` covers itself and its subdomains.
         domains: Vec<String>,
     },
-    /// One of these kinds of keys.
+    /// The key must have one of these types.
     KeyTypes {
-        /// As profiles write them.
+        /// Permitted key types, named as in profiles.
         key_types: Vec<KeyType>,
     },
-    /// A life no longer than this.
+    /// The lifetime must not be longer than this.
     MaxLifetime {
-        /// Seconds.
+        /// Maximum lifetime in seconds.
         seconds: i64,
     },
     /// The certificate needs an owner.
     RequiredOwner,
-    /// A team that does.
+    /// The certificate needs a team.
     RequiredTeam,
-    /// These tags, with any value.
+    /// The certificate needs these tags, with any value.
     RequiredTags {
-        /// By name.
+        /// Names of the required tags.
         tags: Vec<String>,
     },
-    /// One of these environments; any when empty.
+    /// The certificate needs one of these environments; any environment if the list is empty.
     RequiredEnvironment {
-        /// By name.
+        /// Names of the permitted environments.
         #[serde(default)]
         environments: Vec<String>,
     },
-    /// Renewed by itself at least so long before its end.
+    /// The certificate must be renewed automatically, at least this long before it expires.
     RenewalLead {
-        /// Seconds.
+        /// Minimum time before expiry, in seconds.
         seconds: i64,
     },
 }
 
 impl Demand {
-    /// The word by which violations name it.
+    /// Returns the word for this rule in violations.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -147,43 +147,43 @@ impl Demand {
     }
 }
 
-/// A rule broken.
+/// A violation of a rule.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Violation {
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The rule's word.
+    /// Word for the rule.
     pub rule: &'static str,
     /// Severity of the violation.
     pub severity: Severity,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// Whether the policy is enforced: requests that violate it fail.
+    /// Whether the policy is enforced: requests that violate it are rejected.
     pub enforced: bool,
 }
 
-/// A policy that cannot be kept.
+/// The policy is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadPolicy {
-    /// More than [`RULES_MAX`].
+    /// The policy has more than [`RULES_MAX`] rules.
     #[error("a policy has up to {RULES_MAX} rules")]
     TooManyRules,
-    /// A list with more than [`ENTRIES_MAX`] entries.
+    /// A list has more than [`ENTRIES_MAX`] entries.
     #[error("a rule lists up to {ENTRIES_MAX} entries")]
     TooManyEntries,
-    /// The same rule twice: violations are told apart by it.
+    /// The policy has the same kind of rule twice. Violations are identified by the kind of rule.
     #[error("the rule {0} appears twice: a policy has each rule once")]
     Twice(&'static str),
-    /// The name is no name.
+    /// The name is invalid.
     #[error(transparent)]
     Name(#[from] BadRequest),
-    /// The renewal cannot be obeyed.
+    /// The renewal rule is invalid.
     #[error(transparent)]
     Renewal(#[from] BadRule),
 }
 
 impl Policy {
-    /// Whether it can be kept.
+    /// Validates the policy.
     ///
     /// # Errors
     /// [`BadPolicy`] says what to correct.
@@ -240,7 +240,7 @@ impl AppliesTo {
     }
 }
 
-/// Every policy of an installation.
+/// All policies of an installation.
 #[derive(Clone, Debug, Default)]
 pub struct PolicySet {
     policies: BTreeMap<String, Arc<Policy>>,
@@ -253,7 +253,7 @@ impl FromIterator<(String, Policy)> for PolicySet {
 }
 
 impl PolicySet {
-    /// The policy of this name.
+    /// Returns the policy with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Policy> {
         self.policies.get(name).map(AsRef::as_ref)
@@ -266,8 +266,9 @@ impl PolicySet {
         self.policies.iter().filter(|(name, policy)| policy.applies(name, to))
     }
 
-    /// When a certificate is renewed: its own rule, else its policy's, else `renew_at` of its profile (the part of its
-    /// life after which it is). Without its own consent nothing is renewed by itself.
+    /// Returns the renewal rule of a certificate: its own rule, or else the rule of its policy, or else `renew_at` of its profile
+    /// (the fraction of the lifetime after which it is renewed). A certificate whose `auto_renew` is off is never renewed
+    /// automatically.
     #[must_use]
     pub fn renewal_rule(&self, of: &ManagedCertificate, renew_at: Option<f64>) -> RenewalRule {
         let named =
@@ -283,13 +284,13 @@ impl PolicySet {
         rule
     }
 
-    /// The policy that demands a second person's consent, if one does.
+    /// Returns the name of a policy that requires the approval of a second person, if any.
     #[must_use]
     pub fn approval_needed<'a>(&'a self, of: &ManagedCertificate) -> Option<&'a str> {
         self.applying(of).find(|(_, policy)| policy.requires_approval).map(|(name, _)| name.as_str())
     }
 
-    /// Every rule that a certificate breaks. `rule` is when it is renewed.
+    /// Returns all rules that a certificate violates.
     #[must_use]
     pub fn violations(&self, of: &ManagedCertificate, renewal: &RenewalRule) -> Vec<Violation> {
         let mut found = Vec::new();
@@ -310,7 +311,7 @@ impl PolicySet {
     }
 }
 
-/// What is wrong, if the demand is not met.
+/// Returns the error text if the certificate does not meet the demand.
 fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Option<String> {
     let lacks = |there: bool, what: &str| (!there).then(|| format!("it has no {what}"));
     match demand {
@@ -328,7 +329,7 @@ fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Op
         }),
         Demand::MaxLifetime { seconds } => {
             let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
-            // notAfter counts: a life of 90 days ends a second earlier.
+            // The second of notAfter is included, so notAfter of a 90-day certificate is one second earlier.
             let life = life.or(of.options.lifetime_seconds)?;
             (life > *seconds).then(|| format!("it lives for {life} s, longer than {seconds} s"))
         }
@@ -356,7 +357,7 @@ fn lead_broken(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) -> 
     let lead = match renewal.renew_before {
         Lead::Days(days) => i64::from(days) * 86_400,
         Lead::Hours(hours) => i64::from(hours) * 3_600,
-        // Before the first version, the life asked for is the best guess there is.
+        // Before the first version, the requested lifetime is the best estimate.
         Lead::Fraction(part) => (life.or(of.options.lifetime_seconds)? as f64 * part) as i64,
     };
     (lead < seconds).then(|| format!("it is renewed {lead} s before its end, less than {seconds} s"))
@@ -369,7 +370,7 @@ fn dns_names(of: &ManagedCertificate) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a DNS name is a domain or lies under it; a wildcard counts as what it stands under.
+/// Returns whether a DNS name is a domain or a subdomain of it. For a wildcard, its parent domain counts.
 fn under(name: &str, domain: &str) -> bool {
     let domain = domain.trim_start_matches("*.").trim_start_matches('.').trim_end_matches('.');
     let name = name.trim_start_matches("*.");

@@ -1,8 +1,8 @@
-//! When a certificate is renewed: a pure function of its life, its rule and what the issuer suggests.
+//! Time of renewal: a pure function of a certificate's lifetime, its rule and the issuer's suggestion.
 //!
-//! The issuer's window (ARI, RFC 9773) goes first. Without one, a fraction of the real lifetime, so that the same rule
-//! serves six hours and a year; a hash of the certificate's id spreads a batch that was issued together. Maintenance
-//! windows move the time later, never past the certificate's end.
+//! The issuer's window (ARI, RFC 9773) has priority. Otherwise renewal happens after a fraction of the actual lifetime, so that the
+//! same rule suits six hours and one year. A hash of the certificate's id spreads the renewals of certificates that were issued
+//! together. Maintenance windows delay the renewal, but never past the expiry.
 
 use std::fmt;
 
@@ -13,26 +13,26 @@ use serde::{Deserialize, Serialize};
 use store::patience;
 use uuid::Uuid;
 
-/// The part of its life after which a certificate is renewed, without another rule: the common advice of a third left.
+/// Default fraction of the lifetime after which a certificate is renewed. One third remains, as is commonly recommended.
 pub const FRACTION_DEFAULT: f64 = 2.0 / 3.0;
 
-/// A batch issued in one moment is renewed over this part of its life.
+/// Fraction of the lifetime over which the renewals of certificates issued together are spread.
 pub const SPREAD_FRACTION: f64 = 0.05;
 
-/// A lead never exceeds this part of the life: a lead of 30 days on 30 days would renew for ever.
+/// Maximum lead, as a fraction of the lifetime. A lead of 30 days on a lifetime of 30 days would renew endlessly.
 pub const LEAD_FRACTION_MAX: f64 = 0.75;
 
-/// Days looked ahead for the opening of a maintenance window: weekly windows open within eight.
+/// Days searched for the next maintenance window: a weekly window opens within eight days.
 const WINDOW_DAYS_MAX: i64 = 9;
 
 const SECOND_US: i64 = 1_000_000;
 
-/// The life of a certificate, µs.
+/// Validity period of a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Life {
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, in µs since 1970.
     pub not_after_us: i64,
 }
 
@@ -42,24 +42,24 @@ impl Life {
     }
 }
 
-/// The window that an issuer suggests (RFC 9773 section 4.2), µs.
+/// Renewal window that an issuer suggests (RFC 9773 section 4.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Suggested {
-    /// Its start, µs.
+    /// Start of the window, in µs since 1970.
     pub start_us: i64,
-    /// Its end, µs.
+    /// End of the window, in µs since 1970.
     pub end_us: i64,
 }
 
-/// How long before its end a certificate is renewed.
+/// How long before expiry a certificate is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lead {
-    /// So many days.
+    /// Number of days.
     Days(u32),
-    /// So many hours.
+    /// Number of hours.
     Hours(u32),
-    /// This part of the life, 0 to 1.
+    /// Fraction of the lifetime, 0 to 1.
     Fraction(f64),
 }
 
@@ -67,13 +67,13 @@ pub enum Lead {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RenewalRule {
-    /// Whether the scheduler renews at all.
+    /// Whether the scheduler renews automatically.
     pub auto_renew: bool,
-    /// How long before the end; a third of the life by default.
+    /// How long before expiry a certificate is renewed. Default: one third of the lifetime.
     pub renew_before: Lead,
-    /// Whether the issuer's suggestion (ARI) goes before `renew_before`.
+    /// Whether the issuer's suggestion (ARI) has priority over `renew_before`.
     pub obey_issuer: bool,
-    /// When renewals may begin; at any time if empty.
+    /// Maintenance windows in which renewals may start. Empty: at any time.
     pub windows: Vec<MaintenanceWindow>,
 }
 
@@ -88,18 +88,18 @@ impl Default for RenewalRule {
     }
 }
 
-/// A part of the week in which changes are allowed.
+/// Weekly period in which changes are allowed.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaintenanceWindow {
-    /// Days on which it opens; every day if empty.
+    /// Days on which the window opens. Empty: every day.
     #[serde(default)]
     pub days: Vec<Day>,
-    /// When it opens, `HH:MM` on the clock of `time_zone`.
+    /// Time of opening, `HH:MM` in `time_zone`.
     pub from: String,
-    /// When it closes; on the next day if not after `from`.
+    /// Time of closing, `HH:MM` in `time_zone`. It is on the next day unless it is after `from`.
     pub to: String,
-    /// A name of the IANA time zone database.
+    /// Name in the IANA time zone database.
     #[serde(default = "utc")]
     pub time_zone: String,
 }
@@ -136,52 +136,52 @@ impl Day {
     }
 }
 
-/// A rule that cannot be obeyed.
+/// The renewal rule is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
-    /// No such zone, or no zone database on this machine.
+    /// The time zone does not exist, or this machine has no time zone database.
     #[error("{0:?} is no time zone that this machine knows: use an IANA name such as Europe/Berlin, or UTC")]
     TimeZone(String),
-    /// Not a time of day.
+    /// The text is not a time of day.
     #[error("{0:?} is no time of day: write HH:MM")]
     TimeOfDay(String),
-    /// Outside 0 to 1.
+    /// The fraction is not between 0 and 1.
     #[error("a fraction of the life lies between 0 and 1")]
     Fraction,
-    /// More windows than are looked through.
+    /// There are more than [`WINDOWS_MAX`] maintenance windows.
     #[error("a policy has up to {WINDOWS_MAX} maintenance windows")]
     TooManyWindows,
 }
 
-/// Most maintenance windows of a policy: one for each hour of a week.
+/// Maximum maintenance windows of a policy: one for each hour of a week.
 pub const WINDOWS_MAX: usize = 168;
 
-/// Why a renewal is due at its time.
+/// Reason for the time of a renewal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Because {
     /// The issuer suggested the time.
     Issuer,
-    /// The rule's lead before the end.
+    /// The time is the rule's lead before expiry.
     Lead,
-    /// The lead, moved to the next maintenance window.
+    /// The time by the rule's lead was moved to the next maintenance window.
     Window,
-    /// No maintenance window opens in time, so it is not waited for.
+    /// No maintenance window opens in time before expiry, so the time is not moved.
     NoWindowInTime,
 }
 
-/// When, and why then.
+/// Time of a renewal, and the reason for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Due {
-    /// The time, µs.
+    /// Time, in µs since 1970.
     pub at_us: i64,
-    /// The reason.
+    /// Reason for the time.
     pub because: Because,
 }
 
-/// When the certificate `id` is renewed by itself; `None` when the rule leaves it to people.
+/// Returns the time at which the certificate `id` is renewed automatically. `None` if the rule turns automatic renewal off.
 ///
-/// `id` only spreads: the same id, life and rule give the same time.
+/// `id` only spreads renewals: the same id, lifetime and rule give the same time.
 #[must_use]
 pub fn due(id: Uuid, life: Life, rule: &RenewalRule, suggested: Option<Suggested>) -> Option<Due> {
     if !rule.auto_renew {
@@ -189,7 +189,7 @@ pub fn due(id: Uuid, life: Life, rule: &RenewalRule, suggested: Option<Suggested
     }
     let suggested = suggested.filter(|window| rule.obey_issuer && window.end_us > window.start_us);
     let wanted = match suggested {
-        // A point in the window by hash is as good as one at random (section 4.2), and stays the same on every look.
+        // A time chosen by hash is as good as a random one (section 4.2), and does not change between calls.
         Some(window) => Due {
             at_us: window.start_us + share(window.end_us - window.start_us, position(id)),
             because: Because::Issuer,
@@ -212,14 +212,14 @@ fn by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
     life.not_after_us - asked.clamp(least, most) - spread
 }
 
-/// `part` of `whole`, 0 to 1.
+/// Returns the fraction `part` (0 to 1) of `whole`.
 fn share(whole: i64, part: f64) -> i64 {
     (whole as f64 * part) as i64
 }
 
-/// Where an id falls between 0 and 1: evenly, whatever kind of UUID it is.
+/// Maps an id evenly to a number between 0 and 1, for every version of UUID.
 fn position(id: Uuid) -> f64 {
-    // FNV-1a, then a finalizer so that neighbouring UUIDv7 do not fall together.
+    // FNV-1a, then a finalizer so that consecutive UUIDv7 do not get similar results.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in id.as_bytes() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -242,8 +242,8 @@ fn in_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> Due {
     }
 }
 
-/// The first time from `at_us` on at which one of the windows is open: `at_us` itself inside one. `None` when none opens
-/// within a week.
+/// Returns the first time, from `at_us` on, at which a window is open. That is `at_us` itself if a window is open then. `None` if
+/// no window opens within a week.
 #[must_use]
 pub fn next_open(windows: &[MaintenanceWindow], at_us: i64) -> Option<i64> {
     windows.iter().filter_map(|window| window.next_open(at_us)).min()
@@ -254,14 +254,14 @@ impl MaintenanceWindow {
         let zone = zone(&self.time_zone).ok()?;
         let (from, to) = (time_of_day(&self.from).ok()?, time_of_day(&self.to).ok()?);
         let now = Timestamp::from_microsecond(at_us).ok()?.to_zoned(zone.clone());
-        // From yesterday: its window may reach past midnight.
+        // Starts with yesterday, because its window may extend past midnight.
         for ahead in -1..WINDOW_DAYS_MAX {
             let date = now.date().checked_add(ahead.days()).ok()?;
             if !self.opens_on(date.weekday()) {
                 continue;
             }
             let ends_on = if to > from { date } else { date.tomorrow().ok()? };
-            // A time that a change of clocks skips or repeats is resolved as RFC 5545 does.
+            // A local time that a clock change skips or repeats is resolved as in RFC 5545.
             let opens = date.to_datetime(from).to_zoned(zone.clone()).ok()?.timestamp().as_microsecond();
             let closes = ends_on.to_datetime(to).to_zoned(zone.clone()).ok()?.timestamp().as_microsecond();
             if at_us < closes {
@@ -294,7 +294,7 @@ fn time_of_day(text: &str) -> Result<Time, BadRule> {
 }
 
 impl RenewalRule {
-    /// Whether this machine can obey it.
+    /// Validates the rule on this machine.
     ///
     /// # Errors
     /// [`BadRule`] says what to correct.
@@ -371,11 +371,11 @@ mod tests {
         let days = |days| RenewalRule { renew_before: Lead::Days(days), ..RenewalRule::default() };
         let left = |length: i64, rule: &RenewalRule| START + length - at(7, life(length), rule);
         assert!((30 * DAY..=30 * DAY + 365 * DAY / 20).contains(&left(365 * DAY, &days(30))));
-        // 30 days before the end of 6 days: never before a quarter less the spread.
+        // 30 days before the expiry of a 6-day certificate: never in the first quarter, less the spread.
         assert!(left(6 * DAY, &days(30)) <= 6 * DAY * 4 / 5);
-        // No lead at all still leaves minutes.
+        // A lead of zero still leaves minutes.
         assert!(left(DAY, &days(0)) >= patience::lead_least_us(DAY));
-        // A life of ten minutes is renewed in its middle.
+        // A certificate with a lifetime of ten minutes is renewed in the middle.
         let short = left(10 * 60 * SECOND_US, &days(0));
         assert!((300 * SECOND_US..=330 * SECOND_US).contains(&short), "{short}");
     }
@@ -387,7 +387,7 @@ mod tests {
         let latest = START + share(length, FRACTION_DEFAULT);
         let mut tenths = [0; 10];
         for number in 0..10_000_u128 {
-            // Neighbours, as UUIDv7 of one millisecond are.
+            // Consecutive ids, as UUIDv7 of the same millisecond are.
             let early = latest - at((0x0193_0000_0000_7000_8000_u128 << 48) + number, life(length), &rule);
             let tenth = early * 10 / (share(length, SPREAD_FRACTION) + 2 * SECOND_US);
             tenths[usize::try_from(tenth).unwrap()] += 1;
@@ -407,7 +407,7 @@ mod tests {
         let own = RenewalRule { obey_issuer: false, ..rule.clone() };
         let id = Uuid::from_u128(1);
         assert_eq!(due(id, life(90 * DAY), &own, Some(window)), due(id, life(90 * DAY), &rule, None));
-        // A window that ends before it begins (RFC 9773 section 4.2) counts as none.
+        // A window that ends before it starts (RFC 9773 section 4.2) is ignored.
         let mad = Suggested { start_us: window.end_us, end_us: window.start_us };
         assert_eq!(due(id, life(90 * DAY), &rule, Some(mad)).unwrap().because, Because::Lead);
     }
@@ -423,7 +423,7 @@ mod tests {
         let rule = nights("UTC", &[Day::Saturday]);
         let open = next_open(&rule.windows, START).unwrap();
         assert_eq!(open, START + 22 * HOUR);
-        // Past midnight it is still open, though it is Sunday.
+        // The window is still open after midnight, although it is then Sunday.
         assert_eq!(next_open(&rule.windows, START + 25 * HOUR), Some(START + 25 * HOUR));
         assert_eq!(next_open(&rule.windows, START + 26 * HOUR), Some(START + 7 * DAY + 22 * HOUR));
         let due = due(Uuid::from_u128(3), life(90 * DAY), &rule, None).unwrap();
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_window_too_late_is_not_waited_for() {
-        // Six hours of life from Saturday noon: the window of next Friday would be too late.
+        // A lifetime of six hours from Saturday noon: the window of next Friday would be too late.
         let rule = nights("UTC", &[Day::Friday]);
         let short = Life { not_before_us: START + 12 * HOUR, not_after_us: START + 18 * HOUR };
         let due = due(Uuid::from_u128(5), short, &rule, None).unwrap();

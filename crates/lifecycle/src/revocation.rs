@@ -1,15 +1,15 @@
-//! A revocation that this process has claimed.
+//! A revocation claimed by this process.
 
 use crate::tables::jobs::JobRow;
 
-/// A revocation that this process has claimed.
+/// A revocation claimed by this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimedRevocation {
-    /// The run.
+    /// Row id of the run.
     pub(crate) job: i64,
-    /// How often it was claimed.
+    /// Number of times the run was claimed.
     pub(crate) attempts: i64,
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub(crate) certificate: i64,
 }
 

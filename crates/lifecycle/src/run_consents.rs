@@ -1,4 +1,4 @@
-//! Approvals of runs, as a signer process reads them.
+//! Approvals of runs, for a signer process.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::job::JobId;
 use crate::tables::approvals::Approvals;
 
-/// The approvals of runs in the database.
+/// Reads the approvals of runs from the database.
 #[derive(Clone)]
 pub struct RunConsents {
     store: Store,

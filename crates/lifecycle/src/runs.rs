@@ -1,4 +1,4 @@
-//! Runs as they are queued, planned and put off.
+//! Queueing, planning and postponing of runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +17,21 @@ use crate::state::{Current, State};
 use crate::tables::jobs::{JobRow, NewJob};
 use crate::tables::managed::ManagedRow;
 
-/// How long a run may be without news before others take it over, µs. Renewed at a third of it while it is at work.
+/// Lease of a run, in µs. Other processes take over the run when it expires. A process at work renews it after each third of this
+/// time.
 pub(crate) const LEASE_US: i64 = 120_000_000;
 
-/// Certificates moved in one transaction: half a second's work, some MiB.
+/// Certificates changed in one transaction: half a second of work, and some MiB.
 pub(crate) const CHUNK: usize = 2_000;
 
-/// What is needed to plan the next run within a transaction.
+/// Data needed to plan the next run within a transaction.
 #[derive(Clone)]
 pub(crate) struct Planner {
     pub(crate) set: Arc<PolicySet>,
 }
 
 impl Planner {
-    /// When to try again after a run that came to nothing; `None` when that is people's business.
+    /// Returns the time of the next attempt after a failed run. `None` if a person has to act.
     fn retry_at(&self, row: &ManagedRow, now_us: i64) -> Option<i64> {
         let certificate = ManagedCertificate::from_row(row).ok()?;
         let rule = self.set.renewal_rule(&certificate, None);
@@ -43,7 +44,7 @@ impl Planner {
     }
 }
 
-/// Queues the run after one that came to nothing.
+/// Queues the next run after a failed one.
 pub(crate) fn replan(ledger: &mut Ledger, planner: &Planner, row: &ManagedRow) {
     let now_us = ledger.at_us();
     if let Some(at_us) = planner.retry_at(row, now_us) {
@@ -51,7 +52,7 @@ pub(crate) fn replan(ledger: &mut Ledger, planner: &Planner, row: &ManagedRow) {
     }
 }
 
-/// A run whose time is to come.
+/// Creates a run with a start time in the future.
 pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Consent, now_us: i64) -> NewJob {
     let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
     NewJob {
@@ -70,13 +71,13 @@ pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Conse
     }
 }
 
-/// A run that is due at once.
+/// Creates a run that is due immediately.
 pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) -> NewJob {
     let kind = if row.fingerprint.is_some() { JobKind::Renewal } else { JobKind::Issuance };
     NewJob {
         certificate: row.id,
         kind,
-        // Whether consent is needed is asked when the run begins, on every path.
+        // Whether approval is needed is decided when the run begins, in every case.
         approval: Consent::NotNeeded,
         issuer: row.issuer.clone(),
         agent: row.agent,
@@ -90,14 +91,14 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
     }
 }
 
-/// The open run of issuance or renewal among the open ones.
+/// Returns the certificate's open issuance or renewal run.
 pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Option<&JobRow> {
     open.get(&certificate)?.iter().find(|job| job.kind <= JobKind::Renewal)
 }
 
-/// Lets a run that waits begin now.
+/// Starts a waiting run immediately.
 pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason: &str, actor: &str) {
-    // Anyone who asked for it before cannot approve it because somebody else hastened it.
+    // The original requester still must not approve the run, although another person now requests it.
     ledger.plan_changed(job.certificate, &job.requested_by);
     let mut to = job.clone();
     to.next_attempt_at_us = ledger.at_us();
@@ -107,8 +108,8 @@ pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason
     ledger.change(job.clone(), to);
 }
 
-/// Makes the planned run what it is to be: at another time, away, or there. A run that has begun, or that somebody asked
-/// for, stays.
+/// Changes the planned run to match the new plan: moves it, deletes it or creates it. Runs that have started, or that a person
+/// requested, are not changed.
 pub(crate) fn plan(
     ledger: &mut Ledger,
     certificate: &ManagedCertificate,
@@ -164,8 +165,8 @@ pub(crate) fn plan(
     }
 }
 
-/// The pause before the next attempt of a certificate that lives so long, µs: doubled each time, and a quarter more or less
-/// by the run, so that runs that failed together do not come back together.
+/// Returns the pause before the next attempt for a certificate with this lifetime, in µs. It doubles with each attempt and varies
+/// by up to a quarter for each run, so that runs that failed together are not retried together.
 pub(crate) fn backoff(job: &JobRow, life_us: i64) -> i64 {
     let doubled = patience::backoff_first_us(life_us) << (job.attempts.clamp(1, 20) - 1).min(7);
     let bounded = doubled.min(patience::backoff_longest_us(life_us));
@@ -173,7 +174,7 @@ pub(crate) fn backoff(job: &JobRow, life_us: i64) -> i64 {
     (bounded as f64 * (0.75 + 0.5 * share)) as i64
 }
 
-/// The run that brings a version to one target.
+/// Creates the run that deploys a version to one target.
 pub(crate) fn deployment(
     row: &ManagedRow,
     version: Option<i64>,
@@ -197,7 +198,7 @@ pub(crate) fn deployment(
     }
 }
 
-/// The target of a deployment's detail.
+/// Returns the target from the detail of a deployment run.
 pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
     let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
     detail.get("target")?.as_str()?.parse().ok()

@@ -1,9 +1,9 @@
-//! What is verified as served of a certificate, kept beside its newest version.
+//! The served version of a certificate, stored beside its newest version.
 //!
-//! A version counts where an agent put it in place or saw it after a failure, and where a scan saw it. Of several the one
-//! that ends first counts: that is when clients first fail. An observation counts for [`patience::observation_us`], and
-//! not against a deployment of the newest version that came after it; that of an endpoint which no watch looks at again
-//! only until a newer version is issued. Without any, nothing is verified.
+//! Sources are agents that deployed a version or found it after a failure, and scans that saw it. Of several versions, the one that
+//! expires first is stored, because clients fail then. An observation is valid for [`patience::observation_us`], unless a later
+//! deployment of the newest version replaces it. An observation of an endpoint that no watch scans again is valid only until a
+//! newer version is issued. Without any observation, no version is verified.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use crate::tables::managed::{
 };
 use crate::transition::described;
 
-/// What agents and scans say of certificates, by row.
+/// Observations by agents and scans, by row id of the certificate.
 #[derive(Default)]
 pub(crate) struct Verified {
     deployed: HashMap<i64, Vec<DeployedVersion>>,
@@ -42,14 +42,14 @@ impl Verified {
         Ok(all)
     }
 
-    /// The version of a certificate that ends first, among all that are served.
+    /// Returns the version that expires first, among all served versions of a certificate.
     fn served(&self, row: &ManagedRow, now_us: i64) -> Option<ServedFacts> {
         let deployed = self.deployed.get(&row.id).map_or(&[][..], Vec::as_slice);
         let everywhere = deployed.len() == targets(row).len() && deployed.iter().all(|one| one.newest);
         let replaced_us = deployed.iter().map(|one| one.at_us).max().filter(|_| everywhere);
         let from_us = (now_us - patience::observation_us(row.life_us())).max(replaced_us.unwrap_or(i64::MIN));
         let observed = self.observed.get(&row.id).into_iter().flatten();
-        // What nobody looks at again says nothing of the time after the newest version was issued.
+        // An endpoint that is not scanned again gives no information about the time after the newest version was issued.
         let is_fresh =
             |one: &&ObservedVersion| one.at_us >= from_us && (one.watched || one.at_us >= row.not_before_us);
         let observed = observed.filter(is_fresh).map(|one| ServedFacts {
@@ -65,7 +65,7 @@ impl Verified {
         observed.chain(deployed).min_by_key(|one| (one.not_after_us, one.fingerprint))
     }
 
-    /// Notes in a certificate what is served of it, and tells of it when that is something else than before.
+    /// Stores the served version of a certificate, and adds an event if it changed.
     pub(crate) fn note(&self, ledger: &mut Ledger, entry: &mut Entry) {
         let row = &mut entry.row;
         if row.undeployed_since_us.is_some() && targets(row).is_empty() {
@@ -82,7 +82,7 @@ impl Verified {
     }
 }
 
-/// The targets that agents serve for a certificate.
+/// Returns the targets of a certificate that agents deploy to.
 fn targets(row: &ManagedRow) -> Vec<Uuid> {
     let all = targets_of(row).unwrap_or_default();
     let target = |one| match one {
@@ -92,7 +92,8 @@ fn targets(row: &ManagedRow) -> Vec<Uuid> {
     all.into_iter().filter_map(target).collect()
 }
 
-/// The earliest end in a chain, µs. A certificate that had ended when the leaf began is no part of any client's path.
+/// Returns the earliest end of validity in a chain, in µs since 1970. Ignores certificates that expired before the leaf became
+/// valid, because no client uses them in a path.
 fn earliest_end_us(version: &DeployedVersion) -> i64 {
     let ends = split(&version.chain).into_iter().skip(1).filter_map(|der| {
         let above = Certificate::parse(&der).ok()?;

@@ -1,6 +1,6 @@
-//! Keys by which the key service signs for certificates under management: those of every version that holds.
+//! Private keys that the key service uses for managed certificates: the keys of all valid versions.
 //!
-//! The private halves of sealed keys are opened here and stay in this process; those of a provider stay with it.
+//! Encrypted keys are decrypted here, and stay in this process. Keys of a provider stay there.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,21 +12,21 @@ use store::{Clock, Store, StoreError};
 use crate::tables;
 use crate::tables::managed::{SigningKeyRow, SigningKeysBy};
 
-/// Keys at most: 2 to 5 KB each.
+/// Maximum number of keys. Each takes 2 to 5 KB.
 pub const SIGNING_KEYS_MAX: usize = 100_000;
-/// Between two walks over all certificates, and so how long a key signs after its certificate was revoked or removed, or
-/// the key blocked. What is new is found by every look.
+/// Interval between complete loads of all certificates. It is also the maximum time for which a key still signs after its
+/// certificate was revoked or removed, or the key was blocked. New keys are found by every call of `look`.
 pub const WALK_EVERY: Duration = Duration::from_secs(60);
-/// Rows of a page, and keys opened by one statement.
+/// Rows of a page, and keys loaded by one statement.
 const PAGE: usize = 1_000;
 
-/// Why the keys cannot be looked at; those known stay.
+/// The keys cannot be loaded. Keys loaded before stay available.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeysError {
-    /// An error of the database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// More than are held.
+    /// There are more keys than the maximum.
     #[error(
         "certificates under management have more than {SIGNING_KEYS_MAX} keys, which is more than one key service holds"
     )]
@@ -36,13 +36,13 @@ pub enum SigningKeysError {
 /// Result of an update of the signing keys.
 #[derive(Debug, Default)]
 pub struct SigningKeysUpdate {
-    /// All keys with the names of their certificates; `None` when they are those of the last look.
+    /// All keys with the names of their certificates. `None` if nothing changed since the last call.
     pub keys: Option<Vec<(String, KeyRef)>>,
-    /// Keys that cannot be had, with why; each told once.
+    /// Keys that cannot be opened, with the reason. Each is reported once.
     pub broken: Vec<(KeyId, String)>,
 }
 
-/// The keys of one database.
+/// The signing keys of one database.
 pub struct SigningKeys {
     store: Store,
     keystore: KeyStore,
@@ -50,7 +50,7 @@ pub struct SigningKeys {
     rows: HashSet<SigningKeyRow>,
     open: HashMap<KeyId, KeyRef>,
     broken: HashSet<KeyId>,
-    /// The version up to which all is known.
+    /// Newest version that is already loaded.
     newest: i64,
     walked: Option<Instant>,
     walk_every: Duration,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for SigningKeys {
 }
 
 impl SigningKeys {
-    /// Of this database. Nothing is read yet.
+    /// Creates an empty set of keys for this database.
     #[must_use]
     pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
         let (rows, open, broken) = (HashSet::new(), HashMap::new(), HashSet::new());
@@ -86,10 +86,10 @@ impl SigningKeys {
     /// Loads new keys, and every [`WALK_EVERY`] all keys.
     ///
     /// # Errors
-    /// [`SigningKeysError`]; what is known stays.
+    /// [`SigningKeysError`]. Keys loaded before stay available.
     ///
     /// # Cancellation
-    /// What is known stays, too.
+    /// Keys loaded before stay available.
     #[crate::boxed]
     pub async fn look(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
@@ -103,7 +103,7 @@ impl SigningKeys {
     }
 
     async fn walk(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
-        // Before the walk: what comes meanwhile is found by the next look.
+        // Read before the complete load, so that the next call finds versions added meanwhile.
         let newest = tables::Managed::of(&self.store).newest_version().await?;
         let (rows, _) = self.after(SigningKeysBy::Certificate, 0, HashSet::new()).await?;
         let look = self.take(rows, true).await?;
@@ -118,7 +118,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    /// These rows with all that come after `after`, and which was the last.
+    /// Extends these rows by all rows after `after`. Also returns the last row.
     async fn after(
         &self,
         by: SigningKeysBy,
@@ -137,7 +137,7 @@ impl SigningKeys {
         }
     }
 
-    /// Opens keys that are new and closes keys that are not in `rows`. `again`: also retries keys that failed to open.
+    /// Opens new keys, and closes keys that are not in `rows`. With `again`, also retries keys that failed to open.
     async fn take(
         &mut self,
         rows: HashSet<SigningKeyRow>,
@@ -155,7 +155,7 @@ impl SigningKeys {
                 }
             }
         }
-        // Nothing waits from here on.
+        // No await from here on, so cancellation cannot leave partial changes.
         let is_other = rows != self.rows || !opened.is_empty();
         self.rows = rows;
         self.open.extend(opened);

@@ -1,86 +1,86 @@
-//! The state machine of a managed certificate: every legal move, on one screen.
+//! The state machine of a managed certificate, with every legal transition.
 //!
-//! Pure. Anyone who stores a move stores it together with its audit row and its outgoing events, in one transaction. Runs
-//! (issuance, renewal, deployment) are jobs; the state says what the certificate waits for, the job how far it is.
+//! It is a pure function. The caller stores a transition in one transaction with its audit row and its events. Runs (issuance,
+//! renewal, deployment) are jobs: the state says what the certificate waits for, and the job has the progress.
 
 use std::fmt;
 
 pub use store::states::ManagedState as State;
 
-/// What became of the newest version, where a move leads back to rest.
+/// Status of the newest version, for transitions that end a run.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Current {
-    /// Nothing was ever issued.
+    /// No version was ever issued.
     None,
-    /// Issued and not revoked.
+    /// The newest version is not revoked.
     Good,
-    /// Issued and revoked.
+    /// The newest version is revoked.
     Revoked,
 }
 
-/// What happens to a managed certificate.
+/// Input of the state machine.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Input {
-    /// A run needs a second person's consent.
+    /// A run needs the approval of a second person.
     ApprovalNeeded,
-    /// Consent was given: the run may begin.
+    /// The run was approved and may start.
     Approved(Current),
-    /// Consent was refused, or not given in time: the run is over.
+    /// The approval was rejected or expired, and the run ends.
     Rejected(Current),
-    /// The key is with an agent, which is asked for a CSR.
+    /// The key is on an agent's host, and the agent must create a CSR.
     CsrNeeded,
     /// The order was sent to the issuer.
     Started,
-    /// The issuer delivered; `deploys` when there are targets.
+    /// The issuer delivered the certificate.
     Issued {
-        /// Whether something has to be put in place.
+        /// Whether there are targets to deploy to.
         deploys: bool,
     },
     /// Every target has the new version.
     Deployed,
-    /// The version in place is to be put in place again.
+    /// The current version is to be deployed again.
     RedeployAsked,
-    /// The run ended without success and is not repeated.
+    /// The run failed and is not retried.
     RunFailed,
-    /// The run was taken back.
+    /// The run was cancelled.
     Cancelled(Current),
     /// The current version was revoked.
     Revoked,
-    /// Taken out of management.
+    /// The certificate was archived.
     Archived,
-    /// Taken back into management.
+    /// The certificate was restored from the archive.
     Restored(Current),
 }
 
-/// What has to be stored or said together with a move.
+/// Effect that must be carried out together with a transition.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Effect {
-    /// The time of the next renewal is to be computed and stored.
+    /// Compute and store the time of the next renewal.
     Schedule,
-    /// No renewal is planned any more.
+    /// Remove the planned renewal.
     Unschedule,
-    /// An approval is opened.
+    /// Open an approval.
     AskApproval,
-    /// The open run of this certificate ends.
+    /// End the open run of the certificate.
     EndRun,
-    /// One deployment for each target is queued.
+    /// Queue one deployment for each target.
     Deploy,
 }
 
-/// A move that does not exist.
+/// The transition does not exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a certificate that is {} cannot be {input}", state.name().replace('_', " "))]
 pub struct Illegal {
-    /// The state before.
+    /// State before the transition.
     pub state: State,
-    /// The input.
+    /// The input, which is not legal in this state.
     pub input: Input,
 }
 
-/// The move from `state` by `input`.
+/// Returns the transition from `state` by `input`.
 ///
 /// # Errors
-/// [`Illegal`] when there is none; nothing changes then.
+/// [`Illegal`] if the transition does not exist; nothing changes then.
 pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal> {
     use Effect::{AskApproval, Deploy, EndRun, Schedule, Unschedule};
     use State::{
@@ -106,11 +106,11 @@ pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal>
             (rest(current), vec![EndRun, Schedule])
         }
 
-        // A run that is under way replaces what is revoked: it goes on.
+        // A run in progress replaces the revoked version, so it continues.
         (AwaitingApproval | AwaitingCsr | Issuing, Input::Revoked) => (state, vec![]),
         (Active | Failed | Deploying, Input::Revoked) => (Revoked, vec![EndRun, Unschedule]),
 
-        // The issuer may be about to deliver: what it delivers must not be lost.
+        // The issuer may be about to deliver, and the issued certificate must not be lost.
         (
             Pending | Active | Failed | Revoked | AwaitingApproval | AwaitingCsr | Deploying,
             Input::Archived,
@@ -121,7 +121,7 @@ pub fn step(state: State, input: Input) -> Result<(State, Vec<Effect>), Illegal>
     Ok((next, effects))
 }
 
-/// Where a certificate is when no run is open.
+/// Returns the state of a certificate without an open run.
 #[must_use]
 pub fn rest(current: Current) -> State {
     match current {
@@ -180,7 +180,7 @@ mod tests {
         Input::Restored(Current::Revoked),
     ];
 
-    /// The whole graph: for each state its legal moves and where they lead. What is not here is refused.
+    /// The complete graph: the legal transitions of each state, and their results. All others are rejected.
     const GRAPH: &str = "\
 pending: ApprovalNeeded > awaiting_approval, CsrNeeded > awaiting_csr, Started > issuing, Archived > archived
 awaiting_approval: Approved(None) > pending, Approved(Good) > active, Approved(Revoked) > revoked, Rejected(None) > pending, Rejected(Good) > active, Rejected(Revoked) > revoked, Cancelled(None) > pending, Cancelled(Good) > active, Cancelled(Revoked) > revoked, Revoked > awaiting_approval, Archived > archived

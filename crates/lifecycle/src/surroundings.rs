@@ -1,4 +1,4 @@
-//! Interfaces to the rooms that a lifecycle needs.
+//! Interfaces to the issuers and the internal CA.
 
 use std::sync::Arc;
 
@@ -18,61 +18,61 @@ use crate::ledger::on;
 use crate::managed::INTERNAL_ISSUER;
 use crate::tables::managed::issued_ids_of;
 
-/// Orders our own CA gets at once when nothing else is configured: it signs in groups, so few would be slow.
+/// Default number of concurrent orders at the internal CA. It signs in batches, so a small number would be slow.
 const OWN_PLACES: usize = 128;
-/// Identities revoked in one call.
+/// Maximum ids revoked in one call.
 const REVOKE_IDS_MAX: usize = authority::revoke::IDS_MAX;
 
-/// Issuers by name. What it gives is held to its limits already.
+/// Issuers by name. The returned issuers already enforce their own limits.
 pub trait IssuerSource: Send + Sync {
-    /// The issuer of this name, [`crate::managed::INTERNAL_ISSUER`] included.
+    /// Returns the issuer with this name, including [`crate::managed::INTERNAL_ISSUER`].
     ///
     /// # Errors
-    /// [`IssuerError`] when there is none, or its configuration does not work.
+    /// [`IssuerError`] if the issuer does not exist or its configuration is invalid.
     fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>>;
 
-    /// Orders it may have under way at once from this process.
+    /// Returns the maximum concurrent orders at an issuer from this process.
     fn places<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize>;
 }
 
-/// What a profile says that matters to the life of a certificate.
+/// Settings of a profile that affect the lifecycle of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProfileFacts {
-    /// Whether a second person must agree.
+    /// Whether a second person must approve.
     pub requires_approval: bool,
-    /// The part of its life after which a certificate is renewed.
+    /// Fraction of the lifetime after which a certificate is renewed.
     pub renew_at: f64,
 }
 
-/// Why our own CA revoked nothing.
+/// The internal CA revoked nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The issuer failed.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// An error of the database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
 }
 
-/// Our own CA, as far as a lifecycle needs to know it.
+/// Interface of the lifecycle to the internal CA.
 pub trait OwnAuthority: Send + Sync {
-    /// What a profile says; `None` when there is no such profile.
+    /// Returns the settings of a profile. `None` if the profile does not exist.
     ///
     /// # Errors
-    /// [`DataError`] when it cannot be read.
+    /// [`DataError`] if the profile cannot be read.
     fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>>;
 
-    /// What it knows of teams; `None` when it knows nothing of them, and the database alone does.
+    /// Returns the team directory of the CA. `None` if it has none; the directory is then read from the database.
     fn teams(&self) -> Option<TeamDirectory> {
         None
     }
 
-    /// Revokes certificates of ours by their fingerprints, all in one. Those that are revoked already
-    /// stay as they are. Answers how many are known to be ours.
+    /// Revokes certificates of the internal CA by their fingerprints, in one call. Certificates that are already revoked are not
+    /// changed. Returns the number of certificates that the CA issued.
     ///
     /// # Errors
-    /// [`AuthorityError`]; none is revoked then, or calling again does the rest.
+    /// [`AuthorityError`]. Either none was revoked then, or a retry revokes the rest.
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],
@@ -88,7 +88,7 @@ impl IssuerSource for Issuers {
 
     fn places<'a>(&'a self, name: &'a str) -> BoxFuture<'a, usize> {
         async move {
-            // What cannot be read now is found out when the issuer is asked.
+            // An unreadable configuration causes an error later, when the issuer is used.
             let configured = self.find_named(name).await.ok().flatten();
             let limit = configured.as_ref().and_then(|view| view.config.pointer("/limits/concurrency"));
             match limit.and_then(serde_json::Value::as_u64) {
@@ -101,7 +101,7 @@ impl IssuerSource for Issuers {
     }
 }
 
-/// Our own CA, with the database in which it finds what it issued.
+/// The internal CA, and the database with the certificates it issued.
 #[derive(Clone, Debug)]
 pub struct LocalAuthority {
     authority: Authority,
@@ -118,7 +118,7 @@ impl std::fmt::Debug for AuthorityStore {
 }
 
 impl LocalAuthority {
-    /// Creates the parts over one database.
+    /// Creates the internal CA over one database.
     #[must_use]
     pub fn new(authority: Authority, store: Store) -> Self {
         Self { authority, store: AuthorityStore(store) }

@@ -32,7 +32,7 @@ pub(crate) enum Transition {
     Restored(Current),
 }
 
-/// A person's decision about a run.
+/// Decision of a person about a run.
 #[derive(Serialize)]
 pub(crate) struct ConsentDetails {
     pub(crate) approval: Uuid,
@@ -41,7 +41,7 @@ pub(crate) struct ConsentDetails {
     pub(crate) note: Option<String>,
 }
 
-/// The version that a run brought.
+/// The version that a run issued.
 #[derive(Clone, Serialize)]
 pub(crate) struct Version {
     #[serde(flatten)]
@@ -50,7 +50,7 @@ pub(crate) struct Version {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// The last deployment of a run.
+/// Completion of a run's last deployment.
 #[derive(Clone, Serialize)]
 pub(crate) struct Delivery {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct Delivery {
     pub(crate) deployment: Deployment,
 }
 
-/// Why a run failed.
+/// Reason why a run failed.
 #[derive(Serialize)]
 pub(crate) struct Failure {
     #[serde(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct Failure {
     pub(crate) deployment: Option<Deployment>,
 }
 
-/// What revoked the current version.
+/// Revocation of the current version.
 #[derive(Serialize)]
 pub(crate) struct Revocation {
     #[serde(flatten)]
@@ -80,7 +80,7 @@ pub(crate) struct Revocation {
 }
 
 impl Transition {
-    /// The input of the state machine.
+    /// Returns the input of the state machine.
     pub(crate) fn input(&self) -> Input {
         match self {
             Self::ApprovalNeeded(_) => Input::ApprovalNeeded,
@@ -99,7 +99,7 @@ impl Transition {
         }
     }
 
-    /// The details of the audit row.
+    /// Returns the details of the audit row.
     pub(crate) fn details(&self) -> Json {
         match self {
             Self::ApprovalNeeded(run)
@@ -117,7 +117,7 @@ impl Transition {
         }
     }
 
-    /// The event, about the certificate as it is after the transition; `None` for a step within a run.
+    /// Returns the event, with the certificate after the transition. `None` for a step within a run.
     pub(crate) fn event(self, certificate: ManagedCertificate) -> Option<Event> {
         Some(match self {
             Self::ApprovalNeeded(run) => {
@@ -155,7 +155,7 @@ impl Transition {
     }
 }
 
-/// A certificate as events describe it.
+/// Converts a certificate for use in events.
 pub(crate) fn described(row: &ManagedRow) -> ManagedCertificate {
     ManagedCertificate {
         name: row.name.clone(),
@@ -172,7 +172,7 @@ pub(crate) fn described(row: &ManagedRow) -> ManagedCertificate {
     }
 }
 
-/// A run as events and audit rows describe it.
+/// Converts a run for use in events and audit rows.
 pub(crate) fn run_of_job(job: &JobRow) -> Run {
     Run {
         job: id_of(job).0,

@@ -1,4 +1,4 @@
-//! Between rows and values.
+//! Conversion between database rows and values.
 
 use keys::KeyType;
 use serde::Serialize;
@@ -14,13 +14,13 @@ use super::{
 use crate::job::JobId;
 use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSUED_US, OpenRun};
 
-/// A row that this build cannot read.
+/// The row was written by another version of this program and cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the database holds a certificate that this Bulla cannot read: {id}: {what}")]
 pub struct Unreadable {
-    /// Which.
+    /// Id of the certificate.
     pub id: Uuid,
-    /// The error in the row.
+    /// What is wrong with the row.
     pub what: String,
 }
 
@@ -49,7 +49,7 @@ impl KeyLocation {
     }
 }
 
-/// JSON of a value whose keys are texts: cannot fail.
+/// Serializes a value as JSON. It cannot fail, because all map keys are strings.
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -76,7 +76,7 @@ fn names_of(row: &ManagedRow) -> Result<Vec<GeneralName>, Unreadable> {
         .map_err(|error| Unreadable { id: row.uuid, what: format!("names: {error}") })
 }
 
-/// The open run as shown.
+/// Converts an open run for display.
 fn planned_or_open(run: &OpenRun) -> Run {
     Run {
         job: JobId::of(run.id, run.created_at_us),
@@ -87,10 +87,10 @@ fn planned_or_open(run: &OpenRun) -> Run {
 }
 
 impl ManagedCertificate {
-    /// From its row and open run.
+    /// Creates a certificate from its row and open run.
     ///
     /// # Errors
-    /// [`Unreadable`] when another build wrote the row, or it was tampered with.
+    /// [`Unreadable`] if another version of this program wrote the row, or the row was tampered with.
     pub fn from_view(view: &ManagedView) -> Result<Self, Unreadable> {
         let mut certificate = Self::from_row(&view.row)?;
         certificate.run = view.run.as_ref().map(planned_or_open);
@@ -137,7 +137,7 @@ impl ManagedCertificate {
     }
 }
 
-/// The row of a certificate that was never issued; `id` is the database's to give.
+/// Creates the row of a certificate that has no version yet. The database sets `id`.
 pub(crate) fn row_of(certificate: &ManagedCertificate) -> ManagedRow {
     let names: Vec<String> = certificate.names.iter().map(ToString::to_string).collect();
     ManagedRow {
@@ -190,7 +190,7 @@ impl Version {
     }
 }
 
-/// DER values that stand one after the other. What is cut off at the end is left out.
+/// Splits concatenated DER values. Ignores a truncated value at the end.
 pub(crate) fn split(mut all: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = Vec::new();
     while let Some(length) = length_of(all).filter(|length| *length <= all.len()) {
@@ -201,12 +201,12 @@ pub(crate) fn split(mut all: &[u8]) -> Vec<Vec<u8>> {
     parts
 }
 
-/// The first of DER values that stand one after the other.
+/// Returns the first of several concatenated DER values.
 pub(crate) fn first_der(all: &[u8]) -> Option<Vec<u8>> {
     length_of(all).and_then(|length| all.get(..length)).map(<[u8]>::to_vec)
 }
 
-/// Bytes of the DER value that these begin with, head included.
+/// Returns the length of the first DER value in bytes, header included.
 fn length_of(octets: &[u8]) -> Option<usize> {
     let first = usize::from(*octets.get(1)?);
     if first < 0x80 {

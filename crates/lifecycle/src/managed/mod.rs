@@ -1,4 +1,4 @@
-//! Managed certificates, and the requests about them.
+//! Managed certificates, and requests about them.
 
 mod convert;
 mod request;
@@ -17,86 +17,86 @@ use crate::state::{Current, State};
 
 pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
-/// Found and managed certificates have the same labels.
+/// Found and managed certificates have the same limits for labels and tags.
 pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
 
-/// The issuer that is our own CA.
+/// Name of the internal CA as an issuer.
 pub const INTERNAL_ISSUER: &str = "internal";
 
-/// Most names of a certificate: what public issuers take.
+/// Maximum names of a certificate. Public issuers accept this number.
 pub const NAMES_MAX: usize = 100;
-/// Most targets of a certificate: a fleet behind one name; more is a group of certificates.
+/// Maximum targets of a certificate. Larger fleets use several certificates.
 pub const TARGETS_MAX: usize = 256;
-/// Longest notes, in bytes.
+/// Maximum length of notes, in bytes.
 pub const NOTES_OCTETS_MAX: usize = 8_192;
 
-/// A certificate under management.
+/// A managed certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedCertificate {
-    /// Its identity.
+    /// Id of the certificate.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Unique name of the certificate.
     pub name: String,
     /// The names in the certificate.
     pub names: Vec<GeneralName>,
-    /// The profile it is issued by.
+    /// Profile that the certificate is issued by.
     pub profile: String,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The owner.
+    /// Person who owns the certificate.
     pub owner: Option<String>,
-    /// The team that does.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// Labels of people's own.
+    /// Tags set by users.
     pub tags: BTreeMap<String, String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// The renewal policy.
+    /// Policy of the certificate, which also sets its renewal.
     pub policy: Option<String>,
-    /// Where its private key is.
+    /// Where the private key is stored.
     pub key_location: KeyLocation,
-    /// The kind of its key.
+    /// Type of the private key.
     pub key_type: KeyType,
     /// The deployment targets.
     pub targets: Vec<TargetRef>,
-    /// The rest of what people decide.
+    /// Other settings made by users.
     pub options: Options,
     /// The state of the certificate.
     pub state: State,
-    /// Moves with every change; for ETags.
+    /// Increases with every change; used for ETags.
     pub revision: i64,
     /// The newest version.
     pub current: Option<CurrentVersion>,
-    /// Of the versions that are verified as served, the one that ends first. `None`: nothing was verified.
+    /// The version that expires first among those verified as served. `None` if no version was verified.
     pub served: Option<ServedVersion>,
-    /// Since when a version waits to be in place at every target, µs.
+    /// Time since which a version is not yet deployed to every target, in µs since 1970.
     pub undeployed_since_us: Option<i64>,
-    /// The run that is planned or under way.
+    /// The planned run, or the run in progress.
     pub run: Option<Run>,
-    /// Runs without success since the last one with.
+    /// Number of failed runs since the last successful one.
     pub failures: u32,
     /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// When it was entered, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970.
     pub updated_at_us: i64,
 }
 
-/// Where a private key is.
+/// Where a private key is stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum KeyLocation {
-    /// In this server, sealed; it can be exported with permission.
+    /// In this server, encrypted. The key can be exported with permission.
     Server,
-    /// On the agent's host: it never leaves.
+    /// On the host of an agent. The key never leaves that host.
     Agent {
-        /// Which agent.
+        /// Id of the agent.
         agent: Uuid,
     },
-    /// With the key service; never exported.
+    /// In the key service. The key is never exported.
     KeyService,
 }
 
@@ -104,47 +104,47 @@ pub enum KeyLocation {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum TargetRef {
-    /// An agent puts it in place.
+    /// An agent deploys the certificate.
     Deploy {
-        /// The target.
+        /// Id of the target.
         target: Uuid,
-        /// Its agent.
+        /// Id of the agent of the target.
         agent: Uuid,
     },
-    /// An endpoint of the inventory that is to serve it; nothing is put in place by us.
+    /// An endpoint of the inventory that serves the certificate. Bulla deploys nothing there.
     Endpoint {
-        /// Name, address or path.
+        /// Host name, IP address or file path.
         host: String,
-        /// Port; 0 for files.
+        /// TCP port; 0 for files.
         port: u16,
-        /// `tls`, `smtp`, …
+        /// Protocol: `tls`, `smtp`, …
         protocol: String,
-        /// The SNI sent.
+        /// Server name (SNI) that the probe sends.
         server_name: String,
     },
 }
 
-/// What else people decide about a certificate.
+/// Further settings of a certificate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Whether the scheduler renews it.
+    /// Whether the scheduler renews the certificate automatically.
     pub auto_renew: bool,
-    /// Its own rule, in place of its policy's.
+    /// Renewal rule of this certificate. It replaces the rule of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewal: Option<RenewalRule>,
-    /// How long a version is to be valid, seconds; the profile's default when `None`.
+    /// Requested lifetime of a version, in seconds. Default: set by the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_seconds: Option<i64>,
-    /// The subject, as text; what the profile says when `None`.
+    /// Subject as text. Default: set by the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Whether servers must staple (RFC 7633).
+    /// Whether the certificate requires OCSP stapling (RFC 7633).
     pub must_staple: bool,
-    /// The external issuer's own profile, role or provisioner.
+    /// Profile, role or provisioner of the external issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer_profile: Option<String>,
-    /// For people.
+    /// Free text for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub notes: String,
 }
@@ -168,53 +168,55 @@ impl Default for Options {
 pub struct CurrentVersion {
     /// SHA-256 of the leaf.
     pub fingerprint: Fingerprint,
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, in µs since 1970.
     pub not_after_us: i64,
     /// Whether the version is revoked.
     pub revoked: bool,
 }
 
-/// A version that is verified as served: an agent put it in place or saw it there, or a scan saw it.
+/// A version that is verified as served: an agent deployed it or found it on its host, or a scan saw it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServedVersion {
     /// SHA-256 of the leaf.
     pub fingerprint: Fingerprint,
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// The earliest end in its chain, µs.
+    /// Earliest end of validity in the chain, in µs since 1970.
     pub not_after_us: i64,
 }
 
-/// The run of issuance or renewal that a certificate has open.
+/// The open issuance or renewal run of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// Which.
+    /// Id of the run.
     pub job: JobId,
-    /// The state.
+    /// State of the run.
     pub state: crate::job::JobState,
-    /// When it begins, or tries again, µs.
+    /// Time of the first attempt or the next retry, in µs since 1970.
     pub next_attempt_at_us: i64,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: u32,
 }
 
 impl ManagedCertificate {
-    /// Its end, µs: of what is served, else of the newest version. `None` before the first.
+    /// Returns the end of validity, in µs since 1970: of the served version, or else of the newest version. `None` before the first
+    /// version.
     #[must_use]
     pub fn ends_at_us(&self) -> Option<i64> {
         let served = self.served.map(|version| version.not_after_us);
         served.or(self.current.map(|version| version.not_after_us))
     }
 
-    /// Start of the next run, µs. `None` if none is planned, or a run is in progress or waits for approval.
+    /// Returns the start of the next run, in µs since 1970. `None` if none is planned, or a run is in progress or waits for
+    /// approval.
     #[must_use]
     pub fn renew_at_us(&self) -> Option<i64> {
         self.run.filter(|run| run.state == crate::job::JobState::Queued).map(|run| run.next_attempt_at_us)
     }
 
-    /// What became of the newest version.
+    /// Returns whether the newest version exists and whether it is revoked.
     #[must_use]
     pub fn standing(&self) -> Current {
         standing(self.current.is_some(), self.current.is_some_and(|version| version.revoked))
@@ -234,20 +236,20 @@ pub(crate) fn standing(issued: bool, revoked: bool) -> Current {
 pub struct Version {
     /// SHA-256 of the leaf.
     pub fingerprint: Fingerprint,
-    /// The leaf's serial number, hexadecimal.
+    /// Serial number of the leaf, hexadecimal.
     pub serial: String,
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, in µs since 1970.
     pub not_after_us: i64,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// Whether this server holds the key.
+    /// Whether this server stores the private key.
     pub key_here: bool,
-    /// DER, leaf first.
+    /// Certificates in DER, leaf first.
     pub chain: Vec<Vec<u8>>,
-    /// When, µs.
+    /// Time of issuance, in µs since 1970.
     pub issued_at_us: i64,
-    /// When, µs, and why it was revoked.
+    /// Time (in µs since 1970) and reason of the revocation.
     pub revoked: Option<(i64, Reason)>,
 }

@@ -1,4 +1,4 @@
-//! What people ask for, checked before anything is stored.
+//! Requests about managed certificates, validated before anything is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,41 +13,41 @@ use super::{
 use crate::renewal::BadRule;
 use crate::state::State;
 
-/// A certificate to bring under management.
+/// Request to create a managed certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewCertificate {
-    /// Unique; the first of the names when `None`.
+    /// Unique name. Default: the first of `names`.
     pub name: Option<String>,
-    /// Requested names, as people write them.
+    /// Requested names, as users write them.
     pub names: Vec<String>,
-    /// The profile.
+    /// Name of the profile.
     pub profile: String,
-    /// The issuer; our own CA when `None`.
+    /// Name of the issuer. Default: the internal CA.
     pub issuer: Option<String>,
-    /// The owner.
+    /// Person who owns the certificate.
     pub owner: Option<String>,
-    /// The team that does.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// Labels of people's own.
+    /// Tags set by users.
     pub tags: BTreeMap<String, String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// The policy.
+    /// Name of the policy.
     pub policy: Option<String>,
-    /// Where its key is to be.
+    /// Where the private key is stored.
     pub key_location: KeyLocation,
-    /// The kind of its key.
+    /// Type of the private key.
     pub key_type: KeyType,
     /// The deployment targets.
     pub targets: Vec<TargetRef>,
-    /// The rest.
+    /// Further settings.
     pub options: Options,
-    /// Whether to issue now, and not at the first request.
+    /// Whether to issue the first version immediately. Otherwise it is issued at the first request.
     pub issue: bool,
 }
 
 impl NewCertificate {
-    /// For these names by this profile, by our own CA, its P-256 key in this server, issued now.
+    /// Creates a request for these names with this profile: internal CA, a P-256 key in this server, issued immediately.
     #[must_use]
     pub fn new(names: &[&str], profile: &str) -> Self {
         Self {
@@ -69,88 +69,88 @@ impl NewCertificate {
     }
 }
 
-/// What is to change about a certificate; `None` leaves a thing as it is.
+/// Request to change a managed certificate. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CertificateChange {
-    /// A new unique name.
+    /// New unique name.
     pub name: Option<String>,
-    /// Other names; the next version has them.
+    /// New names, used by the next version.
     pub names: Option<Vec<String>>,
-    /// Another profile.
+    /// New profile.
     pub profile: Option<String>,
-    /// Another issuer.
+    /// New issuer.
     pub issuer: Option<String>,
-    /// Another owner, or none.
+    /// New owner, or `Some(None)` to remove the owner.
     pub owner: Option<Option<String>>,
-    /// Another team, or none.
+    /// New team, or `Some(None)` to remove the team.
     pub team: Option<Option<String>>,
-    /// Other tags, in place of all.
+    /// New tags, which replace all existing tags.
     pub tags: Option<BTreeMap<String, String>>,
-    /// Another environment, or none.
+    /// New environment, or `Some(None)` to remove it.
     pub environment: Option<Option<String>>,
-    /// Another policy, or none.
+    /// New policy, or `Some(None)` to remove it.
     pub policy: Option<Option<String>>,
-    /// Another place for the next key.
+    /// New location of the next private key.
     pub key_location: Option<KeyLocation>,
-    /// Another kind for the next key.
+    /// New type of the next private key.
     pub key_type: Option<KeyType>,
-    /// Other targets, in place of all.
+    /// New targets, which replace all existing targets.
     pub targets: Option<Vec<TargetRef>>,
-    /// Other options, in place of all.
+    /// New options, which replace all existing options.
     pub options: Option<Options>,
-    /// Whether a version with all this is issued at once.
+    /// Whether to issue a new version with these changes immediately.
     pub renew: bool,
 }
 
-/// Why a request is refused before anything is looked up.
+/// The request is invalid. Detected without any lookup.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadRequest {
-    /// Nothing to speak for.
+    /// The request has no names.
     #[error("a certificate needs at least one name")]
     NoNames,
-    /// More than [`NAMES_MAX`].
+    /// The request has more than [`NAMES_MAX`] names.
     #[error("a certificate has up to {NAMES_MAX} names")]
     TooManyNames,
-    /// Not a name.
+    /// A requested name is invalid.
     #[error(transparent)]
     Name(#[from] BadName),
-    /// Too long, empty, or with control characters.
+    /// A text is empty, too long, or has control characters.
     #[error("{field} has 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
     Label {
-        /// Which text.
+        /// Name of the field.
         field: &'static str,
     },
-    /// More than [`TAGS_MAX`].
+    /// The request has more than [`TAGS_MAX`] tags.
     #[error("a certificate has up to {TAGS_MAX} tags")]
     TooManyTags,
-    /// More than [`TARGETS_MAX`].
+    /// The request has more than [`TARGETS_MAX`] targets.
     #[error("a certificate has up to {TARGETS_MAX} targets")]
     TooManyTargets,
-    /// The same target twice.
+    /// The request has the same target twice.
     #[error("a target is named twice")]
     TargetTwice,
-    /// Notes longer than [`NOTES_OCTETS_MAX`].
+    /// The notes are longer than [`NOTES_OCTETS_MAX`].
     #[error("notes have up to {NOTES_OCTETS_MAX} bytes")]
     Notes,
-    /// The dismissal would end before it begins.
+    /// The end of the dismissal is in the past.
     #[error("the time until which it is to be ignored has passed already")]
     DismissalOver,
-    /// Not a distinguished name.
+    /// The subject is not a distinguished name.
     #[error("the subject cannot be read: {0}")]
     Subject(String),
-    /// Not above zero.
+    /// The lifetime is too short.
     #[error("a lifetime is at least a minute")]
     Lifetime,
-    /// A renewal rule that cannot be obeyed.
+    /// The renewal rule is invalid.
     #[error(transparent)]
     Renewal(#[from] BadRule),
 }
 
-/// Shortest lifetime that can be asked for, in seconds.
+/// Shortest lifetime that can be requested, in seconds.
 const LIFETIME_SECONDS_MIN: i64 = 60;
 
 impl NewCertificate {
-    /// The certificate as it would stand, if the request makes sense by itself.
+    /// Validates the request, and returns the certificate to create.
     ///
     /// # Errors
     /// [`BadRequest`]
@@ -192,8 +192,8 @@ impl NewCertificate {
 }
 
 impl CertificateChange {
-    /// Whether somebody else has decided otherwise: a member that the change sets differs between `read`, from which the change was made,
-    /// and `now`. What the lifecycle writes, such as state and versions, is no member of a change.
+    /// Returns whether another user changed one of the fields that this change sets, between `read` (the basis of this change) and
+    /// `now`. Fields that the lifecycle itself writes, such as state and versions, do not count.
     #[must_use]
     pub fn conflicts(&self, read: &ManagedCertificate, now: &ManagedCertificate) -> bool {
         let names = self.names.as_ref().map(|texts| parse_names(texts).unwrap_or_default());
@@ -212,7 +212,7 @@ impl CertificateChange {
             || self.options.as_ref().is_some_and(|to| options_differ(to, &read.options, &now.options))
     }
 
-    /// The certificate with the change made.
+    /// Returns the changed certificate.
     ///
     /// # Errors
     /// [`BadRequest`]
@@ -260,12 +260,13 @@ impl CertificateChange {
     }
 }
 
-/// Whether a member that the change sets has become something else since it was read.
+/// Returns whether a field that the change sets has changed since it was read, to another value than the requested one.
 fn differs<T: PartialEq>(to: Option<&T>, read: &T, now: &T) -> bool {
     to.is_some_and(|to| read != now && to != now)
 }
 
-/// A change has all options: those that it does not set are as they were read.
+/// Returns the option if the request changes it. A request always has all options; unchanged ones are equal to those that were
+/// read.
 fn set<'a, T: PartialEq>(to: &'a T, read: &T) -> Option<&'a T> {
     (to != read).then_some(to)
 }
@@ -414,7 +415,7 @@ mod tests {
             made(&mut now);
             now
         };
-        // The lifecycle's own writes, another member, the same decision: no conflict.
+        // No conflict: changes by the lifecycle, changes of other fields, and the same new value.
         assert!(!change.conflicts(&read, &now(&|_| ())));
         assert!(!change.conflicts(&read, &now(&|now| now.environment = Some("prod".to_owned()))));
         assert!(!change.conflicts(&read, &now(&|now| now.options = options("by another"))));

@@ -1,4 +1,4 @@
-//! The second person.
+//! Requests about approvals.
 
 use std::collections::HashMap;
 
@@ -32,16 +32,16 @@ use crate::tables::jobs::{
 use crate::tables::managed::{ManagedRow, managed_by_ids};
 use crate::transition::{ConsentDetails, Failure, Transition, run_of_job};
 
-/// Longest note of a decision, in bytes.
+/// Maximum length of the note of a decision, in bytes.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
 
-/// Open approvals held against their plans in one tick. A tick goes on where the one before stopped.
+/// Open approvals whose plans are checked in one tick. The next tick continues with the following ones.
 const LOOKED_AT_MAX: i64 = 500;
 
-/// Expired approvals that one run ends.
+/// Maximum expired approvals that one run ends.
 const EXPIRED_MAX: i64 = 1_000;
 
-/// Why a decision was not taken.
+/// The decision was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ApprovalError {
     /// The note is too long.
@@ -50,7 +50,7 @@ pub enum ApprovalError {
     /// The approver requested the run, or changed its plan.
     #[error("{0} asked for this or changed its plan, so a second person has to approve it")]
     SamePerson(String),
-    /// The plan is not the one that the approval was asked for.
+    /// The plan changed after the approval was requested.
     #[error(
         "the plan changed after this approval was asked for, so it is void: another approval shows the plan as it is now"
     )]
@@ -58,37 +58,37 @@ pub enum ApprovalError {
     /// The approver already approved the plan.
     #[error("you approved this plan already: {needed} different people must approve it, {given} did")]
     Repeated {
-        /// How many did.
+        /// Number of approvals given.
         given: u32,
-        /// How many must.
+        /// Number of approvals required.
         needed: u32,
     },
-    /// The plan is not the one that was shown to the one who decides.
+    /// The approver saw another plan than the current one.
     #[error(
         "the approval is for another plan than the one with this SHA-256: read the plan again, then approve its SHA-256"
     )]
     OtherPlan,
-    /// The approval is decided or expired.
+    /// The approval was already decided, or has expired.
     #[error("the approval is {0} already")]
     Decided(&'static str),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(ApprovalError);
 
-/// What the second person decides.
+/// Decision of the approver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
-    /// Approves; with the SHA-256 of the plan that was shown, only that plan.
+    /// Approves the plan. If the SHA-256 of the shown plan is given, approves only that plan.
     Approve { shown: Option<[u8; 32]> },
-    /// Rejects.
+    /// Rejects the plan.
     Reject,
 }
 
 impl Verdict {
-    /// Whether the verdict is for the plan of each of these approvals.
+    /// Returns whether the decision refers to the plan of each of these approvals.
     fn is_for(self, approvals: &[ApprovalRow]) -> bool {
         match self {
             Self::Approve { shown: Some(shown) } => {
@@ -100,10 +100,10 @@ impl Verdict {
 }
 
 impl Lifecycle {
-    /// One approval.
+    /// Returns an approval.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn approval(&self, id: Uuid) -> Result<Approval, DataError> {
         let table = tables::Approvals::of(&self.inner.store);
@@ -121,10 +121,10 @@ impl Lifecycle {
         Ok(approval)
     }
 
-    /// A page of approvals of a state, the newest first.
+    /// Returns a page of approvals in a state, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn approvals(
         &self,
@@ -136,11 +136,12 @@ impl Lifecycle {
         Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
     }
 
-    /// Approves the plan: the run begins, once as many people have as the profile wants. `shown` is the SHA-256 of the plan that was shown, if that is known.
+    /// Approves the plan. The run starts when it has as many approvals as the profile requires. `shown` is the SHA-256 of the plan
+    /// that the approver saw, if known.
     ///
     /// # Errors
-    /// [`ApprovalError::SamePerson`] to anyone who asked for the run, [`ApprovalError::OtherPlan`] when `shown` is not the plan's,
-    /// [`ApprovalError::Decided`] when it is over; [`DataError::NotFound`]; those of the database.
+    /// [`ApprovalError::SamePerson`] if the approver requested the run, [`ApprovalError::OtherPlan`] if `shown` does not match the
+    /// plan, [`ApprovalError::Decided`] if it was already decided or has expired; [`DataError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn approve(
         &self,
@@ -154,19 +155,19 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Rejects an approval: the run ends.
+    /// Rejects an approval, which ends the run.
     ///
     /// # Errors
-    /// As [`Lifecycle::approve`]; anyone who asked may take it back, too.
+    /// As [`Lifecycle::approve`], but the actor that requested the run may also reject.
     #[crate::boxed]
     pub async fn reject(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
         self.decide(id, Verdict::Reject, note, by).await
     }
 
-    /// The given profiles that have certificates of an issuer.
+    /// Returns those of the given profiles that have certificates of an issuer.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn profiles_of_issuer(
         &self,
@@ -178,10 +179,10 @@ impl Lifecycle {
         self.inner.store.write("profiles_of_issuer", find).await
     }
 
-    /// The given profiles that have certificates for a target.
+    /// Returns those of the given profiles that have certificates for a target.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn profiles_of_target(
         &self,
@@ -251,7 +252,7 @@ impl Lifecycle {
         .await?
     }
 
-    /// Ends what was not consented to in time; part of the tick.
+    /// Ends the runs whose approval expired. Part of the tick.
     pub(crate) async fn expire_approvals(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let plan = self.planner().await?;
@@ -277,7 +278,7 @@ impl Lifecycle {
         Ok(expired)
     }
 
-    /// Voids open approvals whose plan changed, and those from before plans were stored; part of the tick.
+    /// Voids open approvals whose plan changed, and approvals from before plans were stored. Part of the tick.
     pub(crate) async fn void_changed(&self) -> Result<u64, DataError> {
         let (now_us, after) = (self.now_us(), *self.inner.approvals_looked_at.lock());
         let (voided, next) = attempt(&self.inner.store, "approvals_void", move || {
@@ -296,7 +297,7 @@ impl Lifecycle {
         Ok(voided)
     }
 
-    /// Ends runs that waited too long for an agent: for its request, or for its report. Part of the tick.
+    /// Ends runs that waited too long for the CSR or the report of an agent. Part of the tick.
     pub(crate) async fn end_overdue(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let plan = self.planner().await?;
@@ -331,7 +332,7 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
             "the agent sent no CSR in time: see whether it runs"
         };
         let waited = if deploys { State::Deploying } else { State::AwaitingCsr };
-        // The first of several targets to be given up has moved the certificate already.
+        // If several targets time out, the first one has already moved the certificate to the next state.
         if entry.state() == waited {
             entry.row.last_error = Some(error.to_owned());
             entry.row.failures += 1;
@@ -351,7 +352,8 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     Ok(count)
 }
 
-/// Adds the person's approval to each. `None` when it was the last one missing; else what the person is told.
+/// Records the person's vote on each approval. Returns `None` if all approvals are now complete, otherwise the result for the
+/// person.
 async fn vote(
     tx: &mut Tx,
     open: &[ApprovalRow],
@@ -399,7 +401,7 @@ async fn vote(
     Ok(None)
 }
 
-/// Whether the person asked for one of the runs, or changed its plan, whichever way they were logged in then.
+/// Returns whether the person requested one of the runs or changed its plan, under any of their logins.
 async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Result<bool, StoreError> {
     let barred = approvals.iter().flat_map(|one| one.barred.iter().chain([&one.requested_by])).cloned();
     let barred = marks_of(tx, barred.collect()).await?;
@@ -407,7 +409,7 @@ async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Re
     Ok(!barred.is_disjoint(&decides))
 }
 
-/// Voids the given open approvals whose plan changed; returns their number.
+/// Voids those open approvals whose plan changed, and returns their number.
 async fn void_of(tx: &mut Tx, open: &[ApprovalRow], actor: &str, now_us: i64) -> Result<u64, StoreError> {
     if open.is_empty() {
         return Ok(0);
@@ -443,7 +445,7 @@ async fn rows_of(tx: &mut Tx, mut ids: Vec<i64>) -> Result<Vec<ManagedRow>, Stor
     managed_by_ids(tx, ids).await
 }
 
-/// Carries a decision out, over all of these alike.
+/// Carries out a decision for all of these approvals.
 async fn settle(
     tx: &mut Tx,
     open: &[ApprovalRow],
@@ -476,7 +478,7 @@ async fn settle(
         } else {
             Transition::Rejected(current, consent)
         };
-        // A certificate that moved on (archived meanwhile) has ended its run itself.
+        // A certificate that moved on (for example was archived) has already ended its run.
         let Ok(_) = ledger.step(&mut entry, transition) else { continue };
         if approve {
             let mut to = job.clone();

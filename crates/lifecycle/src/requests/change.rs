@@ -1,4 +1,4 @@
-//! Changing one certificate, and one run.
+//! Changes of one certificate, and of one run.
 
 use std::collections::HashMap;
 
@@ -29,60 +29,60 @@ use crate::tables::managed::{
 use crate::tables::policies::replace_violations;
 use crate::transition::{Transition, described, run_of_job};
 
-/// Why a certificate was not changed.
+/// The certificate was not changed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpdateError {
-    /// The request makes no sense by itself.
+    /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] BadRequest),
     /// The request names an object that does not exist, or a policy forbids it.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
-    /// The name is taken.
+    /// The name is already in use.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// The object was changed since the caller read it.
+    /// The object was changed after the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// A run is in the way.
+    /// A run in progress prevents the change.
     #[error(transparent)]
     UnderWay(#[from] UnderWay),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(UpdateError);
 
-/// Why a certificate was not archived, restored or deployed again.
+/// The certificate was not archived, restored or redeployed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MoveError {
-    /// The object was changed since the caller read it.
+    /// The object was changed after the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// The state does not allow it.
+    /// The current state does not permit the operation.
     #[error(transparent)]
     Illegal(#[from] Illegal),
-    /// There is nothing to deploy.
+    /// There is no version or no target to deploy.
     #[error("{0}")]
     NothingToDeploy(&'static str),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(MoveError);
 
-/// Why a run was not cancelled or tried again.
+/// The run was not cancelled or retried.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JobError {
-    /// A run is in the way.
+    /// A run in progress prevents the operation.
     #[error(transparent)]
     UnderWay(#[from] UnderWay),
-    /// The run does not wait for this.
+    /// The run is not waiting for this action.
     #[error(transparent)]
     NotWaiting(#[from] NotWaiting),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -92,7 +92,7 @@ from_data!(JobError);
 /// Result of a transaction on one certificate.
 type Outcome<E> = Result<(), E>;
 
-/// A change that was checked.
+/// A validated change.
 struct Change {
     before: ManagedCertificate,
     after: ManagedCertificate,
@@ -104,8 +104,8 @@ struct Change {
 }
 
 impl Lifecycle {
-    /// Changes what people decide about a certificate. `revision` is the one read; `None` takes whatever is there.
-    /// Names, profile, issuer and key are those of the next version, which `renew` asks for at once.
+    /// Changes the user settings of a certificate. `revision` is the revision that the caller read; `None` overwrites any revision.
+    /// Changes of names, profile, issuer and key apply to the next version; `renew` requests it immediately.
     ///
     /// # Errors
     /// [`UpdateError::Stale`]; as [`Lifecycle::create`].
@@ -156,19 +156,19 @@ impl Lifecycle {
         Ok(self.get(id).await?)
     }
 
-    /// Takes a certificate out of management: nothing is renewed any more. What is in place stays in place.
+    /// Archives a certificate: it is no longer renewed. Deployed versions stay in place.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] while its issuer is at it; [`MoveError::Stale`].
+    /// [`MoveError::Illegal`] while the issuer works on an order; [`MoveError::Stale`].
     #[crate::boxed]
     pub async fn archive(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
         self.move_one(id, revision, actor, Move::Archive).await
     }
 
-    /// Takes it back into management.
+    /// Restores an archived certificate.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] when it is not archived; [`MoveError::Stale`].
+    /// [`MoveError::Illegal`] if the certificate is not archived; [`MoveError::Stale`].
     #[crate::boxed]
     pub async fn restore(&self, id: Uuid, revision: Option<i64>, actor: &str) -> Result<(), MoveError> {
         let of = self.get(id).await?;
@@ -176,10 +176,10 @@ impl Lifecycle {
         self.move_one(id, revision, actor, Move::Restore(std::sync::Arc::new(judged))).await
     }
 
-    /// Brings the current version to its targets once more.
+    /// Deploys the current version to its targets again.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] when a run is under way; [`MoveError::NothingToDeploy`] without targets or version.
+    /// [`MoveError::Illegal`] if a run is in progress; [`MoveError::NothingToDeploy`] without targets or version.
     #[crate::boxed]
     pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), MoveError> {
         self.move_one(id, None, actor, Move::Redeploy).await
@@ -200,10 +200,11 @@ impl Lifecycle {
         .await?
     }
 
-    /// Takes a run back. One that an issuer is at cannot be: what it delivers must not be lost.
+    /// Cancels a run. A run cannot be cancelled while an issuer works on its order, because the issued certificate must not be
+    /// lost.
     ///
     /// # Errors
-    /// [`JobError::UnderWay`], [`JobError::NotWaiting`] when it is over; [`DataError::NotFound`].
+    /// [`JobError::UnderWay`], [`JobError::NotWaiting`] if the run has ended; [`DataError::NotFound`].
     #[crate::boxed]
     pub async fn cancel_job(&self, id: JobId, actor: &str) -> Result<(), JobError> {
         self.job(id).await?;
@@ -215,7 +216,7 @@ impl Lifecycle {
         .await?
     }
 
-    /// Lets a run that waits for its time, or for another attempt, begin now.
+    /// Starts a run immediately that waits for its time or for a retry.
     ///
     /// # Errors
     /// [`JobError::NotWaiting`]; [`DataError::NotFound`].
@@ -287,7 +288,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
         Err(error) => return Ok(Err(error)),
     };
     let (before, after) = (&change.before, &change.after);
-    // The decision rests on what was read. Fields that runs and verifications change are not part of it.
+    // The decision is based on the row that was read. Fields that runs and verifications change are not part of it.
     let mut expected = row_of(before);
     let mut stored = row.clone();
     for row in [&mut expected, &mut stored] {
@@ -335,10 +336,10 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     let is_void = change_plan(tx, &mut ledger, &mut entry, &was, run).await?;
     ledger.put(entry);
     if is_void {
-        // The run that takes its place is queued already.
+        // The replacement run is already queued.
     } else if change.renew {
         match run {
-            // Its issuer and agent are those of before: another takes its place.
+            // The queued run has the old issuer and agent, so a new run replaces it.
             Some(run) if run.state == JobState::Queued => {
                 ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was changed".to_owned()));
                 ledger.queue(run_now(&row, "changed", &change.actor, change.now_us));
@@ -370,7 +371,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     Ok(Ok(()))
 }
 
-/// Notes a change of the plan; says whether an approval that is open or given is void by it.
+/// Records a change of the plan. Returns whether it voids an open or given approval.
 async fn change_plan(
     tx: &mut Tx,
     ledger: &mut Ledger,
@@ -385,7 +386,7 @@ async fn change_plan(
     }
     let (certificate, actor) = (entry.row.id, ledger.actor().to_owned());
     ledger.plan_changed(certificate, &actor);
-    // What its issuer is at is held against the approval when it is delivered.
+    // While the issuer works on an order, its result is compared with the approval on delivery.
     let asked = |run: &&JobRow| {
         run.state == JobState::AwaitingApproval
             || run.approval == Consent::Given && run.state != JobState::Running
@@ -427,7 +428,7 @@ async fn move_one(
                 if job.kind == JobKind::Deployment {
                     ended.push(job.id);
                 }
-                // A revocation under way is still wanted.
+                // A revocation in progress must continue.
                 if job.kind != JobKind::Revocation {
                     ledger.end(job, JobState::Cancelled, Some("the certificate was archived".to_owned()));
                 }
@@ -474,7 +475,7 @@ async fn move_one(
     Ok(Ok(()))
 }
 
-/// Targets with agents: target and agent.
+/// Returns the targets with agents: target id and agent id.
 fn places_of(row: &ManagedRow) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
     let targets = targets_of(row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
     Ok(targets
@@ -513,7 +514,7 @@ async fn cancel(
     ledger.note_on(format!("job/{id}"), "job.cancel", json!(run_of_job(&job)));
     let current = entry.current();
     if job.kind <= JobKind::Renewal {
-        // A run that has not begun has moved nothing.
+        // Ignores an error: a run that has not started has not changed the state.
         let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_of_job(&job)));
         replan(&mut ledger, planner, &entry.row);
     } else if deploys && !others {

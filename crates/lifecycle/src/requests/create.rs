@@ -1,4 +1,4 @@
-//! Bringing certificates under management.
+//! Creation of managed certificates.
 
 use events::{CertificateCreated, Event};
 use futures_util::FutureExt;
@@ -21,10 +21,10 @@ use crate::tables::managed::{NewManaged, agents_of_targets, insert_managed};
 use crate::tables::policies::replace_violations;
 use crate::transition::described;
 
-/// Creations in one transaction: some 2 KiB each.
+/// Maximum creations in one transaction, about 2 KiB each.
 const BATCH_MAX: usize = 512;
 
-/// Creations that come together share a transaction.
+/// Creates the batcher: concurrent creations share a transaction.
 pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Created, CreateError>> {
     let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
     Batcher::new("lifecycle-create", options, move |batch| {
@@ -48,7 +48,7 @@ pub(crate) fn batcher(store: Store, clock: Clock) -> Batcher<Creation, Result<Cr
     })
 }
 
-/// One transaction: the rows, their first runs, counts, audit, events, violations.
+/// Writes rows, first runs, counters, audit rows, events and violations in one transaction.
 async fn enter(
     tx: &mut Tx,
     batch: &[Creation],
@@ -119,11 +119,10 @@ pub(super) fn new_row(certificate: &ManagedCertificate) -> NewManaged {
 }
 
 impl Lifecycle {
-    /// Brings a certificate under management; with [`NewCertificate::issue`] its first run is queued in the same
-    /// transaction.
+    /// Creates a managed certificate. With [`NewCertificate::issue`], its first run is queued in the same transaction.
     ///
     /// # Errors
-    /// [`CreateError`]: what is refused leaves nothing behind.
+    /// [`CreateError`]: a rejected request stores nothing.
     #[crate::boxed]
     pub async fn create(&self, new: NewCertificate, actor: &str) -> Result<Created, CreateError> {
         let creation = self.prepare(&new, actor).await?;
@@ -135,7 +134,7 @@ impl Lifecycle {
         created
     }
 
-    /// Many at once, each with an answer of its own.
+    /// Creates many certificates concurrently, and returns a result for each.
     #[crate::boxed]
     pub async fn create_many(
         &self,
@@ -151,8 +150,8 @@ impl Lifecycle {
         Ok(Creation { certificate, issue: new.issue, consent, actor: actor.to_owned(), violations })
     }
 
-    /// Whether a certificate may be so: what it names exists, and no enforced policy forbids it. Answers whether its runs
-    /// need consent, and what it does against policies that advise.
+    /// Checks that everything the certificate refers to exists, and that no enforced policy forbids it. Returns whether its runs
+    /// need approval, and the violations of advisory policies.
     pub(super) async fn admit(
         &self,
         certificate: &ManagedCertificate,
@@ -183,7 +182,7 @@ impl Lifecycle {
         }
     }
 
-    /// Whether the agent of its key and its targets are there, and each target is its agent's.
+    /// Checks that the agents of the key and of the targets exist, and that each target belongs to its agent.
     async fn check_agents(&self, certificate: &ManagedCertificate) -> Result<(), AdmissionError> {
         let missing = |what, id: &Uuid| AdmissionError::from(Missing { what, name: id.to_string() });
         if let KeyLocation::Agent { agent } = &certificate.key_location {

@@ -1,4 +1,4 @@
-//! Certificates and keys given out, each time with an audit row.
+//! Export of certificates and keys. Each export writes an audit row.
 
 use authority::keystore::KeyStoreError;
 use futures_util::FutureExt;
@@ -17,47 +17,47 @@ use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::tables;
 use crate::tables::managed::ManagedVersion;
 
-/// Shortest password of a PKCS#12 file, in bytes: it is guessed offline.
+/// Minimum length of a PKCS#12 password, in bytes: an attacker can try passwords offline.
 pub const PASSWORD_OCTETS_MIN: usize = 8;
 
-/// How a certificate is given out.
+/// Format of an export.
 #[derive(Clone)]
 pub enum ExportFormat {
-    /// The chain, PEM, leaf first, root left out.
+    /// The chain in PEM: leaf first, without root.
     Chain,
-    /// The chain, then the private key as PKCS#8.
+    /// The chain, then the private key as PKCS#8, both in PEM.
     ChainAndKey,
     /// A PKCS#12 file with the chain and the key.
     Pkcs12 {
-        /// Of the file.
+        /// Password of the file.
         password: Zeroizing<String>,
     },
 }
 
 /// An exported certificate. It may contain a private key.
 pub struct Exported {
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// The version.
+    /// SHA-256 of the leaf of the exported version.
     pub fingerprint: Fingerprint,
-    /// PEM text or DER.
+    /// Content: PEM text or DER.
     pub octets: Zeroizing<Vec<u8>>,
-    /// Of `octets`.
+    /// Media type of `octets`.
     pub media_type: &'static str,
 }
 
-/// Why nothing was given out.
+/// Nothing was exported.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExportError {
-    /// There is nothing to give, or it may not be given.
+    /// There is nothing to export, or it must not be exported.
     #[error("{0}")]
     NotExportable(&'static str),
-    /// Keys at rest.
+    /// The private key cannot be read from the key store.
     #[error(transparent)]
     Keys(#[from] KeyStoreError),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -65,10 +65,10 @@ pub enum ExportError {
 from_data!(ExportError);
 
 impl Lifecycle {
-    /// Gives a certificate's current version out. That a key leaves is written down before it does.
+    /// Exports the current version of a certificate. The audit row is written before a key is returned.
     ///
     /// # Errors
-    /// [`ExportError::NotExportable`] when there is no version or its key is not here.
+    /// [`ExportError::NotExportable`] if there is no version or its key is not in this server.
     #[crate::boxed]
     pub async fn export(
         &self,
@@ -117,7 +117,7 @@ impl Lifecycle {
         })
     }
 
-    /// The private key of a version, where this server holds it sealed.
+    /// Returns the private key of a version, if this server stores it.
     pub(super) async fn private_key(
         &self,
         certificate: &ManagedCertificate,

@@ -1,4 +1,4 @@
-//! Triage of what was found: claimed, dismissed, or left.
+//! Triage of certificates found by scans: claim them, dismiss them, or leave them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,34 +29,34 @@ use crate::tables::managed::{
 use crate::tables::people::{Dismissal, dismiss, dismissed, undismiss};
 use crate::transition::described;
 
-/// An endpoint of the inventory, and whether what it shows is managed.
+/// An endpoint of the inventory, with the management state of its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundEndpoint {
-    /// The endpoint.
+    /// Inventory row of the endpoint.
     pub row: InventoryRow,
-    /// Whether its certificate is managed; `None` when it never showed one.
+    /// Management state of the certificate. `None` if the endpoint never presented one.
     pub state: Option<FoundState>,
-    /// Who answers for it, by the first rule of ownership that matches.
+    /// Owner and team, by the first ownership rule that matches.
     pub ownership: Option<Assignment>,
 }
 
-/// Endpoints of one certificate that a claim by fingerprint holds against the rules of ownership: of what a whole fleet
-/// serves, these say whose it is.
+/// Maximum endpoints that a claim by fingerprint checks against the ownership rules. For a certificate on a whole fleet, these are
+/// enough to find its owner.
 const CLAIM_PLACES_MAX: usize = 500;
 
-/// OwnerFilter endpoints to list: all that are given must hold.
+/// Filter for endpoints by owner and team. All given conditions must match.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct OwnerFilter {
-    /// Of this team.
+    /// The endpoint belongs to this team.
     pub team: Option<String>,
-    /// Of this owner.
+    /// The endpoint belongs to this owner.
     pub owner: Option<String>,
-    /// Of nobody: no rule names a team or an owner.
+    /// The endpoint has neither team nor owner by any rule.
     pub nobody: bool,
 }
 
 impl OwnerFilter {
-    /// Whether there is no condition.
+    /// Returns whether the filter has no condition.
     #[must_use]
     pub fn is_anybody(&self) -> bool {
         *self == Self::default()
@@ -71,51 +71,51 @@ impl OwnerFilter {
     }
 }
 
-/// Endpoints that one page of [`Lifecycle::found_of`] looks at: 0.1 s with 1,000 rules, and some ten statements. Past it the
-/// page ends, with fewer rows than asked for or none, and the next goes on.
+/// Maximum endpoints that one page of [`Lifecycle::found_of`] reads: about ten statements, and 0.1 s with 1,000 rules. The page
+/// ends there, possibly with fewer rows than requested or none, and the next page continues.
 pub const FOUND_LOOKED_MAX: usize = 5_000;
-/// Endpoints read and decided at once, so that nothing else waits for long.
+/// Endpoints processed in one step, so that other tasks do not wait long.
 const FOUND_AT_ONCE: usize = 500;
 
-/// Why a found certificate was not claimed.
+/// The certificate was not claimed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Nothing was found there.
+    /// No certificate was found there.
     #[error("{0}")]
     NothingFound(&'static str),
     /// The found certificate cannot be claimed.
     #[error(transparent)]
     BadClaim(#[from] BadClaim),
-    /// The request makes no sense by itself.
+    /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] BadRequest),
     /// The request names an object that does not exist, or a policy forbids it.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
-    /// The name is taken.
+    /// The name is already in use.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(ClaimError);
 
-/// Why a found certificate was not dismissed.
+/// The certificate was not dismissed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DismissError {
-    /// The request makes no sense by itself.
+    /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(DismissError);
 
-/// A claim that was checked and looked up.
+/// A validated claim, with the data it refers to.
 #[derive(Clone)]
 struct Entering {
     certificate: ManagedCertificate,
@@ -127,10 +127,10 @@ struct Entering {
 }
 
 impl Lifecycle {
-    /// A page of the inventory, with what is managed of it.
+    /// Returns a page of the inventory, with the management state of each endpoint.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn found(
         &self,
@@ -145,12 +145,12 @@ impl Lifecycle {
         Ok(Page { rows: self.with_states(found).await?, next: page.next })
     }
 
-    /// [`Lifecycle::found`] of somebody. OwnerFilter an endpoint is is stored nowhere, so this walks the inventory in its order and
-    /// decides of each: [`FOUND_LOOKED_MAX`] a page, which may therefore have fewer rows than `limit`, or none, and still
-    /// name a next one.
+    /// Like [`Lifecycle::found`], filtered by owner and team. Ownership is not stored, so this reads the inventory in its order and
+    /// evaluates each endpoint. A page reads at most [`FOUND_LOOKED_MAX`] endpoints; it may therefore have fewer rows than `limit`,
+    /// or none, and still have a next page.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn found_of(
         &self,
@@ -175,7 +175,7 @@ impl Lifecycle {
                 }
                 kept.push(found);
                 if kept.len() == limit {
-                    // The last of the last page has nothing behind it.
+                    // No next page after the last row of the last page.
                     if number + 1 < behind {
                         next = Some(places[number].clone());
                     }
@@ -236,9 +236,8 @@ impl Lifecycle {
         Ok(self.inner.store.write("found_states", look).await?)
     }
 
-    /// Brings what was found under management: names, kind of key and end are read from the certificate, the endpoint
-    /// becomes its target, and the next version is issued when it is due. OwnerFilter it is, as far as the claim does not say, is
-    /// decided by the rules of ownership.
+    /// Claims a found certificate. Names, key type and expiry are read from the certificate, the endpoint becomes its target, and
+    /// the next version is issued when due. The ownership rules supply owner and team if the claim does not.
     ///
     /// # Errors
     /// [`ClaimError`]
@@ -310,7 +309,7 @@ impl Lifecycle {
             spki_sha256: facts.spki_sha256,
             not_before_us: facts.not_before_us,
             not_after_us: facts.not_after_us,
-            // Anyone who issued it, it was not asked through us.
+            // Whoever issued it, it was not requested through this installation.
             issuer: "found".to_owned(),
             key: None,
             chain: chain.concat(),
@@ -320,8 +319,8 @@ impl Lifecycle {
         Ok(Entering { certificate, version, renew_at_us, consent, actor: actor.to_owned(), now_us })
     }
 
-    /// What the rules of ownership say of something to be claimed: by its endpoint, or by every endpoint that serves it as
-    /// its own, up to [`CLAIM_PLACES_MAX`], the first rule that matches any of them.
+    /// Evaluates the ownership rules for a claim: for its endpoint, or for up to [`CLAIM_PLACES_MAX`] endpoints that serve the
+    /// certificate as their leaf. Returns the first rule that matches any of them.
     async fn assigned(&self, what: &ClaimSubject, leaf: &[u8]) -> Result<Option<Assignment>, DataError> {
         let store = &self.inner.store;
         let rules = Rules::read(store).await?;
@@ -343,7 +342,7 @@ impl Lifecycle {
         found.retain(|row| row.leaf.as_ref().is_some_and(|leaf| leaf.sha256 == sha256));
         let mut places = rules.places(store, &found).await?;
         if places.is_empty() {
-            // Nothing serves it any more: what it says itself is left.
+            // No endpoint serves the certificate any more, so only its own content is evaluated.
             places.extend(certificate_alone(leaf));
         }
         Ok(rules.of_any(&places))
@@ -375,8 +374,8 @@ impl Lifecycle {
         }
     }
 
-    /// Notes that a certificate that was found is not to be managed: for good, or until then. Nobody is told of it, or of
-    /// where it is served, as long as that holds; alerts about its end are over at once.
+    /// Dismisses a found certificate: it is not to be managed, either permanently or until the given time. No notifications about
+    /// it or its endpoints are sent in that time. Its open expiry alerts end immediately.
     ///
     /// # Errors
     /// [`DismissError`]
@@ -410,7 +409,7 @@ impl Lifecycle {
         Ok(self.inner.store.write("dismiss", work).await?)
     }
 
-    /// Takes that back; false when there was nothing to take back.
+    /// Withdraws a dismissal. Returns false if the certificate was not dismissed.
     ///
     /// # Errors
     /// [`DataError`]
@@ -438,7 +437,7 @@ fn certificate_alone(leaf: &[u8]) -> Option<Candidate> {
     Some(Candidate { issuer: leaf.issuer.text.clone(), ..Candidate::default() }.named(&leaf.names()))
 }
 
-/// False when the name is taken.
+/// Stores the claimed certificate. Returns false if the name is in use.
 async fn enter(tx: &mut Tx, entering: &Entering) -> Result<bool, StoreError> {
     let new = new_row(&entering.certificate);
     let Some((id, _)) = insert_managed(tx, std::slice::from_ref(&new)).await?.into_iter().next() else {

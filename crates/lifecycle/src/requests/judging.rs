@@ -1,4 +1,4 @@
-//! Judging a certificate by the policies and profiles in force.
+//! Evaluation of a certificate against the current policies and profiles.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::surroundings::ProfileFacts;
 use crate::tables;
 
 impl Lifecycle {
-    /// Every policy, as it was within the last seconds.
+    /// Returns all policies, from a cache that is at most some seconds old.
     pub(crate) async fn policy_set(&self) -> Result<Arc<PolicySet>, DataError> {
         if let Some(set) = self.inner.policies.fresh() {
             return Ok(set);
@@ -31,12 +31,12 @@ impl Lifecycle {
         Ok(set)
     }
 
-    /// What the profile says; nothing when our authority has none of this name, as with external issuers.
+    /// Returns the settings of a profile. `None` if the internal CA has no profile of this name, as with external issuers.
     pub(crate) async fn profile_facts(&self, name: &str) -> Result<Option<ProfileFacts>, DataError> {
         self.inner.own.profile(name).await
     }
 
-    /// By what this certificate is judged.
+    /// Returns the rules that apply to this certificate.
     pub(crate) async fn judge(&self, of: &ManagedCertificate) -> Result<Judgement, DataError> {
         let set = self.policy_set().await?;
         let facts = self.profile_facts(&of.profile).await?;

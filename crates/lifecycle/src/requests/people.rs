@@ -1,4 +1,4 @@
-//! Owners and teams, kept.
+//! Operations on owners and teams.
 
 use authority::tables::{OwnedRow, put_team};
 use authority::teams::{OwnedKind, Owns, Quota};
@@ -18,18 +18,18 @@ use crate::tables::people::{
 };
 use crate::tables::policies::NamedDocument;
 
-/// An owner or team, as kept.
+/// A stored owner or team.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonRecord {
-    /// Its name.
+    /// Name of the owner or team.
     pub name: String,
-    /// The person or team.
+    /// Content of the owner or team.
     pub person: Person,
-    /// Moves with every change.
+    /// Increases with every change.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970.
     pub updated_at_us: i64,
 }
 
@@ -49,53 +49,53 @@ fn with_article(kind: PeopleKind) -> &'static str {
     }
 }
 
-/// Why an owner or team was not kept.
+/// The owner or team was not stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PersonChangeError {
-    /// The owner or team cannot be kept.
+    /// The owner or team is invalid.
     #[error(transparent)]
     Bad(#[from] BadPerson),
-    /// Something it names does not exist.
+    /// The request names something that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The name is taken.
+    /// The name is already in use.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// Another team owns an object that this one is to own.
+    /// Another team already owns one of the objects.
     #[error("the {kind} {object:?} belongs to the team {team:?}")]
     Owned {
-        /// The kind of the object.
+        /// Kind of the object.
         kind: OwnedKind,
-        /// Its name.
+        /// Name of the object.
         object: String,
-        /// Its owner.
+        /// Team that owns the object.
         team: String,
     },
-    /// The object was changed since the caller read it.
+    /// The object was changed after the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(PersonChangeError);
 
-/// What became of an owner or team that was put.
+/// Result of storing an owner or team.
 enum Put {
     Done,
-    /// The revision is another, or the name is taken.
+    /// The revision differs, or the name is in use.
     NotDone,
-    /// Another team owns this.
+    /// Another team owns this object.
     Owned(OwnedRow),
 }
 
-/// Whether the team is of the revision that a change expects. Its objects change in the same transaction.
+/// Returns whether the team has the expected revision. Its objects change in the same transaction.
 async fn unchanged(tx: &mut store::Tx, name: &str, expected: Option<i64>) -> Result<bool, store::StoreError> {
     Ok(team_revision(tx, name).await? == expected)
 }
 
-/// What became of a change of something that has a revision.
+/// Result of deleting an object.
 pub(super) enum Deletion {
     Done,
     Used(Uuid),
@@ -103,20 +103,20 @@ pub(super) enum Deletion {
 }
 
 impl Lifecycle {
-    /// An owner or team.
+    /// Returns an owner or team.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn person(&self, kind: PeopleKind, name: &str) -> Result<PersonRecord, DataError> {
         let found = tables::People::of(&self.inner.store).get(kind, name).await?;
         PersonRecord::of(found.ok_or_else(|| DataError::not_found(kind.name(), name))?)
     }
 
-    /// A page of owners or teams by name.
+    /// Returns a page of owners or teams, sorted by name.
     ///
     /// # Errors
-    /// [`store::StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn people(
         &self,
@@ -129,11 +129,11 @@ impl Lifecycle {
         Ok(Page { rows, next: page.next })
     }
 
-    /// Makes an owner or team, or replaces one: `revision` is the one read, `None` for a new one.
+    /// Creates or replaces an owner or team. `revision` is the revision that the caller read, `None` for a new object.
     ///
     /// # Errors
-    /// [`PersonChangeError::Taken`], [`PersonChangeError::Stale`], [`PersonChangeError::Missing`] for an owner's team that does
-    /// not exist; [`PersonChangeError::Bad`].
+    /// [`PersonChangeError::Taken`], [`PersonChangeError::Stale`], [`PersonChangeError::Missing`] if the team of an owner does not
+    /// exist; [`PersonChangeError::Bad`].
     #[crate::boxed]
     pub async fn put_person(
         &self,
@@ -177,7 +177,7 @@ impl Lifecycle {
                     Some(revision) => update_person(tx, kind, &key, &body, now_us, revision).await?,
                 };
                 if !done && revision_checked {
-                    // Its objects are written already: take them back with the transaction.
+                    // The objects are already written: the error rolls the transaction back.
                     return Err(store::StoreError::Stale("the team was changed at the same time".to_owned()));
                 }
                 if !done {
@@ -203,10 +203,10 @@ impl Lifecycle {
         }
     }
 
-    /// Drops an owner or team that no certificate names.
+    /// Deletes an owner or team that no certificate names.
     ///
     /// # Errors
-    /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
+    /// [`RemoveError::InUse`], [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn delete_person(&self, kind: PeopleKind, name: &str, actor: &str) -> Result<(), RemoveError> {
         let (word, now_us) = (kind.name(), self.now_us());

@@ -1,4 +1,4 @@
-//! Policies, kept, and everything under management held against them.
+//! Operations on policies, and checks of all managed certificates against them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,64 +28,64 @@ use crate::tables::policies::{
     update_policy,
 };
 
-/// A policy, as kept.
+/// A stored policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyRecord {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// The content.
+    /// Content of the policy.
     pub policy: Policy,
-    /// Moves with every change.
+    /// Increases with every change.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970.
     pub updated_at_us: i64,
 }
 
-/// Why a policy was not kept.
+/// The policy was not stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PolicyChangeError {
-    /// The name is no name.
+    /// The name is invalid.
     #[error(transparent)]
     BadName(#[from] BadRequest),
-    /// The policy cannot be kept.
+    /// The policy is invalid.
     #[error(transparent)]
     BadPolicy(#[from] BadPolicy),
-    /// There are as many as may be.
+    /// The maximum number of policies is reached.
     #[error("{0}")]
     TooMany(&'static str),
-    /// The name is taken.
+    /// The name is already in use.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// The object was changed since the caller read it.
+    /// The object was changed after the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(PolicyChangeError);
 
-/// A rule broken, for reading.
+/// A violation of a rule, as shown to readers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViolationRecord {
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// Its profile.
+    /// Profile of the certificate.
     pub profile: String,
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The rule's word.
+    /// Word for the rule.
     pub rule: String,
     /// Severity of the violation.
     pub severity: Severity,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// When it was first found, µs.
+    /// Time when the violation was first found, in µs since 1970.
     pub found_at_us: i64,
 }
 
@@ -99,20 +99,20 @@ impl PolicyRecord {
 }
 
 impl Lifecycle {
-    /// A policy.
+    /// Returns a policy.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRecord, DataError> {
         let found = tables::Policies::of(&self.inner.store).get(name).await?;
         PolicyRecord::of(found.ok_or_else(|| DataError::not_found("policy", name))?)
     }
 
-    /// A page of policies by name.
+    /// Returns a page of policies, sorted by name.
     ///
     /// # Errors
-    /// [`store::StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn policies(
         &self,
@@ -124,8 +124,9 @@ impl Lifecycle {
         Ok(Page { rows, next: page.next })
     }
 
-    /// Makes a policy, or replaces one: `revision` is the one read, `None` for a new one. Certificates that name it are
-    /// scheduled again at once; all are held against it by the next [`Lifecycle::judge_all`], which is asked for.
+    /// Creates or replaces a policy. `revision` is the revision that the caller read, `None` for a new policy. Certificates that
+    /// name it are rescheduled immediately. The next [`Lifecycle::judge_all`], which this call triggers, checks all certificates
+    /// against it.
     ///
     /// # Errors
     /// [`PolicyChangeError`]
@@ -176,10 +177,10 @@ impl Lifecycle {
         }
     }
 
-    /// Drops a policy that no certificate names, and its violations.
+    /// Deletes a policy that no certificate names, and its violations.
     ///
     /// # Errors
-    /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
+    /// [`RemoveError::InUse`], [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn delete_policy(&self, name: &str, actor: &str) -> Result<(), RemoveError> {
         let mut ledger = Ledger::new(self.now_us(), actor);
@@ -207,10 +208,10 @@ impl Lifecycle {
         }
     }
 
-    /// A page of violations.
+    /// Returns a page of violations.
     ///
     /// # Errors
-    /// [`store::StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn violations(
         &self,
@@ -232,7 +233,7 @@ impl Lifecycle {
         Ok(Page { rows: rows.collect(), next: page.next })
     }
 
-    /// [`Lifecycle::violations`], of one certificate if it is given.
+    /// Like [`Lifecycle::violations`], optionally of a single certificate.
     ///
     /// # Errors
     /// [`DataError::NotFound`]; as [`Lifecycle::violations`].
@@ -250,17 +251,17 @@ impl Lifecycle {
         self.violations(&filter, after, limit).await
     }
 
-    /// Holds everything against every policy and schedules it again; says how many certificates were looked at. A
-    /// constant number of statements for each `CHUNK` of them.
+    /// Checks all certificates against all policies, and reschedules them. Returns the number of certificates checked. Runs a
+    /// constant number of statements for each `CHUNK` certificates.
     ///
     /// # Errors
-    /// [`DataError`] of the database; what was done before stays done.
+    /// [`DataError`] of the database. Work done before the error stays done.
     #[crate::boxed]
     pub async fn judge_all(&self) -> Result<u64, DataError> {
         self.reschedule(&Selection::Filter(ManagedFilter::default())).await
     }
 
-    /// Holds these against every policy and schedules them again.
+    /// Checks these certificates against all policies, and reschedules them.
     pub(super) async fn reschedule(&self, selection: &Selection) -> Result<u64, DataError> {
         let mut looked_at = 0;
         let mut after = Some(0);

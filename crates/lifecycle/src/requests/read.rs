@@ -1,4 +1,4 @@
-//! Reading: one certificate, pages, versions, runs, counts.
+//! Read operations: one certificate, pages, versions, runs, counters.
 
 use std::collections::BTreeMap;
 
@@ -24,41 +24,41 @@ pub type VersionPage = Page<Version>;
 /// A page of runs.
 pub type JobPage = Page<Job>;
 
-/// A day, µs.
+/// One day in µs.
 const DAY_US: i64 = 86_400_000_000;
-/// Spans after now in which endings are counted, in days.
+/// Periods from now in which expiring certificates are counted, in days.
 pub(crate) const SPANS_DAYS: [i64; 3] = [7, 30, 90];
-/// Due runs of an issuer are counted up to here, so that counting costs the same at any size.
+/// Maximum due runs that are counted for an issuer, so that the cost does not grow with the database.
 const DUE_COUNTED_MAX: i64 = 10_000;
 
-/// Counts over everything under management.
+/// Counters over all managed certificates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Certificates that are not archived.
     pub certificates: u64,
-    /// By state.
+    /// Number of certificates by state.
     pub states: BTreeMap<State, u64>,
     /// Today, in days since 1970 (UTC).
     pub today: i64,
-    /// Ended already.
+    /// Number of expired certificates.
     pub expired: u64,
-    /// Ending within so many days from now.
+    /// Number of certificates that expire within this many days from now.
     pub expiring_days: BTreeMap<u32, u64>,
-    /// By the day (since 1970, UTC) on which they end.
+    /// Number of certificates by the day of their expiry (days since 1970, UTC).
     pub by_day: BTreeMap<i64, u64>,
-    /// Certificates whose newest version is not in place at every target.
+    /// Certificates whose newest version is not yet deployed to every target.
     pub undeployed: u64,
-    /// Runs that are due and not begun, by issuer; `due_counted_to` means "at least".
+    /// Number of due runs that have not started, by issuer. A value of `due_counted_to` means "at least".
     pub due: BTreeMap<String, u64>,
-    /// Where counting of due runs stops.
+    /// Maximum value of a counter in `due`.
     pub due_counted_to: u64,
 }
 
 impl Lifecycle {
-    /// A certificate by its identity.
+    /// Returns a certificate by its id.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn get(&self, id: Uuid) -> Result<ManagedCertificate, DataError> {
         let found = tables::Managed::of(&self.inner.store).get(id).await?;
@@ -66,10 +66,10 @@ impl Lifecycle {
         Ok(ManagedCertificate::from_view(&view)?)
     }
 
-    /// A certificate by its name.
+    /// Returns a certificate by its name.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn named(&self, name: &str) -> Result<ManagedCertificate, DataError> {
         let found = tables::Managed::of(&self.inner.store).named(name).await?;
@@ -77,10 +77,10 @@ impl Lifecycle {
         Ok(ManagedCertificate::from_view(&view)?)
     }
 
-    /// A page of certificates, in ascending order.
+    /// Returns a page of certificates, in ascending order.
     ///
     /// # Errors
-    /// [`store::StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn page(
         &self,
@@ -92,10 +92,10 @@ impl Lifecycle {
         self.sorted_page(filter, order.into(), after, limit).await
     }
 
-    /// A page of certificates, in either direction.
+    /// Returns a page of certificates, in ascending or descending order.
     ///
     /// # Errors
-    /// [`store::StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn sorted_page(
         &self,
@@ -109,29 +109,29 @@ impl Lifecycle {
         Ok(Page { rows, next: page.next })
     }
 
-    /// How many certificates match, counted to a bound.
+    /// Counts the certificates that match, up to a limit.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn count(&self, filter: &ManagedFilter) -> Result<ManagedCount, DataError> {
         Ok(tables::Managed::of(&self.inner.store).count(filter).await?)
     }
 
-    /// How many certificates there are of each issuer, owner, day of expiry and so on, without archived ones unless the
-    /// filter names states.
+    /// Counts the certificates of each issuer, owner, day of expiry and so on. Archived certificates are left out unless the filter
+    /// names states.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn groups(&self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, DataError> {
         Ok(tables::Managed::of(&self.inner.store).groups(by, filter).await?)
     }
 
-    /// A certificate's versions, the newest first.
+    /// Returns the versions of a certificate, newest first.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn versions(
         &self,
@@ -144,10 +144,10 @@ impl Lifecycle {
         Ok(Page { rows: page.rows.iter().map(Version::from_row).collect(), next: page.next })
     }
 
-    /// Where scans last saw a version of it, the oldest version first.
+    /// Returns the endpoints where scans last saw a version of the certificate, oldest version first.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn served(
         &self,
@@ -159,10 +159,10 @@ impl Lifecycle {
         Ok(tables::Managed::of(&self.inner.store).served(row, after, limit).await?)
     }
 
-    /// What the issuer suggests about its renewal, and why.
+    /// Returns the renewal window that the issuer suggests, and its explanation.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, DataError> {
         let row = self.row(id).await?;
@@ -173,16 +173,16 @@ impl Lifecycle {
         }))
     }
 
-    /// The row of a certificate.
+    /// Returns the row id of a certificate.
     pub(crate) async fn row(&self, id: Uuid) -> Result<i64, DataError> {
         let found = tables::Managed::of(&self.inner.store).get(id).await?;
         found.map(|view| view.row.id).ok_or_else(|| DataError::not_found("certificate", id))
     }
 
-    /// One run.
+    /// Returns a run.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn job(&self, id: JobId) -> Result<Job, DataError> {
         let found = tables::Jobs::of(&self.inner.store).get(id.row()).await?;
@@ -190,10 +190,10 @@ impl Lifecycle {
         job.filter(|job| job.id == id).ok_or_else(|| DataError::not_found("job", id))
     }
 
-    /// A page of runs, the newest first.
+    /// Returns a page of runs, newest first.
     ///
     /// # Errors
-    /// [`store::StoreError::BadCursor`] within; those of the database.
+    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
     #[crate::boxed]
     pub async fn jobs(
         &self,
@@ -206,7 +206,7 @@ impl Lifecycle {
         Ok(Page { rows: page.rows.iter().map(|view| Job::from_view(view, now)).collect(), next: page.next })
     }
 
-    /// A page of a certificate's runs, the newest first.
+    /// Returns a page of a certificate's runs, newest first.
     ///
     /// # Errors
     /// [`DataError::NotFound`]; as [`Lifecycle::jobs`].
@@ -221,10 +221,10 @@ impl Lifecycle {
         self.jobs(&filter, after, limit).await
     }
 
-    /// Counts over everything, at the same cost whatever the size.
+    /// Returns counters over all certificates. The cost does not depend on their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn counts(&self) -> Result<Counts, DataError> {
         let now = self.now_us();

@@ -8,10 +8,10 @@ use crate::tables::managed::ManagedSearch;
 use crate::tables::people::PeopleKind;
 
 impl Lifecycle {
-    /// Certificates that match, at most `most`, without their runs. A bounded number of rows is read.
+    /// Returns at most `most` certificates that match, without their runs. Reads a bounded number of rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn search(
         &self,
@@ -22,10 +22,10 @@ impl Lifecycle {
         Ok(found.iter().map(ManagedCertificate::from_view).collect::<Result<_, _>>()?)
     }
 
-    /// Owners or teams with this text in their name, at most `most`.
+    /// Returns at most `most` owners or teams with this text in their name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn search_people(
         &self,

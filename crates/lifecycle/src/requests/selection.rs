@@ -1,4 +1,4 @@
-//! What is asked for many certificates at once: by their identities or by a filter, in sets, never cut short in silence.
+//! Bulk operations on certificates, selected by ids or by a filter. They run in batches, and process every selected certificate.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -32,40 +32,40 @@ use crate::tables::managed::{
 use crate::tables::policies::replace_violations;
 use crate::transition::described;
 
-/// Most identities in one selection; a filter selects any number.
+/// Maximum ids in one selection. A filter selects any number.
 pub const IDS_MAX: usize = 10_000;
 
-/// Most reasons a report carries; the count of refusals is whole.
+/// Maximum reasons in a report. The number of refusals is always complete.
 const REASONS_MAX: usize = 100;
 
-/// How long a revocation that another is carrying out is waited for before it is counted as under way.
+/// How long to wait for a revocation that another process carries out, before it is counted as in progress.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
-/// The first pause between looks, doubled up to 16 times this.
+/// First pause between checks. It doubles up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Which certificates.
+/// Selection of certificates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
-    /// These; up to [`IDS_MAX`].
+    /// The certificates with these ids; up to [`IDS_MAX`].
     Ids(Vec<Uuid>),
-    /// All that match, however many.
+    /// All certificates that match the filter.
     Filter(ManagedFilter),
 }
 
-/// What became of an action on many.
+/// Result of a bulk operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BulkReport {
-    /// Certificates selected.
+    /// Number of certificates selected.
     pub matched: u64,
-    /// Those the action was done to.
+    /// Number of certificates changed by the operation.
     pub done: u64,
-    /// Those that were so already, or are under way.
+    /// Number of certificates that already had the requested state, or whose change is in progress.
     pub already: u64,
-    /// Number of objects refused.
+    /// Number of certificates for which the operation was refused.
     pub refused: u64,
-    /// Identities asked for that do not exist.
+    /// Number of requested ids that do not exist.
     pub missing: u64,
-    /// Why, for the first hundred of them.
+    /// Reasons of the first hundred refusals.
     pub reasons: Vec<(Uuid, String)>,
 }
 
@@ -88,52 +88,52 @@ impl BulkReport {
     }
 }
 
-/// What many certificates get; `None` leaves a thing as it is.
+/// New settings for many certificates. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reassign {
-    /// Another owner, or none.
+    /// New owner, or `Some(None)` to remove the owner.
     pub owner: Option<Option<String>>,
-    /// Another team, or none.
+    /// New team, or `Some(None)` to remove the team.
     pub team: Option<Option<String>>,
-    /// Another environment, or none.
+    /// New environment, or `Some(None)` to remove it.
     pub environment: Option<Option<String>>,
-    /// Another policy, or none.
+    /// New policy, or `Some(None)` to remove it.
     pub policy: Option<Option<String>>,
     /// Tags to set.
     pub tags_set: BTreeMap<String, String>,
-    /// Tags to take away.
+    /// Tags to remove.
     pub tags_unset: Vec<String>,
 }
 
-/// Why an action on many certificates was not begun.
+/// A bulk operation was not started.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BulkError {
-    /// The request makes no sense by itself.
+    /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// Something it names does not exist.
+    /// The request names something that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// Too many are named at once.
+    /// The request has too many ids.
     #[error("{0}")]
     TooMany(&'static str),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(BulkError);
 
-/// How certificates are to be revoked.
+/// Request to revoke certificates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokeRequest {
     /// One of [`REVOCATION_REASONS`].
     pub reason: Reason,
-    /// Whether each gets a new version at once, with a new key.
+    /// Whether each certificate immediately gets a new version with a new key.
     pub replace: bool,
 }
 
-/// Reasons that can be asked for. The others are not for certificates of servers.
+/// Revocation reasons that can be requested. The other reasons do not apply to server certificates.
 pub const REVOCATION_REASONS: [Reason; 6] = [
     Reason::Unspecified,
     Reason::KeyCompromise,
@@ -143,7 +143,7 @@ pub const REVOCATION_REASONS: [Reason; 6] = [
     Reason::PrivilegeWithdrawn,
 ];
 
-/// An action, as one transaction after the other does it.
+/// A bulk operation, carried out in a series of transactions.
 struct BulkWork {
     actor: String,
     now_us: i64,
@@ -156,22 +156,22 @@ enum BulkAction {
     Revoke { request: RevokeRequest, node: Uuid },
 }
 
-/// One transaction's part.
+/// Result of one transaction of a bulk operation.
 struct BulkPart {
     report: BulkReport,
-    /// The last row, when there may be more.
+    /// Last row of this part. `None` if there are no more rows.
     last: Option<i64>,
-    /// Queued runs, for any node.
+    /// Queued runs, which any node can claim.
     queued: Vec<i64>,
-    /// Runs in our hands, of certificates of our own CA.
+    /// Runs that this process has claimed, for certificates of the internal CA.
     held: Vec<(ClaimedRevocation, Fingerprint)>,
 }
 
 impl Lifecycle {
-    /// Renews now, whatever is planned. A run that waits is begun; one under way is left alone.
+    /// Renews certificates immediately, whatever is planned. A waiting run is started; a run in progress continues unchanged.
     ///
     /// # Errors
-    /// [`BulkError`]; what was done before stays done.
+    /// [`BulkError`]. Work done before the error stays done.
     #[crate::boxed]
     pub async fn renew(
         &self,
@@ -189,7 +189,7 @@ impl Lifecycle {
     /// Changes owner, team, environment, policy and tags.
     ///
     /// # Errors
-    /// [`BulkError`]; what was done before stays done.
+    /// [`BulkError`]. Work done before the error stays done.
     #[crate::boxed]
     pub async fn reassign(
         &self,
@@ -228,11 +228,11 @@ impl Lifecycle {
         Ok(report)
     }
 
-    /// Revokes the current versions, at our authority all in one and at other issuers one by one, and replaces them if
-    /// wanted. What an issuer does not do at once is tried again by the scheduler: it is counted as under way.
+    /// Revokes the current versions, and replaces them if requested. The internal CA revokes all in one call; other issuers revoke
+    /// one by one. The scheduler retries revocations that an issuer does not complete immediately; they are counted as in progress.
     ///
     /// # Errors
-    /// [`BulkError`]; what was queued is still done.
+    /// [`BulkError`]. Revocations that were queued before the error are still carried out.
     #[crate::boxed]
     pub async fn revoke(
         &self,
@@ -253,8 +253,8 @@ impl Lifecycle {
         Ok(report)
     }
 
-    /// How many of these revocations wait for another try. Those that another process, or the scheduler, is at are waited
-    /// for.
+    /// Returns how many of these revocations wait for a retry. Waits for those that another process or the scheduler is carrying
+    /// out.
     async fn not_revoked_yet(&self, queued: &[i64]) -> Result<u64, DataError> {
         let began = Instant::now();
         let mut pause = REVOKE_PAUSE;
@@ -276,7 +276,7 @@ impl Lifecycle {
         }
     }
 
-    /// One transaction for each [`CHUNK`] certificates.
+    /// Runs one transaction for each [`CHUNK`] certificates.
     async fn each(
         &self,
         selection: &Selection,
@@ -308,7 +308,7 @@ impl Lifecycle {
     }
 }
 
-/// Selections of a size that a transaction can hold; a filter is walked.
+/// Splits the ids of a selection so that each part fits into a transaction. A filter is returned unsplit, and read page by page.
 fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, BulkError> {
     match selection {
         Selection::Ids(ids) if ids.len() > IDS_MAX => {
@@ -324,7 +324,7 @@ fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, BulkError> {
     }
 }
 
-/// The certificates of this part, in the order of their rows, and where the next part begins.
+/// Returns the certificates of this part in row order, and the start of the next part.
 pub(super) async fn selected(
     tx: &mut Tx,
     source: &Selection,
@@ -452,7 +452,7 @@ fn revoke_one(
         detail: Some(json!({ "reason": request.reason.code(), "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
     };
-    // At our own CA all are revoked in one call, which follows; other issuers are asked one by one.
+    // The internal CA revokes all certificates in the call that follows. Other issuers revoke one by one.
     if row.issuer == INTERNAL_ISSUER {
         ledger.claim(job);
     } else {

@@ -1,4 +1,4 @@
-//! What the scheduler is doing, and what happened in one run.
+//! Status of the scheduler, and the events of a run.
 
 use store::{AuditFilter, AuditRow, Lease};
 
@@ -8,46 +8,46 @@ use crate::job::{JobId, JobState};
 use crate::tables;
 use crate::tables::schedule::{OPEN_COUNTED_MAX, Schedule};
 
-/// Audit rows of a certificate that are read for the events of one run.
+/// Maximum audit rows of a certificate that are read to find the events of one run.
 const EVENTS_READ_MAX: usize = 1_000;
-/// A run's last row may be written a moment after its end, µs.
+/// Time after the end of a run within which its last audit row may be written, in µs.
 const EVENTS_MARGIN_US: i64 = 1_000_000;
-/// Due runs of an issuer are counted up to here.
+/// Maximum due runs that are counted for an issuer.
 const DUE_COUNTED_MAX: i64 = 10_000;
 
-/// What waits for one issuer.
+/// Due runs of one issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DueRuns {
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// Runs that are due and not begun, counted to a bound.
+    /// Number of runs that are due and have not started, counted up to a limit.
     pub count: u64,
-    /// When the longest of them was to begin, µs.
+    /// Planned start of the run that is overdue longest, in µs since 1970.
     pub oldest_us: Option<i64>,
 }
 
-/// What the scheduler is doing.
+/// Status of the scheduler.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SchedulerStatus {
-    /// Runs that are with an issuer or an agent.
+    /// Runs in progress at an issuer or an agent.
     pub running: u64,
     /// Runs that wait for approval.
     pub awaiting_approval: u64,
-    /// Runs that wait for an agent's request.
+    /// Runs that wait for the CSR of an agent.
     pub awaiting_csr: u64,
     /// Due runs by issuer.
     pub due: Vec<DueRuns>,
-    /// Counts end here: as many means "at least".
+    /// Maximum value of the counters. A counter with this value means "at least".
     pub counted_to: u64,
-    /// The work that one process does for the cluster, and which.
+    /// Leases of the tasks that one process carries out for the whole cluster.
     pub leases: Vec<Lease>,
 }
 
 impl Lifecycle {
-    /// Work of the scheduler on all nodes.
+    /// Returns the status of the scheduler, for all nodes.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn scheduler_status(&self) -> Result<SchedulerStatus, DataError> {
         let (store, now) = (&self.inner.store, self.now_us());
@@ -68,10 +68,10 @@ impl Lifecycle {
         })
     }
 
-    /// What the audit log has of a run, the oldest first.
+    /// Returns the audit rows of a run, oldest first.
     ///
     /// # Errors
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
     pub async fn job_events(&self, id: JobId) -> Result<Vec<AuditRow>, DataError> {
         let job = self.job(id).await?;

@@ -1,4 +1,4 @@
-//! Agents' part: requests for certificates made on their hosts, and certificates put in place there.
+//! Work of agents: CSRs created on their hosts, and certificates deployed there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,29 +30,29 @@ use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_
 use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use crate::transition::{Delivery, Failure, Transition, run_of_job};
 
-/// Why an agent's CSR was not taken.
+/// The CSR of an agent was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CsrError {
-    /// The CSR differs from the request.
+    /// The CSR does not match the requested certificate.
     #[error("the CSR is refused: {0}")]
     BadCsr(String),
-    /// The run does not wait for this.
+    /// The run is not waiting for a CSR.
     #[error(transparent)]
     NotWaiting(#[from] NotWaiting),
-    /// The state does not allow it.
+    /// The current state of the certificate does not permit it.
     #[error(transparent)]
     Illegal(#[from] Illegal),
-    /// An error in stored data.
+    /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(CsrError);
 
-/// Attempts of a deployment before it is given up: with the pauses between them, some hours.
+/// Maximum attempts of a deployment. With the pauses between them they take some hours.
 const DEPLOY_ATTEMPTS_MAX: i64 = 10;
 
-/// Numbers of a deployment's outcome, as the table of deployments has them.
+/// Converts the outcome of a deployment to its value in the database.
 fn outcome_of(outcome: Deployed) -> DeploymentOutcome {
     match outcome {
         Deployed::Deployed => DeploymentOutcome::Deployed,
@@ -74,7 +74,7 @@ fn state_of(outcome: Deployed) -> DeploymentState {
 }
 
 impl Lifecycle {
-    /// What an agent may do now. It is offered again when nothing is heard of it while a lease lasts.
+    /// Returns the jobs that an agent can do now. A job is offered again if the agent does not report within the lease.
     async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, ExportError> {
         let now_us = self.now_us();
         if !tables::Jobs::of(&self.inner.store).agent_has_any(agent, now_us).await? {
@@ -120,7 +120,7 @@ impl Lifecycle {
         Ok(offered)
     }
 
-    /// Writes down which private keys these jobs hand to an agent, before they leave.
+    /// Writes audit rows for the private keys in these jobs, before they are sent to the agent.
     async fn note_keys_given(
         &self,
         agent: Uuid,
@@ -145,7 +145,7 @@ impl Lifecycle {
         Ok(self.inner.store.write("agent_keys", work).await?)
     }
 
-    /// What an agent needs to bring a version to a target; `None` when the target or version is gone.
+    /// Returns the data an agent needs to deploy a version to a target. `None` if the target or version no longer exists.
     async fn deployment_work(
         &self,
         job: &JobRow,
@@ -171,7 +171,7 @@ impl Lifecycle {
         Ok(Some(Work::Deploy { chain_pem, key_pem, target }))
     }
 
-    /// The whole target, passwords included: only for its agent.
+    /// Returns the whole target, including passwords. Only the agent of the target may receive it.
     fn open_target(&self, row: &TargetRow) -> Result<Target, DataError> {
         let unreadable = |reason: String| {
             DataError::Unreadable(format!("the target {} cannot be opened: {reason}", row.settings.name))
@@ -191,10 +191,11 @@ impl Lifecycle {
         self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
     }
 
-    /// Takes an agent's request.
+    /// Accepts the CSR of an agent.
     ///
     /// # Errors
-    /// [`CsrError::BadCsr`] says what is wrong with it; [`DataError::NotFound`] within for another agent's job.
+    /// [`CsrError::BadCsr`] says what is wrong with the CSR; a data error with [`DataError::NotFound`] if the job belongs to
+    /// another agent.
     #[crate::boxed]
     pub async fn accept_csr(&self, job: JobId, agent: Uuid, csr_der: &[u8]) -> Result<(), CsrError> {
         let now_us = self.now_us();
@@ -209,10 +210,10 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Takes the result of a deployment, or of a CSR that could not be made.
+    /// Stores the result of a deployment, or of a failed CSR. A repeated result changes nothing.
     ///
     /// # Errors
-    /// [`DataError::NotFound`] for another agent's job. A result that comes twice changes nothing.
+    /// [`DataError::NotFound`] if the job belongs to another agent.
     #[crate::boxed]
     pub async fn deployed(&self, job: JobId, agent: Uuid, result: &JobResult) -> Result<(), DataError> {
         self.take_result(agent, job, result, false).await
@@ -298,7 +299,7 @@ async fn take_csr(
     Ok(Ok(()))
 }
 
-/// An agent that could not make a CSR is retried, until the run's deadline.
+/// Plans a retry for an agent that could not create a CSR, until the run's deadline.
 async fn take_no_csr(
     tx: &mut Tx,
     job: JobRow,
@@ -374,7 +375,7 @@ async fn take_deployment(
             entry.row.set_in_place();
         }
         if !others && entry.state() == State::Deploying {
-            // Illegal moves cannot be: the state is the one that this leads from.
+            // The transition is always legal, because the state was checked.
             let _ = ledger.step(&mut entry, Transition::Deployed(delivery));
         }
     } else if over {

@@ -1,5 +1,5 @@
-//! The beginning of a run: gates, keys, requests. Everything that a crash must not undo is stored before the issuer is
-//! asked, so that asking again is asking for the same.
+//! Start of a run: approval checks, keys and requests. Everything that must survive a crash is stored before the order is sent, so
+//! that a retry repeats the same order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,21 +28,21 @@ use crate::tables::jobs::{JobRow, claim_jobs, insert_run_keys};
 use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use crate::transition::{Failure, Transition, run_of_job};
 
-/// The provider of keys that the key service holds.
+/// Name of the provider for keys in the key service.
 const KEY_SERVICE: &str = "pkcs11";
 
-/// A run that can go to its issuer.
+/// A run that is ready to be sent to its issuer.
 #[derive(Clone, Debug)]
 pub(super) struct ReadyRun {
-    /// The run before it begins.
+    /// The run as it was before it started.
     pub(super) job: JobRow,
     pub(super) order: Order,
     pub(super) facts: Option<ProfileFacts>,
-    /// Its lease is kept as long as somebody has this.
+    /// Keeps the lease of the run until the last clone is dropped.
     pub(super) at_work: Arc<AtWork>,
 }
 
-/// A run that has begun.
+/// A run that has started.
 #[derive(Clone)]
 struct BegunRun {
     job: JobRow,
@@ -50,20 +50,20 @@ struct BegunRun {
     facts: Option<ProfileFacts>,
 }
 
-/// What was prepared for a run outside of the transaction.
+/// Data prepared for a run outside of the transaction.
 #[derive(Clone)]
 struct PreparedRun {
     facts: Option<ProfileFacts>,
     judged: Arc<Judgement>,
-    /// A new key and the request for it.
+    /// A new key, with its CSR.
     key: Option<KeyRow>,
     csr: Option<Vec<u8>>,
-    /// The error that prevents the start.
+    /// Error that prevents the start.
     error: Option<String>,
 }
 
 impl Lifecycle {
-    /// Claims due runs of these issuers and begins them; those that have to wait for somebody are put to waiting.
+    /// Claims due runs of these issuers and starts them. Runs that need an approval or a CSR change to the waiting state.
     pub(super) async fn claim_and_begin(
         &self,
         wanted: Vec<(String, i64)>,
@@ -83,7 +83,7 @@ impl Lifecycle {
             return Ok((0, Vec::new()));
         }
         let claimed = jobs.len();
-        // Should this come to nothing, they are left to their leases.
+        // If starting fails, the leases of the claimed runs expire.
         let mut at_work: HashMap<i64, Arc<AtWork>> =
             jobs.iter().map(|job| (job.id, Arc::new(self.inner.at_work.keep(vec![job.id])))).collect();
         let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
@@ -111,7 +111,7 @@ impl Lifecycle {
         Ok((claimed, ready.collect()))
     }
 
-    /// Everything about a run that needs more than its database: what it is judged by, a new key, the request.
+    /// Prepares the data of a run that must not be created within its transaction: rules, a new key and the CSR.
     async fn prepare_run(&self, job: &JobRow, row: Option<&ManagedRow>) -> Result<PreparedRun, DataError> {
         let mut prepared = PreparedRun {
             facts: None,
@@ -137,7 +137,7 @@ impl Lifecycle {
             prepared.error = Some(reason);
             return Ok(prepared);
         }
-        // A request made before the names changed asks for the wrong thing.
+        // A CSR created before the names changed has the wrong names.
         if prepared.csr.as_deref().is_some_and(|csr| !asks_for(csr, &certificate.names)) {
             prepared.csr = None;
         }
@@ -151,7 +151,7 @@ impl Lifecycle {
         Ok(prepared)
     }
 
-    /// A new key and the request for it; none where an agent makes them.
+    /// Creates a new key and its CSR. Returns neither if an agent creates them.
     async fn request(
         &self,
         job: &JobRow,
@@ -186,7 +186,7 @@ async fn begin(
         .into_iter()
         .map(|row| (row.id, row))
         .collect();
-    // What approvals are given for is read here, in the transaction in which issuance begins.
+    // Reads the plan that approvals are bound to within the transaction that starts issuance.
     let is_gated = |job: &&JobRow| {
         job.approval != Consent::NotNeeded
             || prepared.get(&job.id).is_some_and(|prepared| prepared.judged.approval.is_some())
@@ -205,7 +205,7 @@ async fn begin(
         let mut entry = Entry::new(row.clone());
         let approval = standing.get(&job.id);
         let covered = match approval {
-            // A run goes to the issuer and agent that it was queued for.
+            // A run uses the issuer and agent that it was queued for.
             Some(approval) => {
                 (&job.issuer, job.agent) == (&row.issuer, row.agent)
                     && facts.plans().is_covered_by(row, approval)?
@@ -223,7 +223,7 @@ async fn begin(
                 entry.row.failures += 1;
                 entry.row.last_error = Some(error.clone());
                 let failure = Failure { run: run_of_job(job), error: Some(error.clone()), deployment: None };
-                // One that was never put to its issuer has moved nothing.
+                // Ignores an error: a run that was never sent to its issuer has not changed the state.
                 let _ = ledger.step(&mut entry, Transition::RunFailed(failure));
                 ledger.end(job.clone(), JobState::Failed, Some(error));
                 replan(&mut ledger, planner, &entry.row);
@@ -274,7 +274,7 @@ async fn begin(
                     to.key = Some(key.id);
                     keys.push(key.clone());
                 }
-                // The patience counts from the first attempt: a run that was due while nobody was here gets it all.
+                // The deadline counts from the first attempt, so a run that became due during downtime gets the full time.
                 if job.attempts == 1 {
                     to.deadline_at_us = now_us + patience::run_us(row.life_us());
                 }
@@ -292,7 +292,7 @@ async fn begin(
     Ok(ready)
 }
 
-/// What becomes of a claimed run.
+/// Decision on a claimed run.
 enum Decision {
     Go(Vec<u8>),
     AskConsent(String),
@@ -304,7 +304,7 @@ enum Decision {
 
 fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> Result<Decision, StoreError> {
     if let Some(error) = &prepared.error {
-        // The key service may be away: a run that cannot begin tries again.
+        // The key service may be unavailable, so a run that cannot start is retried.
         let pause = crate::runs::backoff(job, entry.row.life_us());
         return Ok(if now_us < job.deadline_at_us || job.attempts == 1 {
             tracing::warn!(job = %id_of(job), error, "a run cannot begin");
@@ -321,7 +321,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
     {
         return Ok(Decision::AskConsent(reason.clone()));
     }
-    // Due while nobody was here, or the policy got windows since.
+    // The run became due during downtime, or the policy has new maintenance windows.
     let by_itself = matches!(job.reason.as_str(), "planned" | "retry") && job.attempts == 1;
     let windows = &prepared.judged.rule.windows;
     if by_itself
@@ -338,7 +338,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
     })
 }
 
-/// What the issuer is asked for; `None` for a row that cannot be read, whose run then waits for its lease to end.
+/// Creates the order for the issuer. `None` for an unreadable row, whose run waits until its lease expires.
 fn order(
     job: &JobRow,
     row: &ManagedRow,

@@ -1,4 +1,4 @@
-//! The end of an attempt: what came back is stored, or what went wrong is and when to try again.
+//! End of an attempt: stores the delivered certificate, or the error and the time of the next attempt.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -39,21 +39,21 @@ use crate::tables::managed::{
 use crate::tables::policies::{ViolationRow, replace_violations};
 use crate::transition::{Failure, Transition, Version, run_of_job};
 
-/// Attempts that end in one transaction: each is a few KiB of chain.
+/// Maximum attempts that end in one transaction. Each has a chain of a few KiB.
 const BATCH_MAX: usize = 256;
-/// How often a database that is away is retried before an attempt's end is left to its lease.
+/// Maximum attempts to store the end of an attempt while the database is unavailable. After that its lease expires.
 const STORE_ATTEMPTS_MAX: u32 = 6;
-/// The first pause between, doubled each time: six of them are a minute.
+/// First pause between attempts to store. It doubles each time; in total they take about half a minute.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Ends that come together share a transaction.
+/// Creates the batcher: attempts that end together share a transaction.
 pub(crate) fn finisher(inner: Weak<ProcessState>) -> Batcher<Finished, ()> {
     let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
     Batcher::new("lifecycle-finish", options, move |batch| {
         let inner = inner.clone();
         async move {
             let answers = vec![(); batch.len()];
-            // Without the handle nobody is left to tell; the leases end and another takes over.
+            // Without the handle nothing can be stored: the leases expire and another process takes over.
             if let Some(inner) = inner.upgrade() {
                 Lifecycle { inner }.finish(batch).await;
             }
@@ -63,7 +63,7 @@ pub(crate) fn finisher(inner: Weak<ProcessState>) -> Batcher<Finished, ()> {
     })
 }
 
-/// What an attempt means for its run.
+/// Consequences of an attempt for its run.
 #[derive(Clone)]
 struct Ending {
     job: JobRow,
@@ -74,14 +74,14 @@ struct Ending {
 
 #[derive(Clone)]
 enum EndingKind {
-    /// A version, whose certificate's row is still to be filled in.
+    /// A version was issued. The row id of its certificate is set later.
     Issued(Box<NewManagedVersion>),
-    /// No version came.
+    /// No version was issued.
     Failed { error: String, retry: Retry },
 }
 
 impl Lifecycle {
-    /// Stores the ends of attempts. A database that is away is waited for; what cannot be told is left to the lease.
+    /// Stores the ends of attempts. Retries while the database is unavailable. If that fails, the leases expire.
     async fn finish(&self, batch: Vec<Finished>) {
         let now_us = self.now_us();
         let _at_work: Vec<Arc<AtWork>> = batch.iter().map(|one| Arc::clone(&one.at_work)).collect();
@@ -133,7 +133,7 @@ fn ending(finished: Finished, now_us: i64) -> Ending {
     Ending { job, facts, suggests, what }
 }
 
-/// When a run whose attempt failed tries again; `None` when it is over.
+/// Returns the time of the next attempt after a failed one, in µs since 1970. `None` if the run ends.
 fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<i64> {
     let pause = match retry {
         Retry::Never => return None,
@@ -145,7 +145,7 @@ fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<
     Some(now_us.saturating_add(pause)).filter(|at_us| *at_us < job.deadline_at_us)
 }
 
-/// The delivered certificate as a version, if it has the requested key.
+/// Converts the delivered certificate into a version, if it has the requested key.
 fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
     let lying = |reason: String| IssuerError::Lying { reason };
     let leaf = delivered.chain.first().ok_or_else(|| lying("no certificate".to_owned()))?;
@@ -176,17 +176,17 @@ fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManage
     })
 }
 
-/// Everything a batch of endings changes.
+/// All changes by a batch of ended attempts.
 struct Changes<'a> {
     ledger: Ledger,
     set: &'a PolicySet,
     planner: &'a Planner,
     now_us: i64,
-    /// Of runs that were approved: what their plans name, and the approvals.
+    /// Plan data and approvals of the runs that were approved.
     plans: PlanFacts,
     approvals: HashMap<i64, ApprovalRow>,
     open: HashMap<i64, Vec<JobRow>>,
-    /// Of certificates with a new version: targets by agent and target.
+    /// For certificates with a new version: their deployment targets.
     deployments: HashMap<i64, Vec<DeploymentTarget>>,
     cancelled: Vec<i64>,
     suggestions: Vec<ManagedSuggestion>,
@@ -195,7 +195,7 @@ struct Changes<'a> {
     violations: Vec<ViolationRow>,
 }
 
-/// Where a new version goes.
+/// Target of a new version.
 struct DeploymentTarget {
     target: Uuid,
     agent: Uuid,
@@ -215,7 +215,7 @@ async fn store_all(
         .into_iter()
         .map(|job| (job.id, job))
         .collect();
-    // Anyone who lost its lease has nothing to say: another is at it, or was.
+    // Ignores attempts whose lease was lost: another process has taken over the run.
     let mine: Vec<&Ending> = endings
         .iter()
         .filter(|one| {
@@ -321,7 +321,7 @@ impl Changes<'_> {
         };
         let details = json!(version);
         let deploys = !places.is_empty();
-        // A certificate that was archived or cancelled while its issuer was at it keeps what came, where it stands.
+        // A certificate that was archived or cancelled during issuance keeps the new version, but does not change its state.
         let moved = self.ledger.step(&mut entry, Transition::Issued { deploys, version }).is_ok();
         if !moved {
             self.ledger.note(&entry.row, "certificate.issue_late", details);
@@ -351,8 +351,7 @@ impl Changes<'_> {
         }
     }
 
-    /// The plan changed while the issuer was at it: what was issued goes nowhere and is revoked, and approval is asked for
-    /// again.
+    /// Handles a plan that changed during issuance: the new version is revoked and not deployed, and a new run needs approval.
     fn not_delivered(
         &mut self,
         job: JobRow,
@@ -376,7 +375,7 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// What was still on its way to targets is not wanted there any more.
+    /// Ends deployments of the old version that are not completed.
     fn end_deployments(&mut self, certificate: i64) {
         for job in self.open.remove(&certificate).unwrap_or_default() {
             if job.kind == JobKind::Deployment {
@@ -386,7 +385,7 @@ impl Changes<'_> {
         }
     }
 
-    /// The next renewal, the issuer's opinion about it, and what policies say of the new version.
+    /// Plans the next renewal and the request for the issuer's suggestion, and evaluates the policies for the new version.
     fn plan_next(&mut self, entry: &Entry, ending: &Ending) {
         let Ok(certificate) = ManagedCertificate::from_row(&entry.row) else { return };
         let judged = judge(self.set, ending.facts, &certificate);
@@ -418,7 +417,7 @@ impl Changes<'_> {
         }
     }
 
-    /// An attempt failed: another follows, and the certificate says so, or the run is over.
+    /// Handles a failed attempt: plans a retry and sets the certificate's last error, or ends the run.
     fn failed(&mut self, job: JobRow, mut entry: Entry, error: &str, retry: Retry) {
         match again_at_us(&job, retry, entry.row.life_us(), self.now_us) {
             Some(at_us) => {

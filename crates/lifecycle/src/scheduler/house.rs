@@ -1,4 +1,4 @@
-//! Housekeeping: leases that ended, consent to be asked for, waits that last too long, history to forget.
+//! Housekeeping: expired leases, required approvals, overdue waits, and deletion of old runs.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ use crate::tables::jobs::{gated_jobs, reap_jobs, unstick_jobs};
 use crate::tables::managed::{ManagedRow, managed_by_ids};
 use crate::transition::{Transition, run_of_job};
 
-/// How long runs that ended stay in the history, µs: a quarter.
+/// Retention of ended runs, in µs: three months.
 const HISTORY_US: i64 = 92 * 86_400_000_000;
-/// Runs forgotten in one statement.
+/// Maximum runs deleted in one statement.
 const TRIM_MAX: i64 = 5_000;
 
 impl Lifecycle {
-    /// The part of a tick that makes runs claimable and ends what waits too long. A constant number of statements for
-    /// each `CHUNK` of runs that need consent, and none of them for runs that do not.
+    /// First part of a tick: makes runs claimable, and ends runs that waited too long. Runs a constant number of statements for
+    /// each `CHUNK` of runs that need approval.
     ///
     /// # Errors
     /// [`DataError`] of the database.
@@ -61,7 +61,7 @@ impl Lifecycle {
         Ok(report)
     }
 
-    /// Puts due runs that are known to need consent up for approval.
+    /// Opens approvals for due runs that need one.
     async fn gate(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let mut gated = 0;
@@ -76,7 +76,7 @@ impl Lifecycle {
         }
     }
 
-    /// Forgets runs that ended long ago.
+    /// Deletes runs that ended long ago.
     pub(super) async fn trim(&self) -> Result<u64, DataError> {
         let before = self.now_us() - HISTORY_US;
         let mut forgotten = 0;

@@ -1,7 +1,7 @@
-//! The tick: what is due is begun, what was left behind is taken up, what waits too long is ended.
+//! The scheduler tick: starts due runs, takes over abandoned runs, and ends overdue waits.
 //!
-//! The schedule is the table of runs, so that being due needs no work: the next run of a certificate waits in it with
-//! its time. A tick is a constant number of statements, and the work that is due.
+//! The table of runs is the schedule: the next run of a certificate is stored with its start time. A tick is therefore a constant
+//! number of statements, plus the due work.
 
 mod begin;
 mod finish;
@@ -26,19 +26,19 @@ pub(crate) use finish::finisher;
 /// Result of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TickReport {
-    /// Runs whose lease had ended: queued again.
+    /// Runs queued again because their lease expired.
     pub reaped: u64,
-    /// Runs put up for approval before they may begin.
+    /// Runs for which an approval was requested.
     pub gated: u64,
-    /// Approvals that lapsed, and runs that waited too long for a CSR.
+    /// Expired approvals, and runs that waited too long for a CSR.
     pub lapsed: u64,
     /// Approvals voided because the plan changed.
     pub voided: u64,
-    /// Runs begun.
+    /// Runs started.
     pub begun: u64,
-    /// Runs that ended with success.
+    /// Runs that succeeded.
     pub done: u64,
-    /// Attempts that failed, for good or not.
+    /// Failed attempts, with or without a retry to follow.
     pub failed: u64,
     /// Revocations carried out.
     pub revoked: u64,
@@ -49,11 +49,11 @@ impl Lifecycle {
         Ok(Planner { set: self.policy_set().await? })
     }
 
-    /// One look at everything, and the work that is due carried out to its end: for tests and for anyone who schedules by
-    /// himself. [`Lifecycle::run`] does the same for ever, without waiting for slow issuers between looks.
+    /// Runs one tick, and completes all due work: for tests, and for callers with their own schedule. [`Lifecycle::run`] ticks
+    /// continuously, and does not wait for slow issuers between ticks.
     ///
     /// # Errors
-    /// [`DataError`] of the database; what an issuer does not do is not an error of the tick.
+    /// [`DataError`] of the database. A failure of an issuer is not an error of the tick.
     #[crate::boxed]
     pub async fn tick(&self) -> Result<TickReport, DataError> {
         self.follow_revocations().await?;
@@ -67,9 +67,9 @@ impl Lifecycle {
         Ok(report)
     }
 
-    /// The scheduler: begins what is due and keeps house, until `stop`. Every process may run it: what a cluster does
-    /// once is done under leases, and runs are claimed. Stopped, it lets go of what has not ended within
-    /// [`crate::LifecycleOptions::stop_patience`].
+    /// Runs the scheduler until `stop` is cancelled: starts due runs and does housekeeping. Every process of a cluster may run it,
+    /// because tasks that run once in a cluster need a lease, and runs are claimed. After `stop`, it releases runs that have not
+    /// ended within [`crate::LifecycleOptions::stop_patience`].
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let tick = self.inner.options.tick;
@@ -89,7 +89,7 @@ impl Lifecycle {
         self.let_go().await;
     }
 
-    /// Holds everything against the policies whenever they changed here.
+    /// Checks all certificates against the policies whenever this process changed the policies.
     async fn judge_when_asked(&self, stop: &CancellationToken) {
         loop {
             tokio::select! {
@@ -105,8 +105,8 @@ impl Lifecycle {
         }
     }
 
-    /// Repeats a duty of the cluster under its lease, each time a little later or sooner so that loops that began
-    /// together do not stay together.
+    /// Repeats a cluster-wide task under its lease. The interval has jitter, so that loops that started together do not stay
+    /// synchronised.
     async fn every<F, Fut>(&self, name: &'static str, period: Duration, stop: &CancellationToken, duty: F)
     where
         F: Fn() -> Fut,
@@ -114,7 +114,7 @@ impl Lifecycle {
     {
         let _live = telemetry::tasks::guard("lifecycle-loop");
         let lease = format!("lifecycle/{name}");
-        // Three periods: one missed look is no reason for another to take over.
+        // Three periods: a single missed run does not move the lease to another process.
         let for_us = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).saturating_mul(3);
         loop {
             let held = self.inner.store.lease(&lease, self.inner.node, self.now_us(), for_us).await;
@@ -148,12 +148,12 @@ impl Lifecycle {
                 () = tokio::time::sleep(jittered(period)) => {}
             }
         }
-        // Another takes over at once.
+        // Lets another process take over immediately.
         let _ = self.inner.store.release(&lease, self.inner.node).await;
     }
 }
 
-/// Between nine tenths and eleven tenths.
+/// Returns a random duration between 90 % and 110 % of the period.
 pub(crate) fn jittered(period: Duration) -> Duration {
     let random = f64::from(uuid::Uuid::new_v4().as_bytes()[0]) / 255.0;
     period.mul_f64(0.9 + 0.2 * random)

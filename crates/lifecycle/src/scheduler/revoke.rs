@@ -1,4 +1,4 @@
-//! Revocations: at our authority all in one, at other issuers one by one.
+//! Revocations: in one call at the internal CA, one by one at other issuers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::tables::managed::{
 };
 use crate::transition::{Revocation, Transition, described};
 
-/// Revocations asked of other issuers at once.
+/// Maximum concurrent revocations at other issuers.
 const AT_ONCE: usize = 16;
 
-/// The detail of a revocation run, JSON.
+/// Detail of a revocation run, as JSON.
 #[derive(Clone, Copy, Debug)]
 struct Detail {
     reason: Reason,
@@ -44,7 +44,7 @@ impl Detail {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct Stored {
-            /// The reason's code.
+            /// Code of the revocation reason.
             reason: i64,
             replace: bool,
         }
@@ -63,7 +63,7 @@ impl Detail {
     }
 }
 
-/// How a revocation went.
+/// Result of a revocation.
 #[derive(Clone)]
 struct Outcome {
     held: ClaimedRevocation,
@@ -81,7 +81,7 @@ impl Lifecycle {
         }
     }
 
-    /// Carries out due revocations, at most [`CHUNK`]; says how many were tried.
+    /// Carries out due revocations, at most [`CHUNK`]. Returns how many were tried.
     pub(crate) async fn revoke_due(&self) -> Result<u64, DataError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
         let claim = on(move |tx| {
@@ -121,7 +121,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Carries out revocations at our authority that are in our hands already, all in one.
+    /// Carries out revocations at the internal CA that this process has claimed, in one call.
     pub(crate) async fn revoke_held(
         &self,
         held: Vec<(ClaimedRevocation, Fingerprint)>,
@@ -183,7 +183,7 @@ impl Lifecycle {
         stream::iter(jobs.into_iter().map(one)).buffer_unordered(AT_ONCE).collect().await
     }
 
-    /// All with one reason by one actor are one call.
+    /// Revocations with the same reason and actor share a call.
     async fn revoke_own(&self, jobs: Vec<JobRow>, versions: &HashMap<i64, ManagedVersion>) -> Vec<Outcome> {
         let mut groups: BTreeMap<(Reason, String), Vec<JobRow>> = BTreeMap::new();
         let mut outcomes = Vec::new();
@@ -230,7 +230,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
     for job in open_jobs_of(tx, ids).await? {
         open.entry(job.certificate).or_default().push(job);
     }
-    // Anyone who lost its lease has nothing to say: another is at it, or was.
+    // Ignores runs whose lease was lost: another process has taken them over.
     let jobs: HashMap<i64, JobRow> = open
         .values()
         .flatten()
@@ -299,7 +299,7 @@ fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerErro
     ledger.change(job, to);
 }
 
-/// A revocation as it concerns the version in force.
+/// Revocation of the current version.
 struct RevocationDetails<'a> {
     reason: Reason,
     replace: bool,
@@ -307,7 +307,7 @@ struct RevocationDetails<'a> {
     origin: RevocationOrigin,
 }
 
-/// The version in force is revoked: what is planned ends, and a new one is asked for if wanted.
+/// Handles the revocation of the current version: ends the planned run, and requests a new version if wanted.
 fn current_revoked(
     ledger: &mut Ledger,
     entry: &mut Entry,
@@ -317,14 +317,14 @@ fn current_revoked(
     entry.row.revoked = true;
     let revocation =
         Revocation { origin: said.origin, reason: said.reason.to_string(), requested_by: said.by.to_owned() };
-    // Archived, or never issued: the version is marked, nothing moves.
+    // Archived or never issued: the version is marked as revoked, and the state does not change.
     let Ok(effects) = ledger.step(entry, Transition::Revoked(revocation)) else { return };
     let run = run_of(open, entry.row.id);
     let waits = run.filter(|run| run.state == JobState::Queued);
     if said.replace {
         match waits {
             Some(run) => hasten(ledger, &entry.row, run, "revoked", said.by),
-            // A run under way replaces it with a new key as it is.
+            // A run in progress already issues a replacement with a new key.
             None if run.is_some() => {}
             None => {
                 let now_us = ledger.at_us();
@@ -346,21 +346,20 @@ fn current_revoked(
     }
 }
 
-/// This process' place in the outbox.
+/// Name of this consumer in the outbox.
 const CONSUMER: &str = "lifecycle";
-/// Reasons after which a certificate is wanted no more (RFC 5280 section 5.3.1).
+/// Revocation reasons after which the certificate is not replaced (RFC 5280 section 5.3.1).
 const FOR_GOOD: [Reason; 2] = [Reason::CessationOfOperation, Reason::PrivilegeWithdrawn];
-/// Events read in one look.
+/// Maximum events read in one step.
 const EVENTS_MAX: i64 = 1_000;
 
 impl Lifecycle {
-    /// Learns what was revoked at our authority by others than us (over ACME, by key, by its own API): marks it, and
-    /// replaces it at once, with a new key, where the certificate renews itself and the reason does not say that none is
-    /// wanted. Says how many versions that were. Part of
-    /// [`Lifecycle::run`].
+    /// Processes revocations at the internal CA that were not requested here (but over ACME, by key, or by the CA's own API). Marks
+    /// each version as revoked. Replaces it immediately with a new key, if the certificate is renewed automatically and the reason
+    /// permits a replacement. Returns the number of marked versions. Part of [`Lifecycle::run`].
     ///
     /// # Errors
-    /// [`DataError`] of the database; the next call goes on from there.
+    /// [`DataError`] of the database; the next call continues at the same event.
     #[crate::boxed]
     pub async fn follow_revocations(&self) -> Result<u64, DataError> {
         let store = &self.inner.store;
@@ -403,17 +402,17 @@ impl Lifecycle {
     }
 }
 
-/// The revocation at our authority that an event is about.
+/// Returns the revocation at the internal CA that an event is about.
 fn action_of(event: &Event) -> Option<Uuid> {
     match event {
         Event::CertificatesRevoked(revoked)
         | Event::CertificateRevoked(CertificateRevoked::ByAuthority(revoked)) => Some(revoked.action),
-        // A version that was revoked so has been marked by the event of the authority.
+        // The event of the CA has already marked a version that was revoked in this way.
         _ => None,
     }
 }
 
-/// One transaction's part: where the next begins, if there is one, and how many versions were marked.
+/// Runs one transaction. Returns the start of the next one, if any, and the number of marked versions.
 async fn follow(
     tx: &mut Tx,
     action: Uuid,
@@ -435,7 +434,7 @@ async fn follow(
     let mut by_reason: BTreeMap<Reason, Vec<i64>> = BTreeMap::new();
     let mut marked = 0;
     for one in revoked {
-        // Revoked through us: that run marks it, and knows whether it is to be replaced.
+        // Revoked by a run of the lifecycle: that run marks the version, and knows whether to replace it.
         let ours = open.get(&one.certificate).into_iter().flatten();
         if ours.filter(|job| job.kind == JobKind::Revocation).any(|job| job.version == Some(one.version)) {
             continue;

@@ -1,4 +1,4 @@
-//! Runs at work: claimed as places get free, each a task, ended together.
+//! Running runs: each is a task, claimed when a slot is free. Runs that end together share a transaction.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::job::id_of;
 use crate::runs::LEASE_US;
 use crate::tables;
 
-/// Longest time an issuer is left alone after it asked for it: a clock set back must not make it years, µs.
+/// Maximum time for which an issuer can ask to receive no orders, in µs. A clock that is set back must not extend it to years.
 const REST_MAX_US: i64 = BACKOFF_MAX_US;
 
-/// Tasks of runs, with what to say should one of them panic.
+/// Tasks of runs, with the result to report if a task panics.
 struct RunningTasks {
     tasks: JoinSet<Finished>,
     ready: HashMap<Id, ReadyRun>,
 }
 
-/// Frees the place of a run.
+/// Slot of a run, released when dropped.
 struct Slot {
     lifecycle: Lifecycle,
     issuer: String,
@@ -42,7 +42,7 @@ impl Drop for Slot {
 }
 
 impl Lifecycle {
-    /// Begins what is due and waits for it, until nothing is due that may begin.
+    /// Starts due runs and waits for them, until no more runs can start.
     pub(super) async fn work(&self) -> Result<TickReport, DataError> {
         let mut report = TickReport::default();
         let mut running = RunningTasks { tasks: JoinSet::new(), ready: HashMap::new() };
@@ -58,14 +58,14 @@ impl Lifecycle {
                 report.done += u64::from(good);
                 report.failed += u64::from(!good);
                 let this = self.clone();
-                // Ends gather into transactions while others are still at work.
+                // Results are stored while other runs are still in progress.
                 ending.spawn(async move { this.end(finished).await });
             }
             while ending.join_next().await.is_some() {}
         }
     }
 
-    /// [`Lifecycle::work`] for ever, without waiting for slow runs.
+    /// Like [`Lifecycle::work`], but continuous, and without waiting for slow runs.
     pub(super) async fn run_work(&self, stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("lifecycle-work");
         let mut running = RunningTasks { tasks: JoinSet::new(), ready: HashMap::new() };
@@ -86,7 +86,7 @@ impl Lifecycle {
                 Some(()) = async { ending.join_next().await.map(drop) } => {}
                 Some(finished) = next(&mut running) => {
                     let mut all = vec![finished];
-                    // What ended meanwhile frees its places together.
+                    // Releases the slots of all runs that have ended.
                     while let Some(ended) = running.tasks.try_join_next_with_id() {
                         all.extend(settled(&mut running, ended));
                     }
@@ -94,7 +94,7 @@ impl Lifecycle {
                         let good = finished.outcome.is_ok();
                         self.inner.figures.add("work", u64::from(good), u64::from(!good));
                         let this = self.clone();
-                        // Ends gather into transactions while the loop goes on.
+                        // Results are stored while the loop continues.
                         ending.spawn(async move { this.end(finished).await });
                     }
                 }
@@ -111,7 +111,7 @@ impl Lifecycle {
         }
     }
 
-    /// At the stop: nobody here works on what it has claimed any more, so others need not wait for its leases.
+    /// Releases all claimed runs at shutdown, so that other processes need not wait for the leases to expire.
     pub(super) async fn let_go(&self) {
         match tables::Jobs::of(&self.inner.store).let_go(self.inner.node, self.now_us()).await {
             Ok(0) => {}
@@ -132,7 +132,7 @@ impl Lifecycle {
         }
     }
 
-    /// Begins due runs in the places that are free; says how many were claimed.
+    /// Starts due runs in the free slots. Returns how many were claimed.
     async fn fill(&self, running: &mut RunningTasks) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let due = tables::Jobs::of(&self.inner.store).issuers_due(now_us).await?;
@@ -173,7 +173,7 @@ impl Lifecycle {
         running.ready.insert(task.id(), ready);
     }
 
-    /// Asks the issuer, for as long as an order may take.
+    /// Sends the order to the issuer, with the order timeout.
     async fn ask(&self, ready: ReadyRun) -> Finished {
         let ReadyRun { job, order, facts, at_work } = ready;
         let deadline = order.deadline;
@@ -211,13 +211,13 @@ impl Lifecycle {
     }
 }
 
-/// The next run that ended; `None` when none is under way.
+/// Waits for the next run to end. `None` if no run is in progress.
 async fn next(running: &mut RunningTasks) -> Option<Finished> {
     let ended = running.tasks.join_next_with_id().await?;
     settled(running, ended)
 }
 
-/// What a task came to; one that panicked is a failed attempt.
+/// Returns the result of a task. A task that panicked is a failed attempt.
 fn settled(running: &mut RunningTasks, ended: Result<(Id, Finished), JoinError>) -> Option<Finished> {
     match ended {
         Ok((id, finished)) => {

@@ -1,4 +1,4 @@
-//! Keeps what is verified as served up to date, and tells of versions that are late at their targets.
+//! Updates the served versions, and notifies about late deployments.
 
 use events::{CertificateDeploymentLate, Event};
 use futures_util::FutureExt;
@@ -12,18 +12,19 @@ use crate::served::Verified;
 use crate::tables::managed::{ManagedRow, late_deployments, managed_after, managed_by_ids, observed_changed};
 use crate::transition::described;
 
-/// Certificates looked at in one tick, beside those of which scans saw something else: 100,000 take 40 minutes, at some
+/// Certificates checked in one tick, in addition to those with changes seen by scans. 100,000 certificates take 40 minutes, at some
 /// milliseconds a tick.
 const SWEEP: i64 = 200;
-/// How far back changes are read, µs: what a scan saw is stored within seconds, and the sweep finds the rest.
+/// How far back changes are read, in µs. Scan results are stored within seconds, and the sweep over all certificates finds the
+/// rest.
 const LOOK_BACK_US: i64 = 120_000_000;
 
 impl Lifecycle {
-    /// Notes what agents and scans verified as served since the last call, of certificates of which scans saw something
-    /// else and of the next ones in turn. Says of how many something changed. Part of [`Lifecycle::run`].
+    /// Stores which versions agents and scans verified as served. Checks certificates with changes seen by scans since the last
+    /// call, and the next certificates of the sweep. Returns how many changed. Part of [`Lifecycle::run`].
     ///
     /// # Errors
-    /// [`DataError`] of the database; the next call does it.
+    /// [`DataError`] of the database; the next call repeats the work.
     #[crate::boxed]
     pub async fn verify_served(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
@@ -36,7 +37,7 @@ impl Lifecycle {
         Ok(changed)
     }
 
-    /// Tells of certificates whose newest version has not been in place everywhere for too long, each once a version.
+    /// Notifies about certificates whose newest version is not deployed to every target for too long, once for each version.
     pub(super) async fn tell_late_deployments(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         loop {
@@ -51,7 +52,7 @@ impl Lifecycle {
     }
 }
 
-/// One transaction's part: where the next begins, and how many changed.
+/// Runs one transaction. Returns the start of the next one, and how many certificates changed.
 async fn verify(tx: &mut Tx, after: i64, from_us: i64, now_us: i64) -> Result<(i64, u64), StoreError> {
     let mut rows = managed_after(tx, after, SWEEP).await?;
     let next = rows.last().filter(|_| rows.len() as i64 == SWEEP).map_or(0, |row| row.id);

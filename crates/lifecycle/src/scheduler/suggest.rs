@@ -1,4 +1,4 @@
-//! What issuers suggest about renewal (ARI, RFC 9773), asked as often as they say.
+//! Renewal windows suggested by issuers (ARI, RFC 9773), requested at the interval that the issuer gives.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::tables::managed::{
     set_suggestions, versions_of,
 };
 
-/// Suggestions asked for in one look.
+/// Maximum suggestions requested in one step.
 const DUE_MAX: i64 = 500;
-/// Questions under way at once.
+/// Maximum concurrent requests.
 const AT_ONCE: usize = 16;
 
 /// Result of a request for a suggestion.
 #[derive(Clone)]
 enum IssuerOpinion {
     Window(Window),
-    /// It has no opinion, and will have none.
+    /// The issuer makes no suggestions for this certificate.
     None,
-    /// The issuer did not answer; try later.
+    /// The issuer did not respond. Try again later.
     Later,
 }
 
 impl Lifecycle {
-    /// Asks issuers again whose time has come, and moves planned runs into the windows they suggest; says how many
-    /// questions that were. Part of [`Lifecycle::run`].
+    /// Requests the suggestions that are due, and moves planned runs into the suggested windows. Returns the number of requests.
+    /// Part of [`Lifecycle::run`].
     ///
     /// # Errors
-    /// [`DataError`] of the database; an issuer that does not answer stops nothing.
+    /// [`DataError`] of the database. An issuer that does not respond is not an error.
     #[crate::boxed]
     pub async fn ask_suggestions(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
@@ -107,7 +107,7 @@ impl Lifecycle {
         match asked.await {
             Ok(Some(window)) => IssuerOpinion::Window(window),
             Ok(None) => IssuerOpinion::None,
-            // An answer that cannot be had must not stop a renewal: the planned time stands.
+            // A failed request must not prevent a renewal: the planned time stays.
             Err(error) => {
                 debug!(issuer = version.issuer, %error, "no suggestion about renewal");
                 IssuerOpinion::Later
@@ -164,7 +164,7 @@ async fn store_answers(
     ledger.write(tx).await.map(drop)
 }
 
-/// Moves a planned run to where the issuer wants it; one that was tried already stays.
+/// Moves a planned run into the issuer's window. A run that was already attempted is not moved.
 fn move_run(
     ledger: &mut Ledger,
     row: &ManagedRow,

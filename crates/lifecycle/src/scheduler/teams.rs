@@ -1,4 +1,4 @@
-//! Whether what a certificate names still belongs to its team: asked before each issuance, whichever issuer it comes from.
+//! Checks that the objects a certificate refers to still belong to its team. Runs before each issuance, with any issuer.
 
 use api::access::Object;
 use authority::teams::{OwnedKind, Ownership, QuotaError, Standing};
@@ -9,8 +9,8 @@ use crate::handle::Lifecycle;
 use crate::managed::{ManagedCertificate, TargetRef};
 
 impl Lifecycle {
-    /// Checks profile, issuer, names and targets against the team, and counts the certificate against the team's quota. The reason when
-    /// it may not be issued now.
+    /// Checks profile, issuer, names and targets against the team, and counts the certificate against the team's quota. Returns the
+    /// reason if it must not be issued now.
     pub(super) async fn check_teams(
         &self,
         certificate: &ManagedCertificate,

@@ -1,4 +1,4 @@
-//! Rows of approvals: open, approved, rejected, expired.
+//! Rows of approvals.
 
 use uuid::Uuid;
 
@@ -6,78 +6,78 @@ use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, l
 use store::states::ApprovalState;
 
 store::handle! {
-    /// Changes that wait for a second person's approval.
+    /// Approvals of runs by a second person.
     Approvals
 }
 
 /// A request for approval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalRow {
-    /// Its row.
+    /// Row id of the approval.
     pub id: i64,
-    /// Its identity outside.
+    /// Public id of the approval.
     pub uuid: Uuid,
-    /// The run.
+    /// Row id of the run.
     pub job: i64,
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
     /// 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn, 5 void.
     pub state: ApprovalState,
-    /// Why approval is needed.
+    /// Reason why approval is needed.
     pub reason: String,
     /// Actor that requested the run.
     pub requested_by: String,
-    /// Time of the request, µs.
+    /// Time of the request, in µs since 1970.
     pub requested_at_us: i64,
-    /// Expiry, µs.
+    /// Time when the approval expires, in µs since 1970.
     pub expires_at_us: i64,
     /// Actor that decided.
     pub decided_by: Option<String>,
-    /// When, µs.
+    /// Time of the decision, in µs since 1970.
     pub decided_at_us: Option<i64>,
-    /// The note with the decision.
+    /// Note of the actor that decided.
     pub note: Option<String>,
-    /// The plan, JSON; `None` for approvals from before plans were stored.
+    /// The plan as JSON. `None` for approvals from before plans were stored.
     pub plan: Option<String>,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: Option<[u8; 32]>,
-    /// The approval of the certificate before this one.
+    /// The previous approval of the same certificate.
     pub previous: Option<Uuid>,
-    /// The actors that cannot decide.
+    /// Actors that cannot decide.
     pub barred: Vec<String>,
-    /// How many people must approve the plan.
+    /// Number of people who must approve the plan.
     pub needed: u32,
 }
 
-/// A consent asked for, and its certificate.
+/// A request for approval, with its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalView {
-    /// The consent.
+    /// The approval.
     pub approval: ApprovalRow,
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// Its profile.
+    /// Profile of the certificate.
     pub profile: String,
-    /// When the run was made, µs.
+    /// Creation time of the run, in µs since 1970.
     pub job_created_at_us: i64,
-    /// People who approved the plan.
+    /// Number of people who approved the plan.
     pub given: u32,
 }
 
-/// A decision over an open consent.
+/// Decision on an open approval.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The approval's row.
+    /// Row id of the approval.
     pub id: i64,
-    /// The state after the change.
+    /// State after the decision.
     pub state: ApprovalState,
     /// Actor that decided.
     pub by: String,
-    /// When, µs.
+    /// Time of the decision, in µs since 1970.
     pub at_us: i64,
-    /// The note with the decision.
+    /// Note of the actor that decided.
     pub note: Option<String>,
 }
 
@@ -138,7 +138,7 @@ VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by
   :plan_sha256, :previous, :barred, :needed)
 ON CONFLICT DO NOTHING")
 };
-/// Decides an open approval; `?1` is its row.
+/// Decides open approvals by row id.
 const APPROVALS_DECIDE: Bulk = db::bulk! { (id bigint, state bigint, by text, at bigint, note text)
     with_states!("-- approvals_decide
 UPDATE approvals SET state = :state, decided_by = :by, decided_at = :at, note = :note
@@ -151,7 +151,7 @@ UPDATE approvals SET state = {ApprovalState::Withdrawn}, decided_at = :at
 WHERE job_id = :job AND state = {ApprovalState::Open}")
 };
 
-/// Voids what is open or given for these runs.
+/// Voids the open and approved approvals of these runs.
 const APPROVALS_VOID: Bulk = db::bulk! { (job bigint, at bigint)
     with_states!("-- approvals_void
 UPDATE approvals SET state = {ApprovalState::Void}, decided_at = coalesce(decided_at, :at)
@@ -167,7 +167,7 @@ const APPROVALS_NEWEST: Bulk = db::bulk! { (certificate bigint)
     concat!("-- approvals_newest\nSELECT ", approval_columns!(), " FROM approvals a
 WHERE a.id = (SELECT b.id FROM approvals b WHERE b.certificate_id = :certificate ORDER BY b.id DESC LIMIT 1)")
 };
-/// What is open, in the order of its rows.
+/// Open approvals in row order.
 const APPROVALS_OPEN_AFTER: &str = with_states!(concat!(
     "-- approvals_open_after\nSELECT ",
     approval_columns!(),
@@ -197,13 +197,13 @@ const PLAN_TARGETS: Bulk = db::bulk! { (target uuid)
     "-- plan_targets
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
-/// The profiles of these that have certificates of an issuer.
+/// Those of the given profiles that have certificates of an issuer.
 const PROFILES_OF_ISSUER: Bulk = db::bulk! { (profile text, issuer text)
     "-- profiles_of_issuer
 SELECT p.name FROM profiles p
 WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.issuer = :issuer)"
 };
-/// The profiles of these that have certificates for a target.
+/// Those of the given profiles that have certificates for a target.
 const PROFILES_OF_TARGET: Bulk = db::bulk! { (profile text, pattern text)
     "-- profiles_of_target
 SELECT p.name FROM profiles p
@@ -230,10 +230,10 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &PROFILES_OF_TARGET,
 ];
 
-/// Asks for consent to runs; a run for which it is asked already is left out.
+/// Stores requests for approval. Skips a run that already has one.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), StoreError> {
     let columns = vec![
@@ -253,30 +253,30 @@ pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), St
     tx.bulk(&APPROVALS_INSERT, columns).await.map(drop)
 }
 
-/// Consents by identity, in no order.
+/// Returns approvals by id, in no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn approvals_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.bulk(&APPROVALS_BY_UUID, vec![Column::Uuid(ids)]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// Consents that were not given in time.
+/// Returns open approvals that have expired.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn expired_approvals(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.rows(APPROVALS_EXPIRED, vec![now_us.into(), limit.into()]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// Decides open approvals; returns the rows that were open.
+/// Decides open approvals. Returns the row ids of those that were open.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn decide_approvals(tx: &mut Tx, decisions: &[Decision]) -> Result<Vec<i64>, StoreError> {
     let columns = vec![
@@ -289,60 +289,60 @@ pub async fn decide_approvals(tx: &mut Tx, decisions: &[Decision]) -> Result<Vec
     tx.bulk(&APPROVALS_DECIDE, columns).await?.into_iter().map(|mut row| row.int()).collect()
 }
 
-/// Withdraws open approvals of runs that ended otherwise.
+/// Withdraws the open approvals of runs that ended for another reason.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn withdraw_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
     let at = vec![at_us; jobs.len()];
     tx.bulk(&APPROVALS_WITHDRAW, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-/// Voids what is open or given for these runs, because their plan changed.
+/// Voids the open and given approvals of these runs, because their plan changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn void_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
     let at = vec![at_us; jobs.len()];
     tx.bulk(&APPROVALS_VOID, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-/// The approvals that are open or given for these runs, in no order.
+/// Returns the open and given approvals of these runs, in no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn standing_approvals(tx: &mut Tx, jobs: Vec<i64>) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.bulk(&APPROVALS_STANDING, vec![Column::Int(jobs)]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// The newest approval of each of these certificates, in no order.
+/// Returns the newest approval of each of these certificates, in no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn newest_approvals(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.bulk(&APPROVALS_NEWEST, vec![Column::Int(certificates)]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// Open approvals in the order of their rows, those after the row `after`.
+/// Returns open approvals in row order, starting after the row `after`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn open_approvals(tx: &mut Tx, after: i64, limit: i64) -> Result<Vec<ApprovalRow>, StoreError> {
     let rows = tx.rows(APPROVALS_OPEN_AFTER, vec![after.into(), limit.into()]).await?;
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// Notes who changed the plan of a certificate: certificate and actor.
+/// Records which actor changed the plan of which certificate.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn note_plan_changes(tx: &mut Tx, changes: &[(i64, String)], at_us: i64) -> Result<(), StoreError> {
     let columns = vec![
@@ -353,70 +353,71 @@ pub async fn note_plan_changes(tx: &mut Tx, changes: &[(i64, String)], at_us: i6
     tx.bulk(&CHANGES_NOTE, columns).await.map(drop)
 }
 
-/// Who changed the plans of these certificates since their last version: certificate and actor, in no order.
+/// Returns the actors that changed the plans of these certificates since their last version, as pairs of certificate and actor in
+/// no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn plan_changes_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<(i64, String)>, StoreError> {
     let rows = tx.bulk(&CHANGES_OF, vec![Column::Int(certificates)]).await?;
     rows.into_iter().map(|mut row| Ok((row.int()?, row.text()?))).collect()
 }
 
-/// Forgets who changed the plans of these certificates.
+/// Deletes the records of plan changes of these certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn clear_plan_changes(tx: &mut Tx, certificates: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&CHANGES_CLEAR, vec![Column::Int(certificates)]).await.map(drop)
 }
 
-/// A stored document that a plan names.
+/// A stored document that a plan refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanDocument<K> {
-    /// Its name or identity.
+    /// Name or id of the document.
     pub key: K,
-    /// Its revision.
+    /// Revision of the document.
     pub revision: i64,
-    /// Its text.
+    /// Text of the document.
     pub body: String,
 }
 
-/// The profiles of these names, as stored now.
+/// Returns the current profiles with these names.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn plan_profiles(tx: &mut Tx, names: Vec<String>) -> Result<Vec<PlanDocument<String>>, StoreError> {
     let rows = tx.bulk(&PLAN_PROFILES, vec![Column::Text(names)]).await?;
     rows.into_iter().map(|mut row| document(row.text()?, &mut row)).collect()
 }
 
-/// The configured issuers of these names, as stored now.
+/// Returns the current configured issuers with these names.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn plan_issuers(tx: &mut Tx, names: Vec<String>) -> Result<Vec<PlanDocument<String>>, StoreError> {
     let rows = tx.bulk(&PLAN_ISSUERS, vec![Column::Text(names)]).await?;
     rows.into_iter().map(|mut row| document(row.text()?, &mut row)).collect()
 }
 
-/// These targets, as stored now.
+/// Returns the current targets with these ids.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn plan_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<PlanDocument<Uuid>>, StoreError> {
     let rows = tx.bulk(&PLAN_TARGETS, vec![Column::Uuid(targets)]).await?;
     rows.into_iter().map(|mut row| document(row.uuid()?, &mut row)).collect()
 }
 
-/// The given profiles that have certificates of an issuer.
+/// Returns those of the given profiles that have certificates of an issuer.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn profiles_of_issuer(
     tx: &mut Tx,
@@ -428,10 +429,10 @@ pub async fn profiles_of_issuer(
     rows.into_iter().map(|mut row| row.text()).collect()
 }
 
-/// The given profiles that have certificates for a target.
+/// Returns those of the given profiles that have certificates for a target.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn profiles_of_target(
     tx: &mut Tx,
@@ -448,26 +449,26 @@ fn document<K>(key: K, row: &mut Row) -> Result<PlanDocument<K>, StoreError> {
 }
 
 impl Approvals<'_> {
-    /// A consent asked for.
+    /// Returns an approval by id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<ApprovalView>, StoreError> {
         self.0.row(APPROVAL, vec![id.into()]).await?.map(approval_view).transpose()
     }
 
-    /// The approval that is given for a run.
+    /// Returns the given approval of a run.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn given_for(self, job: i64) -> Result<Option<ApprovalRow>, StoreError> {
         self.0.row(APPROVAL_GIVEN, vec![job.into()]).await?.map(|mut row| approval_row(&mut row)).transpose()
     }
 
-    /// A page of consents of a state, the newest first.
+    /// Returns a page of approvals in a state, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn page(
         self,
         state: ApprovalState,

@@ -1,5 +1,5 @@
-//! Runs of issuance, renewal, deployment and revocation. The schedule is this table: a run with a time to come waits in
-//! it, and is due by the clock alone.
+//! Runs of issuance, renewal, deployment and revocation. This table is the schedule: a run with a future start time is stored in
+//! it, and becomes due by the clock alone.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -13,57 +13,58 @@ store::handle! {
     Jobs
 }
 
-/// A run as stored. A certificate has one open run of the kinds issuance and renewal at most.
+/// A stored run. A certificate has at most one open issuance or renewal run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRow {
-    /// Its row.
+    /// Row id of the run.
     pub id: i64,
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
     /// The kind of work.
     pub kind: JobKind,
-    /// The state.
+    /// State of the run.
     pub state: JobState,
-    /// Whether consent is needed, or was given.
+    /// Whether approval is needed or was given.
     pub approval: Consent,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The agent that does it, or that makes the CSR.
+    /// Agent that carries out the run or creates the CSR.
     pub agent: Option<Uuid>,
-    /// The version it made, deploys or revokes.
+    /// Row id of the version that the run issued, deploys or revokes.
     pub version: Option<i64>,
-    /// Why there is such a run, a word.
+    /// One-word reason for the run.
     pub reason: String,
     /// Actor that requested the run, as in the audit log.
     pub requested_by: String,
-    /// How often it was claimed. Also its fence: anyone who claimed it n times may change it while this is n.
+    /// Number of times the run was claimed. Also a fencing token: the process that made the n-th claim may change the run only
+    /// while this is n.
     pub attempts: i64,
-    /// When it may be claimed, µs.
+    /// Time from which the run can be claimed, in µs since 1970.
     pub next_attempt_at_us: i64,
-    /// Deadline: the run fails after it, µs.
+    /// Deadline in µs since 1970. The run fails after it.
     pub deadline_at_us: i64,
-    /// Until when its claimer is trusted to be at it, µs.
+    /// Expiry of the claiming process' lease, in µs since 1970.
     pub lease_until_us: Option<i64>,
-    /// The request for the certificate, DER.
+    /// CSR in DER.
     pub csr: Option<Vec<u8>>,
-    /// The key made for it, when this server holds it.
+    /// Key generated for the run, if this server stores it.
     pub key: Option<Uuid>,
-    /// JSON of its kind.
+    /// JSON whose structure depends on `kind`.
     pub detail: Option<String>,
     /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// When it was first claimed, µs.
+    /// Time of the first claim, in µs since 1970.
     pub started_at_us: Option<i64>,
-    /// End time, µs.
+    /// Time when the run ended, in µs since 1970.
     pub finished_at_us: Option<i64>,
 }
 
 /// A run to queue.
 #[derive(Clone, Debug)]
 pub struct NewJob {
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
     /// See [`JobRow::kind`].
     pub kind: JobKind,
@@ -92,37 +93,37 @@ pub struct NewJob {
 /// A change of a run.
 #[derive(Clone, Debug)]
 pub struct JobChange {
-    /// The run as it was read: changed only while its state and attempts are still those.
+    /// The run as it was read. It is changed only if state and attempts are still the same.
     pub from: JobRow,
-    /// The run as it is to be.
+    /// The new run.
     pub to: JobRow,
 }
 
-/// Which runs to list.
+/// Filter for runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFilter {
-    /// In this state.
+    /// State of the run.
     pub state: Option<JobState>,
-    /// Of this certificate's row.
+    /// Row id of the certificate.
     pub certificate: Option<i64>,
-    /// At this agent, while open.
+    /// Agent of the run; matches open runs only.
     pub agent: Option<Uuid>,
-    /// Of this kind; filters the walk.
+    /// Kind of work. Applied to each row that is read, without an index.
     pub kind: Option<JobKind>,
-    /// Queued runs with a time after this one are left out, µs.
+    /// Leaves out queued runs that start after this time, in µs since 1970.
     pub due_by_us: Option<i64>,
 }
 
-/// A run and its certificate's identity.
+/// A run, with its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
-    /// The run.
+    /// The run, as stored.
     pub job: JobRow,
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// Its profile.
+    /// Profile of the certificate.
     pub profile: String,
 }
 
@@ -182,7 +183,7 @@ macro_rules! with_states {
     };
 }
 
-/// A second open run of issuance or renewal of one certificate is left out.
+/// Skips an issuance or renewal run if the certificate already has an open one.
 const INSERT: Bulk = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint)
@@ -193,7 +194,7 @@ VALUES (:certificate, :kind, {JobState::Queued}, :approval, :issuer, :agent, :ve
   :next_attempt_at, :deadline_at, :detail, :created_at) ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
 };
 
-/// As [`INSERT`], in the hands of anyone who makes them.
+/// Like [`INSERT`], with the runs claimed by the process that queues them.
 const INSERT_CLAIMED: Bulk = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint, holder uuid,
@@ -206,7 +207,7 @@ VALUES (:certificate, :kind, {JobState::Running}, :approval, :issuer, :agent, :v
 ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
 };
 
-/// One row for each issuer and how many of its runs are wanted.
+/// Input: one row for each issuer, with the number of runs to claim.
 const CLAIM: Bulk = Bulk {
     sqlite: with_states!(concat!(
         "-- jobs_claim
@@ -247,7 +248,7 @@ RETURNING ",
 ))
 };
 
-/// What an agent may do now: deployments, and its runs that wait for a CSR.
+/// Claims the work an agent can do now: deployments, and runs that wait for its CSR.
 const CLAIM_FOR_AGENT: Bulk = db::bulk! {
     with_states!(concat!(
     "-- jobs_claim_for_agent
@@ -264,7 +265,7 @@ RETURNING ",
 ))
 };
 
-/// Issuers with due runs, by leaps along the index of what can be claimed.
+/// Issuers with due runs. Skips from issuer to issuer in the index of claimable runs.
 const ISSUERS_DUE: &str = with_states!("-- jobs_issuers_due
 WITH RECURSIVE t(issuer) AS (
   SELECT issuer FROM (SELECT issuer FROM jobs WHERE state = {JobState::Queued} AND approval <> {Consent::Needed}
@@ -320,7 +321,7 @@ WHERE job = :job AND state IN ({DeploymentState::Waiting}, {DeploymentState::Fai
   {DeploymentState::Broken})")
 };
 
-/// A lease that has ended, or that no clock of ours can have given.
+/// Finds expired leases, and leases that end later than any clock can have set.
 const REAP: &str = with_states!(
     "-- jobs_reap
 UPDATE jobs SET state = {JobState::Queued}, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
@@ -336,7 +337,7 @@ UPDATE jobs SET lease_until = :until WHERE id = :id AND state = {JobState::Runni
 const LET_GO: &str = with_states!("-- jobs_let_go
 UPDATE jobs SET lease_until = ?2 WHERE state = {JobState::Running} AND lease_holder = ?1 AND lease_until > ?2");
 
-/// Backoffs of a clock that was set back would last until it has caught up.
+/// Finds retries too far in the future: if the clock was set back, their backoff would last until it catches up.
 const UNSTICK: &str = with_states!("-- jobs_unstick
 UPDATE jobs SET next_attempt_at = ?1 WHERE state = {JobState::Queued} AND attempts > 0 AND next_attempt_at > ?2");
 
@@ -352,7 +353,7 @@ UPDATE jobs SET state = :state, approval = :approval, version_id = :version, rea
 WHERE id = :id AND state = :was AND attempts = :attempts RETURNING id")
 };
 
-/// Open runs of these certificates, deployments too.
+/// Open runs of these certificates, including deployments.
 const OPEN_OF: Bulk = db::bulk! { (id bigint)
     with_states!(concat!("-- jobs_open_of\nSELECT ", job_columns!("jobs"), " FROM jobs WHERE certificate_id = :id
       AND state <= {JobState::AwaitingCsr}"))
@@ -401,30 +402,29 @@ pub(crate) const BULKS: &[&Bulk] = &[
 /// A run that was queued.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueuedJob {
-    /// Its row.
+    /// Row id of the run.
     pub id: i64,
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
     /// The kind of work.
     pub kind: JobKind,
-    /// JSON of its kind, as given.
+    /// JSON whose structure depends on `kind`.
     pub detail: Option<String>,
 }
 
-/// Queues runs; answers those queued. A run of kind 0 or 1 of a certificate that has such a one open is
-/// left out.
+/// Queues runs, and returns the queued ones. Skips an issuance or renewal run if the certificate already has an open one.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_jobs(tx: &mut Tx, new: &[NewJob]) -> Result<Vec<QueuedJob>, StoreError> {
     queued(tx.bulk(&INSERT, columns_of(new)).await?)
 }
 
-/// [`insert_jobs`], claimed at once: running for the first time, by `holder` until `until_us`.
+/// Like [`insert_jobs`], but the runs are immediately claimed: running in their first attempt, by `holder` until `until_us`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_claimed_jobs(
     tx: &mut Tx,
@@ -467,7 +467,7 @@ fn queued(rows: Vec<Row>) -> Result<Vec<QueuedJob>, StoreError> {
     rows.into_iter().map(read).collect()
 }
 
-/// Keys made for runs: their rows in the table `keys`.
+/// Inserts the keys generated for runs into the table `keys`.
 const KEYS_INSERT: Bulk = db::bulk! {
     (id uuid, key_type text, spki bytea, spki_sha256 bytea, provider text, sealed bytea, locator text,
      label text, created_at bigint)
@@ -476,10 +476,10 @@ INSERT INTO keys (id, key_type, spki, spki_sha256, provider, sealed, locator, la
 VALUES (:id, :key_type, :spki, :spki_sha256, :provider, :sealed, :locator, :label, :created_at)"
 };
 
-/// Stores keys that were just made for runs: one statement, however many.
+/// Stores the keys generated for runs, in a single statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_run_keys(tx: &mut Tx, keys: &[KeyRow]) -> Result<(), StoreError> {
     let columns = vec![
@@ -496,11 +496,11 @@ pub async fn insert_run_keys(tx: &mut Tx, keys: &[KeyRow]) -> Result<(), StoreEr
     tx.bulk(&KEYS_INSERT, columns).await.map(drop)
 }
 
-/// Takes due runs of kinds 0 and 1 of each issuer, as many as it has places for, the longest due first. They are
-/// running until `until_us`, when others may take them again.
+/// Claims due issuance and renewal runs of each issuer, up to its free slots, longest overdue first. Other processes can claim them
+/// again after `until_us`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn claim_jobs(
     tx: &mut Tx,
@@ -519,10 +519,10 @@ pub async fn claim_jobs(
     rows_of(tx.bulk(&CLAIM, columns).await?)
 }
 
-/// Takes due revocations, the longest due first.
+/// Claims due revocations, longest overdue first.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn claim_revocations(
     tx: &mut Tx,
@@ -535,11 +535,11 @@ pub async fn claim_revocations(
     rows_of(tx.rows(statement, vec![now_us.into(), holder.into(), until_us.into(), limit.into()]).await?)
 }
 
-/// Takes what an agent may do now: queued deployments, and runs that wait for its CSR. What it takes is offered again
-/// from `until_us` on.
+/// Claims the work an agent can do now: queued deployments, and runs that wait for its CSR. The work is offered again from
+/// `until_us` on.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn claim_agent_jobs(
     tx: &mut Tx,
@@ -552,10 +552,10 @@ pub async fn claim_agent_jobs(
     rows_of(tx.rows(statement, vec![agent.into(), now_us.into(), limit.into(), until_us.into()]).await?)
 }
 
-/// Stores runs as they are to be; answers the rows of those that were still as read.
+/// Changes runs. Returns the row ids of those that were still as read, and so were changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn change_jobs(tx: &mut Tx, changes: &[JobChange]) -> Result<Vec<i64>, StoreError> {
     let to = || changes.iter().map(|change| &change.to);
@@ -579,46 +579,46 @@ pub async fn change_jobs(tx: &mut Tx, changes: &[JobChange]) -> Result<Vec<i64>,
     tx.bulk(&CHANGE, columns).await?.into_iter().map(|mut row| row.int()).collect()
 }
 
-/// Open runs of these certificates, of every kind, in no order.
+/// Returns the open runs of these certificates, of every kind, in no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn open_jobs_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.bulk(&OPEN_OF, vec![Column::Int(certificates)]).await?)
 }
 
-/// Runs by their rows, in no order.
+/// Returns runs by row id, in no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn jobs_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?)
 }
 
-/// Due runs that need consent first, the longest due first.
+/// Returns due runs that need approval, longest overdue first.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn gated_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.rows(GATED, vec![now_us.into(), limit.into()]).await?)
 }
 
-/// Runs that wait for consent or a CSR past their deadline.
+/// Returns runs that wait for approval or a CSR past their deadline.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn overdue_waiting_jobs(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<JobRow>, StoreError> {
     rows_of(tx.rows(WAITING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
 }
 
-/// Deployments that are queued or running past their deadline.
+/// Returns deployments that are queued or running past their deadline.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn overdue_deployment_jobs(
     tx: &mut Tx,
@@ -628,67 +628,68 @@ pub async fn overdue_deployment_jobs(
     rows_of(tx.rows(DEPLOYING_OVERDUE, vec![now_us.into(), limit.into()]).await?)
 }
 
-/// Ends what these runs still had to deploy: one statement, however many.
+/// Cancels the pending deployments of these runs, in a single statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn cancel_deployments_of(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
     let at = vec![at_us; jobs.len()];
     tx.bulk(&DEPLOYMENTS_CANCEL, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-/// Queues again what is running under a lease that has ended, or that ends after `latest_us`, which no lease given by
-/// now can; says how many.
+/// Queues runs again whose lease has expired. Also queues runs whose lease ends after `latest_us`, which is later than any valid
+/// lease. Returns the number of queued runs.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn reap_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
     tx.execute(REAP, vec![now_us.into(), latest_us.into()]).await
 }
 
-/// Lets runs that were tried and wait until after `latest_us`, which no backoff can, be tried now; says how many.
+/// Makes failed runs due immediately if their retry is after `latest_us`, which is later than any valid backoff. Returns the number
+/// of changed runs.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn unstick_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, StoreError> {
     tx.execute(UNSTICK, vec![now_us.into(), latest_us.into()]).await
 }
 
 impl Jobs<'_> {
-    /// Issuers that have due runs, by name.
+    /// Returns the names of issuers that have due runs.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn issuers_due(self, now_us: i64) -> Result<Vec<String>, StoreError> {
         let rows = self.0.rows(Cost::Point, ISSUERS_DUE, vec![now_us.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
-    /// Whether there is anything an agent may do now.
+    /// Returns whether there is work that an agent can do now.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn agent_has_any(self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
         Ok(self.0.row(AGENT_HAS, vec![agent.into(), now_us.into()]).await?.is_some())
     }
 
-    /// How many runs of an issuer are due, counted up to `most`.
+    /// Counts the due runs of an issuer, up to `most`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn due(self, issuer: &str, now_us: i64, most: i64) -> Result<u64, StoreError> {
         let rows =
             self.0.rows(Cost::Walk, DUE_COUNT, vec![issuer.into(), now_us.into(), most.into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
 
-    /// Keeps the leases of these runs, as far as `holder` has them still.
+    /// Extends the leases of these runs, if `holder` still has them.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn extend_leases(self, holder: Uuid, jobs: Vec<i64>, until_us: i64) -> Result<(), StoreError> {
         if jobs.is_empty() {
             return Ok(());
@@ -700,26 +701,26 @@ impl Jobs<'_> {
             .await
     }
 
-    /// Lets go of everything `holder` runs: its leases end now.
+    /// Releases all runs of `holder`: their leases end now. Returns how many.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn let_go(self, holder: Uuid, now_us: i64) -> Result<u64, StoreError> {
         self.0.execute(LET_GO, vec![holder.into(), now_us.into()]).await
     }
 
-    /// One run, with its certificate.
+    /// Returns a run with its certificate.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: i64) -> Result<Option<JobView>, StoreError> {
         self.0.row(BY_ID, vec![id.into()]).await?.map(job_view).transpose()
     }
 
-    /// A page of runs, the newest first.
+    /// Returns a page of runs, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn page(
         self,
         filter: &JobFilter,
@@ -737,10 +738,10 @@ impl Jobs<'_> {
         })
     }
 
-    /// Forgets ended runs of a state that ended before a time, at most `limit`; says how many.
+    /// Deletes runs in an ended state that ended before a time, at most `limit`. Returns how many.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn trim(self, state: JobState, before_us: i64, limit: i64) -> Result<u64, StoreError> {
         self.0.execute(TRIM, vec![state.code().into(), before_us.into(), limit.into()]).await
     }
@@ -803,7 +804,7 @@ fn samples() -> Vec<JobFilter> {
     ]
 }
 
-/// Each condition alone, and all together.
+/// Returns the statements with each condition alone, and with all together.
 pub(crate) fn composed() -> Vec<String> {
     let with =
         |key: Option<Vec<Value>>| samples().into_iter().map(move |filter| listing(&filter, key.clone(), 1).0);

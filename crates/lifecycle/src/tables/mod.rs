@@ -1,6 +1,6 @@
 //! The tables of managed certificates, their jobs, policies, approvals and people.
 //!
-//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+//! Each group of tables has a handle, created by `Name::of(&store)`. Functions that change rows take the transaction.
 
 pub mod approvals;
 pub mod jobs;
@@ -17,7 +17,7 @@ pub use managed::Managed;
 pub use people::People;
 pub use policies::Policies;
 
-/// Every statement of these tables, for the test that prepares them on both databases.
+/// All SQL statements of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[Sends] = &[
     Sends {

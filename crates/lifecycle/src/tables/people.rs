@@ -1,4 +1,4 @@
-//! Owners and teams, and what was found and is not to be managed.
+//! Owners and teams, and dismissed certificates.
 
 use uuid::Uuid;
 
@@ -6,12 +6,12 @@ use crate::tables::policies::{NamedDocument, document, named};
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, contains, key_or, limit_of, page};
 
 store::handle! {
-    /// Owners and teams, and certificates found that are not to be managed.
+    /// Owners and teams, and found certificates that are not to be managed.
     People
 }
 
 coded::named! {
-    /// Owners or teams.
+    /// Kind of person record: owner or team.
     pub enum PeopleKind: "kind of people" {
         /// An owner of certificates.
         Owner => "owner",
@@ -24,7 +24,7 @@ const PERSON: &str = "-- person
 SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name = ?2";
 const PEOPLE: &str = "-- people
 SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
-/// The first 5,000 are looked at.
+/// Searches the first 5,000 rows.
 const SEARCH: &str = "-- people_search
 SELECT name FROM (SELECT name FROM people WHERE kind = ?1 ORDER BY name LIMIT 5000) x
 WHERE lower(name) LIKE ?2 ESCAPE '\\' ORDER BY name LIMIT ?3";
@@ -68,10 +68,10 @@ pub(crate) const ALL: &[&str] = &[
 ];
 pub(crate) const BULKS: &[&Bulk] = &[&DISMISSED];
 
-/// Makes an owner or team; false when the name is taken.
+/// Inserts an owner or team. Returns false if the name is in use.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_person(
     tx: &mut Tx,
@@ -84,10 +84,10 @@ pub async fn insert_person(
     Ok(tx.execute(PERSON_INSERT, parameters).await? == 1)
 }
 
-/// Replaces an owner or team of this revision; false when it has another.
+/// Replaces an owner or team with this revision. Returns false if the revision differs.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_person(
     tx: &mut Tx,
@@ -101,28 +101,28 @@ pub async fn update_person(
     Ok(tx.execute(PERSON_UPDATE, parameters).await? == 1)
 }
 
-/// Drops an owner or team; false when there is none.
+/// Deletes an owner or team. Returns false if it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(PERSON_DELETE, vec![kind.name().into(), name.into()]).await? == 1)
 }
 
-/// The revision of a team; `None` when there is none.
+/// Returns the revision of a team; `None` if it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn team_revision(tx: &mut Tx, name: &str) -> Result<Option<i64>, StoreError> {
     tx.row(TEAM_REVISION, vec![name.into()]).await?.map(|mut row| row.int()).transpose()
 }
 
-/// A certificate of this owner or team.
+/// Returns the id of one certificate of this owner or team.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn person_user(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<Option<Uuid>, StoreError> {
     let statement = match kind {
@@ -132,19 +132,19 @@ pub async fn person_user(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<Op
     tx.row(statement, vec![name.into()]).await?.map(|mut row| row.uuid()).transpose()
 }
 
-/// A certificate that was found and is not to be managed, or not yet.
+/// A found certificate that is not to be managed, permanently or until a given time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Dismissal {
-    /// Why.
+    /// Reason for the dismissal.
     pub note: String,
-    /// Until when, µs; for good without.
+    /// End of the dismissal, in µs since 1970. `None`: permanent.
     pub until_us: Option<i64>,
 }
 
-/// Notes that a certificate that was found is not to be managed, or not yet.
+/// Records that a found certificate is not to be managed, permanently or until a given time.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn dismiss(
     tx: &mut Tx,
@@ -158,19 +158,19 @@ pub async fn dismiss(
     tx.execute(DISMISS, parameters).await.map(drop)
 }
 
-/// Takes that back; false when there was nothing to take back.
+/// Withdraws a dismissal. Returns false if the certificate was not dismissed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
 }
 
-/// Which of these are dismissed at `now_us`, and why.
+/// Returns those of these certificates that are dismissed at `now_us`, with the reasons.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn dismissed(
     tx: &mut Tx,
@@ -187,10 +187,10 @@ pub async fn dismissed(
 }
 
 impl People<'_> {
-    /// Names of owners or teams with this text in them, at most `most`.
+    /// Returns at most `most` names of owners or teams that contain this text.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn search(self, kind: PeopleKind, text: &str, most: usize) -> Result<Vec<String>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let parameters = vec![kind.name().into(), contains(text).into(), most.into()];
@@ -198,18 +198,18 @@ impl People<'_> {
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
-    /// An owner or team.
+    /// Returns an owner or team.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, kind: PeopleKind, name: &str) -> Result<Option<NamedDocument>, StoreError> {
         self.0.row(PERSON, vec![kind.name().into(), name.into()]).await?.map(document).transpose()
     }
 
-    /// A page of owners or teams by name.
+    /// Returns a page of owners or teams, sorted by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn page(
         self,
         kind: PeopleKind,

@@ -1,4 +1,4 @@
-//! Policies, and what certificates do against them.
+//! Policies, and violations by certificates.
 
 use uuid::Uuid;
 
@@ -13,56 +13,56 @@ store::handle! {
 /// A named document: a policy, an owner, a team.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedDocument {
-    /// Its name.
+    /// Name of the document.
     pub name: String,
-    /// JSON.
+    /// Content as JSON.
     pub body: String,
-    /// Moves with every change, from 1.
+    /// Revision, from 1. Increases with every change.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970.
     pub updated_at_us: i64,
 }
 
-/// What a certificate does against a rule.
+/// Violation of a rule by a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViolationRow {
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The rule, a word.
+    /// Word for the rule.
     pub rule: String,
-    /// How bad, a number.
+    /// Severity of the violation.
     pub severity: PolicySeverity,
-    /// For people.
+    /// Message for people.
     pub message: String,
-    /// When it was found, µs.
+    /// Time when the violation was first found, in µs since 1970.
     pub found_at_us: i64,
 }
 
-/// A violation and its certificate.
+/// A violation, with its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViolationView {
     /// The violation.
     pub violation: ViolationRow,
-    /// The certificate.
+    /// Id of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// Its profile.
+    /// Profile of the certificate.
     pub profile: String,
 }
 
-/// Which violations to list: one of the three at most is walked by an index, the rest filter the walk.
+/// Filter for violations. An index supports at most one of the three conditions; the others are checked on each row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ViolationFilter {
-    /// Of this policy.
+    /// Name of the policy.
     pub policy: Option<String>,
-    /// Of this certificate's row.
+    /// Row id of the certificate.
     pub certificate: Option<i64>,
-    /// At least so bad.
+    /// Minimum severity.
     pub severity_from: Option<PolicySeverity>,
 }
 
@@ -85,7 +85,7 @@ DELETE FROM policy_violations WHERE certificate_id = {any certificate_id}"
 };
 const VIOLATIONS_CLEAR_POLICY: &str = "-- violations_clear_policy
 DELETE FROM policy_violations WHERE policy = ?1";
-/// The time of the first sight stays while the message is the same.
+/// Keeps the time of the first violation while the message stays the same.
 const VIOLATIONS_INSERT: Bulk = db::bulk! {
     (certificate_id bigint, policy text, rule text, severity bigint, message text, found_at bigint)
     "-- violations_insert
@@ -98,19 +98,19 @@ pub(crate) const ALL: &[&str] =
     &[POLICY, POLICIES, POLICY_INSERT, POLICY_UPDATE, POLICY_DELETE, POLICY_USED, VIOLATIONS_CLEAR_POLICY];
 pub(crate) const BULKS: &[&Bulk] = &[&VIOLATIONS_CLEAR, &VIOLATIONS_INSERT];
 
-/// Makes a policy; false when the name is taken.
+/// Inserts a policy. Returns false if the name is in use.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_policy(tx: &mut Tx, name: &str, body: &str, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(POLICY_INSERT, vec![name.into(), body.into(), at_us.into()]).await? == 1)
 }
 
-/// Replaces a policy of this revision; false when it has another.
+/// Replaces a policy with this revision. Returns false if the revision differs.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_policy(
     tx: &mut Tx,
@@ -122,29 +122,29 @@ pub async fn update_policy(
     Ok(tx.execute(POLICY_UPDATE, vec![name.into(), body.into(), at_us.into(), revision.into()]).await? == 1)
 }
 
-/// Drops a policy and its violations.
+/// Deletes a policy and its violations.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_policy(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     tx.execute(VIOLATIONS_CLEAR_POLICY, vec![name.into()]).await?;
     Ok(tx.execute(POLICY_DELETE, vec![name.into()]).await? == 1)
 }
 
-/// A certificate that names the policy.
+/// Returns the id of one certificate that names the policy.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn policy_user(tx: &mut Tx, name: &str) -> Result<Option<Uuid>, StoreError> {
     tx.row(POLICY_USED, vec![name.into()]).await?.map(|mut row| row.uuid()).transpose()
 }
 
-/// Replaces everything known against these certificates.
+/// Replaces all violations of these certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn replace_violations(
     tx: &mut Tx,
@@ -164,18 +164,18 @@ pub async fn replace_violations(
 }
 
 impl Policies<'_> {
-    /// A policy.
+    /// Returns a policy.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, name: &str) -> Result<Option<NamedDocument>, StoreError> {
         self.0.row(POLICY, vec![name.into()]).await?.map(document).transpose()
     }
 
-    /// A page of policies by name.
+    /// Returns a page of policies, sorted by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<NamedDocument>, StoreError> {
         let mut parameters = key_or(after, "policies", &[Value::Text(String::new())])?;
         let (limit, asked) = limit_of(limit);
@@ -184,10 +184,10 @@ impl Policies<'_> {
         page(rows, limit, "policies", named)
     }
 
-    /// A page of violations, by certificate and policy; the worst first when listed by severity.
+    /// Returns a page of violations, sorted by certificate and policy; most severe first if listed by severity.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn violations(
         self,
         filter: &ViolationFilter,
@@ -253,7 +253,7 @@ fn violations(filter: &ViolationFilter, key: Option<Vec<Value>>, limit: i64) -> 
     };
     if let Some(mut key) = key {
         if !by_severity {
-            // The severity, which this order has not.
+            // Removes the severity, which this sort order does not use.
             key.remove(0);
         }
         let marks: Vec<String> = key.into_iter().map(&mut bind).collect();
@@ -274,7 +274,7 @@ fn violations(filter: &ViolationFilter, key: Option<Vec<Value>>, limit: i64) -> 
     (statement, parameters)
 }
 
-/// Every form of the listing.
+/// Returns the listing statement in all its forms.
 pub(crate) fn composed() -> Vec<String> {
     let text = || Value::Text("x".to_owned());
     let key = || Some(vec![Value::Int(0), Value::Int(0), text(), text()]);

@@ -1,13 +1,13 @@
-//! What the scheduler has before it: open runs by state, and what is due by issuer. Every count ends at a bound.
+//! Work of the scheduler: open runs by state, and due runs by issuer. Every count has a limit.
 
 use db::StoreError;
 use store::states::{Consent, JobKind, JobState};
 
-/// Open runs of a state are counted up to here: some milliseconds.
+/// Maximum open runs that are counted for a state. Counting takes some milliseconds.
 pub const OPEN_COUNTED_MAX: i64 = 10_000;
 
 store::handle! {
-    /// Runs that wait, by state and by issuer.
+    /// Waiting runs, by state and by issuer.
     Schedule
 }
 
@@ -21,19 +21,19 @@ SELECT next_attempt_at FROM jobs WHERE issuer = ?1 AND state = {JobState::Queued
 pub(crate) const ALL: &[&str] = &[OPEN, OLDEST_DUE];
 
 impl Schedule<'_> {
-    /// Runs in a state, counted up to [`OPEN_COUNTED_MAX`].
+    /// Counts the runs in a state, up to [`OPEN_COUNTED_MAX`].
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn open(self, state: JobState) -> Result<u64, StoreError> {
         let found = self.0.row(OPEN, vec![state.code().into(), OPEN_COUNTED_MAX.into()]).await?;
         found.map_or(Ok(0), |mut row| row.number())
     }
 
-    /// When the run of an issuer that has waited longest was to begin, µs.
+    /// Returns the planned start of the issuer's run that is overdue longest, in µs since 1970.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn oldest_due(self, issuer: &str) -> Result<Option<i64>, StoreError> {
         self.0.row(OLDEST_DUE, vec![issuer.into()]).await?.map(|mut row| row.int()).transpose()
     }

@@ -1,5 +1,5 @@
-//! Certificates by issuer, owner, team and so on: counts kept by the transactions that move certificates, and counts of
-//! what a filter matches, which end at a bound.
+//! Counts of certificates by issuer, owner, team and so on. Transactions that change certificates maintain counters. With a filter,
+//! matching certificates are counted up to a limit.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::row::{ManagedRow, NEVER_ISSUED_US};
 use db::{Bulk, Column, Cost, StoreError, Tx, Value, contains};
 use store::states::ManagedState;
 
-/// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
+/// Number of rows that each counter is split into on PostgreSQL, so that writers do not wait for the same row.
 const SLOTS: i64 = 16;
-/// A day, µs.
+/// One day in µs.
 const DAY_US: i64 = 86_400_000_000;
-/// What a filter matches is counted up to here: 100,000 rows of an index are some 20 ms.
+/// Maximum certificates that are counted with a filter: 100,000 index rows take about 20 ms.
 const COUNTED_MAX: i64 = 100_000;
-/// Most groups of one answer, the largest first.
+/// Maximum groups in a response, largest first.
 const GROUPS_MAX: i64 = 1_000;
 
 named! {
-    /// By what certificates are grouped.
+    /// Field by which certificates are grouped.
     pub enum GroupBy: "grouping" {
         /// The issuer.
         Issuer => "issuer",
         /// The profile.
         Profile => "profile",
-        /// The kind of key.
+        /// The type of the key.
         Algorithm => "algorithm",
         /// The owner.
         Owner => "owner",
@@ -38,37 +38,37 @@ named! {
         Environment => "environment",
         /// The state.
         State => "status",
-        /// The day (UTC) on which the certificate ends: the served version, else the newest.
+        /// The day (UTC) on which the certificate expires: the served version, or else the newest.
         ExpiryDay => "expiry_day",
     }
 }
 
-/// A value and how many certificates have it.
+/// A value, and the number of certificates that have it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupTotal {
-    /// The value: a text, the name of a state, or a day since 1970; `None` for certificates without one.
+    /// The value: a text, the name of a state, or a day since 1970. `None` for certificates without a value.
     pub value: Option<String>,
-    /// How many.
+    /// Number of certificates.
     pub count: u64,
 }
 
-/// Certificates by one of their members.
+/// Certificates grouped by one field.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Groups {
-    /// The largest first; days in their order.
+    /// Groups, largest first. Days are in chronological order.
     pub groups: Vec<GroupTotal>,
-    /// Certificates counted.
+    /// Number of certificates counted.
     pub counted: u64,
-    /// Whether all were counted and all groups are here.
+    /// Whether all certificates were counted, and all groups are included.
     pub complete: bool,
 }
 
-/// How many certificates match.
+/// Number of certificates that match a filter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ManagedCount {
-    /// The number.
+    /// Number of certificates counted.
     pub value: u64,
-    /// Whether there are no more.
+    /// Whether all matching certificates were counted.
     pub exact: bool,
 }
 
@@ -78,13 +78,13 @@ INSERT INTO managed_groups (facet, value, slot, count) VALUES (:facet, :value, :
 ON CONFLICT (facet, value, slot) DO UPDATE SET count = managed_groups.count + excluded.count"
 };
 
-/// The largest groups of one facet; those that are empty by now are left out.
+/// The largest groups of one field, from the maintained counters. Empty groups are left out.
 pub(super) const KEPT: &str = "-- managed_groups_kept
 SELECT value, CAST(sum(count) AS BIGINT) AS n FROM managed_groups WHERE facet = ?1
 GROUP BY value HAVING sum(count) > 0 ORDER BY n DESC, value LIMIT ?2";
 
 impl GroupBy {
-    /// The kept groupings and their columns.
+    /// The groupings with maintained counters, and their columns.
     const KEPT: [Self; 6] =
         [Self::Issuer, Self::Profile, Self::Algorithm, Self::Owner, Self::Team, Self::Environment];
 
@@ -103,7 +103,7 @@ impl GroupBy {
         }
     }
 
-    /// The value of a row; empty for none.
+    /// Returns the value of a row in this grouping; empty if it has none.
     fn of(self, row: &ManagedRow) -> String {
         match self {
             Self::Issuer => row.issuer.clone(),
@@ -122,12 +122,12 @@ fn day_text(ends_at_us: i64) -> Option<String> {
     (ends_at_us != NEVER_ISSUED_US).then(|| ends_at_us.div_euclid(DAY_US).to_string())
 }
 
-/// Changes of kept counts: by grouping and value.
+/// Changes of the maintained counters, by grouping and value.
 #[derive(Debug, Default)]
 pub struct GroupChanges(BTreeMap<(&'static str, String), i64>);
 
 impl GroupChanges {
-    /// Counts a certificate in (`by` 1) or out (-1). Archived ones are not counted.
+    /// Adds a certificate to the counters (`by` is 1) or removes it (-1). Archived certificates are not counted.
     pub fn count(&mut self, row: &ManagedRow, by: i64) {
         if row.state == ManagedState::Archived {
             return;
@@ -138,13 +138,13 @@ impl GroupChanges {
     }
 }
 
-/// Changes kept counts, in the caller's transaction: one statement, none if nothing moved.
+/// Changes the maintained counters in the caller's transaction, in a single statement, or none if nothing changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn adjust_managed_groups(tx: &mut Tx, changes: &GroupChanges) -> Result<(), StoreError> {
-    // One slot a transaction, rows in order: no two wait for each other in a circle.
+    // Each transaction uses a single slot and locks rows in order, so that transactions cannot deadlock.
     let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
     let moved = || changes.0.iter().filter(|(_, by)| **by != 0);
     if moved().next().is_none() {
@@ -159,7 +159,7 @@ pub async fn adjust_managed_groups(tx: &mut Tx, changes: &GroupChanges) -> Resul
     tx.bulk(&ADJUST, columns).await.map(drop)
 }
 
-/// How many match, counted a little past [`COUNTED_MAX`].
+/// Counts matching certificates, up to slightly more than [`COUNTED_MAX`].
 fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
     let limit = conditions.bind((COUNTED_MAX + 1).into());
@@ -170,13 +170,13 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// The filter without its part of a name, and that part as a condition on a bounded number of rows: no index has parts of
-/// names in the order of the table.
+/// Separates the condition on a part of a name from the rest of the filter. It is applied to a bounded number of rows, because no
+/// index finds parts of names in the order of the table.
 fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
     (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
 }
 
-/// The condition on the rows of a subquery.
+/// Adds the condition for a part of a name, on the rows of a subquery.
 fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
     part.map_or_else(String::new, |part| {
         let mark = conditions.bind(contains(part).into());
@@ -184,7 +184,8 @@ fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
     })
 }
 
-/// Of the first [`COUNTED_MAX`] certificates that match the rest: how many were looked at, and how many have the part.
+/// For the first [`COUNTED_MAX`] certificates that match the other conditions: the number read, and the number that have the part
+/// in their name.
 fn counted_part(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);
@@ -198,7 +199,7 @@ fn counted_part(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// The groups of the first [`COUNTED_MAX`] matches.
+/// Counts the groups of the first [`COUNTED_MAX`] matches.
 fn grouped(by: GroupBy, filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);
@@ -234,11 +235,11 @@ pub(super) fn plans() -> Vec<(String, Vec<Value>)> {
 }
 
 impl Managed<'_> {
-    /// How many certificates match. Without a condition, or with states alone, the kept counts say it exactly at any size;
-    /// otherwise matches are counted up to 100,000.
+    /// Counts the certificates that match. Without conditions, or with states alone, the maintained counters give the exact number.
+    /// Otherwise up to 100,000 matches are counted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn count(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
         let states_only = ManagedFilter { states: filter.states.clone(), ..ManagedFilter::default() };
         if *filter == states_only {
@@ -257,11 +258,11 @@ impl Managed<'_> {
         Ok(ManagedCount { value: found.min(most), exact: found <= most })
     }
 
-    /// Certificates by one of their members. Without a condition the kept counts say it at any size; with one, the first
+    /// Counts certificates by one field. Without conditions, the maintained counters give the numbers. With conditions, the first
     /// 100,000 matches are counted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn groups(self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, StoreError> {
         let found = if *filter == ManagedFilter::default() {
             self.kept_groups(by).await?

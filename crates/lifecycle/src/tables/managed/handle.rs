@@ -1,6 +1,6 @@
-//! The handle [`Managed`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Managed`]. Its methods are in the files beside this one, each with its SQL statements.
 
 store::handle! {
-    /// Certificates under management, their versions and counts.
+    /// Managed certificates, their versions and counters.
     Managed
 }

@@ -1,4 +1,4 @@
-//! Certificates under management: their rows, names, tags, versions and counts.
+//! Managed certificates: rows, names, tags, versions and counters.
 
 mod groups;
 mod handle;
@@ -35,14 +35,14 @@ use store::states::{JobKind, JobState};
 use db::{Bulk, Column, StoreError, Tx, reversed};
 pub use handle::Managed;
 
-/// A certificate to enter.
+/// A certificate to insert.
 #[derive(Clone, Debug)]
 pub struct NewManaged {
-    /// The row; `id` and `revision` are given by the database.
+    /// The row. The database sets `id` and `revision`.
     pub row: ManagedRow,
-    /// Its names, for the search by suffix.
+    /// DNS names, for the search by suffix.
     pub names: Vec<String>,
-    /// Its tags.
+    /// Tags: name and value.
     pub tags: Vec<(String, String)>,
 }
 
@@ -87,7 +87,7 @@ VALUES (:uuid, :name, :state, 1, :profile, :issuer, :owner, :team, :environment,
 ON CONFLICT DO NOTHING RETURNING id, uuid"
 };
 
-/// Everything that may change, of rows whose revision is still the one that was read.
+/// Updates all columns that may change, in rows whose revision is still the one that was read.
 const UPDATE: Bulk = db::bulk! {
     (id bigint, revision bigint, name text, state bigint, profile text, issuer text, owner text, team text,
      environment text, policy text, key_location bigint, agent uuid, key_type text, names text, tags text,
@@ -106,8 +106,8 @@ UPDATE managed_certificates SET revision = revision + 1, name = :name, state = :
 WHERE id = :id AND revision = :revision RETURNING id"
 };
 
-/// What a move changes while the version stays: SQLite writes every index again whose columns are named here, changed or
-/// not, so they are few.
+/// Updates the columns that a state transition changes while the version stays the same. SQLite rewrites the index of every column
+/// in the statement, changed or not, so there are few.
 const MOVE: Bulk = db::bulk! {
     (id bigint, revision bigint, state bigint, revoked bigint, failures bigint, last_error text, at bigint)
     "-- managed_move
@@ -195,36 +195,36 @@ pub(crate) fn composed() -> Vec<String> {
 }
 
 impl Managed<'_> {
-    /// A certificate by its identity.
+    /// Returns a certificate by id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<ManagedView>, StoreError> {
         self.0.row(BY_UUID, vec![id.into()]).await?.map(view).transpose()
     }
 
-    /// A certificate by its name.
+    /// Returns a certificate by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn named(self, name: &str) -> Result<Option<ManagedView>, StoreError> {
         self.0.row(BY_NAME, vec![name.into()]).await?.map(view).transpose()
     }
 }
 
-/// Rows by their number, in no order; those missing are left out.
+/// Returns certificates by row id, in no particular order. Missing ones are left out.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn managed_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedRow>, StoreError> {
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
 }
 
-/// Rows by their identity, in no order; those missing are left out.
+/// Returns certificates by their public id, in no particular order. Missing ones are left out.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<ManagedRow>, StoreError> {
     tx.bulk(&BY_UUIDS, vec![Column::Uuid(ids)])
@@ -234,20 +234,20 @@ pub async fn managed_by_uuids(tx: &mut Tx, ids: Vec<Uuid>) -> Result<Vec<Managed
         .collect()
 }
 
-/// The agents of these targets: target and agent; targets that do not exist are left out.
+/// Returns the agents of these targets, as pairs of target and agent. Missing targets are left out.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn agents_of_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
     let rows = tx.bulk(&TARGET_AGENTS, vec![Column::Uuid(targets)]).await?;
     rows.into_iter().map(|mut row| Ok((row.uuid()?, row.uuid()?))).collect()
 }
 
-/// Enters certificates; answers the rows given, by identity. A name or identity that exists leaves its certificate out.
+/// Inserts certificates. Returns the row id and public id of each inserted one. Skips a certificate whose name or id exists.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64, Uuid)>, StoreError> {
     let rows = || new.iter().map(|one| &one.row);
@@ -284,11 +284,11 @@ pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64,
     Ok(given)
 }
 
-/// Stores rows that were read and changed; answers how many still had the revision read. Anyone who gets fewer than given
-/// undoes the transaction and reads again.
+/// Stores changed rows. Returns how many still had the revision that was read. If fewer were stored than given, the caller must
+/// roll back the transaction and read again.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, StoreError> {
     let columns = vec![
@@ -326,10 +326,10 @@ pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, S
     Ok(tx.bulk(&UPDATE, columns).await?.len())
 }
 
-/// [`update_managed`] of rows of which only state, revocation, failures, last error and time of change differ.
+/// Like [`update_managed`], for rows in which only state, revocation, failures, last error and time of change differ.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn move_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, StoreError> {
     let columns = vec![
@@ -344,20 +344,20 @@ pub async fn move_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, Sto
     Ok(tx.bulk(&MOVE, columns).await?.len())
 }
 
-/// Replaces the names by which these certificates are found.
+/// Replaces the names in the search index of these certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn replace_managed_names(tx: &mut Tx, of: &[(i64, Vec<String>)]) -> Result<(), StoreError> {
     tx.bulk(&NAMES_DELETE, vec![Column::Int(of.iter().map(|(id, _)| *id).collect())]).await?;
     insert_names(tx, of.iter().map(|(id, names)| (*id, &names[..]))).await
 }
 
-/// Replaces the tags by which these certificates are found.
+/// Replaces the tags in the search index of these certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn replace_managed_tags(
     tx: &mut Tx,

@@ -1,4 +1,4 @@
-//! Pages of certificates under management, each walking one index.
+//! Pages of managed certificates. Each page reads one index.
 
 use super::handle::Managed;
 use crate::tables::managed::row::{
@@ -8,93 +8,93 @@ use db::{Cost, Cursor, Page, StoreError, Tx, Value, contains, limit_of, page, re
 use store::states::{JobKind, JobState, ManagedState};
 use uuid::Uuid;
 
-/// Which certificates to list. Conditions that are `None` or empty allow everything.
+/// Filter for certificates. Conditions that are `None` or empty match everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManagedFilter {
-    /// With exactly this name.
+    /// The certificate has exactly this name.
     pub name: Option<String>,
-    /// In one of these states.
+    /// The certificate is in one of these states.
     pub states: Vec<ManagedState>,
-    /// Issued by this profile.
+    /// The certificate has this profile.
     pub profile: Option<String>,
-    /// In one of these; for callers that may see no others.
+    /// The certificate is in one of these scopes; for callers that may see no others.
     pub within: Option<Vec<ManagedScope>>,
-    /// By this issuer.
+    /// The certificate has this issuer.
     pub issuer: Option<String>,
-    /// Of this owner.
+    /// The certificate belongs to this owner.
     pub owner: Option<String>,
-    /// Of this team.
+    /// The certificate belongs to this team.
     pub team: Option<String>,
-    /// In this environment.
+    /// The certificate is in this environment.
     pub environment: Option<String>,
-    /// Naming this policy.
+    /// The certificate names this policy.
     pub policy: Option<String>,
-    /// With its key at this agent.
+    /// The private key is on the host of this agent.
     pub agent: Option<Uuid>,
-    /// With this tag of this value.
+    /// The certificate has a tag with this name and value.
     pub tag: Option<(String, String)>,
-    /// Ending before this time, µs.
+    /// The certificate expires before this time, in µs since 1970.
     pub expires_before_us: Option<i64>,
-    /// Ending at this time or later, µs; never those that were never issued.
+    /// The certificate expires at this time or later, in µs since 1970. Certificates without a version do not match.
     pub expires_from_us: Option<i64>,
-    /// Whose name, or one of whose DNS names, holds this text. No index holds substrings: the page walks its order until
-    /// it is full.
+    /// The name or a DNS name contains this text. No index covers this condition: rows are read in sort order until the page is
+    /// full.
     pub contains: Option<String>,
-    /// With a DNS name that ends so.
+    /// A DNS name ends with this text.
     pub suffix: Option<String>,
-    /// Whose current version has this serial number, lower-case hexadecimal.
+    /// The current version has this serial number, in lower-case hexadecimal.
     pub serial: Option<String>,
-    /// Whose current version has this SHA-256.
+    /// The SHA-256 of the current version's leaf.
     pub fingerprint: Option<[u8; 32]>,
-    /// With a key of this kind.
+    /// The key has this type.
     pub key_type: Option<String>,
-    /// That breaks this rule of a policy.
+    /// The certificate violates this rule of a policy.
     pub finding: Option<String>,
 }
 
-/// A part of everything under management.
+/// A subset of the managed certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ManagedScope {
     /// Certificates of this profile.
     Profile(String),
     /// Certificates of this issuer.
     Issuer(String),
-    /// What belongs to this team.
+    /// Certificates of this team.
     Team(String),
-    /// What lies in all of these.
+    /// Certificates that are in all of these scopes.
     Every(Vec<Self>),
 }
 
-/// In which order.
+/// Sort key of a page.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ManagedOrder {
-    /// The soonest end of validity first; those never issued last.
+    /// Earliest expiry first. Certificates without a version are last.
     #[default]
     Expiry,
-    /// By name, byte by byte.
+    /// By name, compared byte by byte.
     Name,
-    /// In the order in which they were entered.
+    /// By time of creation.
     Created,
-    /// The earliest start of the current version first; those never issued before all others.
+    /// Earliest start of the current version first. Certificates without a version come before all others.
     Issued,
 }
 
-/// From which end of the order.
+/// Sort direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Direction {
-    /// The smallest first.
+    /// Smallest value first.
     #[default]
     Ascending,
-    /// The largest first.
+    /// Largest value first.
     Descending,
 }
 
-/// An order and its direction.
+/// Sort key and direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ManagedSort {
-    /// The sort order.
+    /// The sort key.
     pub by: ManagedOrder,
-    /// From which end.
+    /// The sort direction.
     pub direction: Direction,
 }
 
@@ -129,7 +129,7 @@ impl ManagedSort {
         }
     }
 
-    /// The columns with `before` in front of each, as `ORDER BY` takes them.
+    /// Returns the columns for `ORDER BY`, each with the prefix `before`.
     fn columns(self, before: &str) -> String {
         let end = match self.direction {
             Direction::Ascending => "",
@@ -157,13 +157,13 @@ impl ManagedSort {
     }
 }
 
-/// The conditions and their parameters.
+/// SQL conditions and their parameters.
 pub(super) struct Conditions {
     texts: Vec<String>,
     pub(super) parameters: Vec<Value>,
 }
 
-/// Up to so many matches SQLite sorts them; above, it walks the order. Either is some milliseconds.
+/// Up to this number of matches, SQLite sorts them; above it, SQLite reads the index in sort order. Either takes some milliseconds.
 const SORTED_MAX: i64 = 10_000;
 
 impl Conditions {
@@ -176,7 +176,7 @@ impl Conditions {
         Self::with(filter, "")
     }
 
-    /// Leaves out archived certificates, unless states are asked for.
+    /// Leaves out archived certificates, unless the filter names states.
     pub(super) fn without_archived(&mut self, filter: &ManagedFilter) {
         if filter.states.is_empty() {
             let archived = self.bind(ManagedState::Archived.code().into());
@@ -184,7 +184,7 @@ impl Conditions {
         }
     }
 
-    /// Those about the current version: index probes.
+    /// Adds the conditions on the current version, which are index lookups.
     fn version(&mut self, filter: &ManagedFilter) {
         if let Some(serial) = &filter.serial {
             let serial = self.bind(serial.as_str().into());
@@ -214,13 +214,13 @@ impl Conditions {
             ManagedScope::Team(name) => format!("team = {}", self.bind(name.as_str().into())),
             ManagedScope::Every(scopes) => {
                 let every: Vec<String> = scopes.iter().map(|scope| self.within(scope)).collect();
-                // Of nothing named, nothing: an empty conjunction would be everything.
+                // An empty list of scopes matches nothing. An empty conjunction would match everything.
                 if every.is_empty() { "1 = 0".to_owned() } else { format!("({})", every.join(" AND ")) }
             }
         }
     }
 
-    /// With `mark` before each column that has an index of its own: SQLite's `+` keeps it from using that index.
+    /// Puts `mark` before each column with an index of its own. SQLite's `+` stops it from using that index.
     fn with(filter: &ManagedFilter, mark: &str) -> Self {
         let mut all = Self { texts: Vec::new(), parameters: Vec::new() };
         if !filter.states.is_empty() {
@@ -230,7 +230,7 @@ impl Conditions {
         }
         if let Some(scopes) = &filter.within {
             let any: Vec<String> = scopes.iter().map(|scope| all.within(scope)).collect();
-            // Nothing lies in no scope.
+            // Without any scope, nothing matches.
             all.texts.push(if any.is_empty() {
                 "1 = 0".to_owned()
             } else {
@@ -304,7 +304,7 @@ impl Conditions {
     }
 }
 
-/// The page's statement: its rows first, then the joins of those only.
+/// Returns the statement of a page: it selects the rows first, then joins only those.
 fn statement(
     filter: &ManagedFilter,
     sort: ManagedSort,
@@ -328,7 +328,7 @@ fn statement(
     (text, conditions.parameters)
 }
 
-/// Rows alone, in created order, for actions on everything a filter matches.
+/// Selects rows without joins, in order of creation, for bulk operations on all matches of a filter.
 fn rows_statement(filter: &ManagedFilter, after: i64, limit: i64) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
     conditions.after(ManagedOrder::Created.into(), Some(vec![after.into()]));
@@ -342,10 +342,10 @@ fn rows_statement(filter: &ManagedFilter, after: i64, limit: i64) -> (String, Ve
 }
 
 impl Managed<'_> {
-    /// A page of certificates with their open runs.
+    /// Returns a page of certificates with their open runs.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] for a cursor of another order; those of the database.
+    /// [`StoreError::BadCursor`] for a cursor of another sort order; database errors.
     pub async fn page(
         self,
         filter: &ManagedFilter,
@@ -367,13 +367,13 @@ impl Managed<'_> {
 }
 
 impl Managed<'_> {
-    /// Whether walking the order is cheaper than sorting what matches. PostgreSQL judges that by itself; SQLite would
-    /// always sort, however much it is.
+    /// Returns whether reading in sort order is cheaper than sorting the matches. PostgreSQL decides this itself; SQLite would
+    /// always sort, however many matches there are.
     async fn walks_order(self, filter: &ManagedFilter, order: ManagedOrder) -> Result<bool, StoreError> {
         if self.0.is_postgres() || order == ManagedOrder::Expiry {
             return Ok(false);
         }
-        // What is found by one index alone.
+        // Conditions that a single index answers.
         let equal = ManagedFilter {
             name: None,
             tag: None,
@@ -387,7 +387,7 @@ impl Managed<'_> {
             finding: None,
             ..filter.clone()
         };
-        // What is found by a name, a serial number or a fingerprint is one row.
+        // A name, a serial number or a fingerprint matches a single row.
         let single = filter.name.is_some() || filter.serial.is_some() || filter.fingerprint.is_some();
         if equal == ManagedFilter::default() || single {
             return Ok(false);
@@ -398,7 +398,7 @@ impl Managed<'_> {
     }
 }
 
-/// How many match, counted a little past [`SORTED_MAX`].
+/// Counts matching certificates, up to slightly more than [`SORTED_MAX`].
 fn matches(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
     let limit = conditions.bind((SORTED_MAX + 1).into());
@@ -409,10 +409,10 @@ fn matches(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// The certificates that a filter matches, with a number above `after`, in the order of their numbers, at most `limit`.
+/// Returns at most `limit` matching certificates with a row id above `after`, in row order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn managed_selected(
     tx: &mut Tx,
@@ -424,7 +424,7 @@ pub async fn managed_selected(
     tx.rows(&text, parameters).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
 }
 
-/// Each condition alone in each order, and all together.
+/// Returns the statements with each condition alone in each order, and with all together.
 pub(crate) fn composed() -> Vec<String> {
     let mut all = Vec::new();
     for filter in samples() {
@@ -502,7 +502,7 @@ pub(super) fn samples() -> Vec<ManagedFilter> {
     ]
 }
 
-/// The statements whose plans a test looks at, with the parameters of a question that matches little.
+/// Returns the statements whose query plans a test checks, with parameters that match few rows.
 #[doc(hidden)]
 pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let mut all = Vec::new();

@@ -1,13 +1,13 @@
-//! How the databases answer the listings: for the test that keeps large tables from being walked.
+//! Query plans of the listings, for a test that prevents full scans of large tables.
 
 use super::handle::Managed;
 use db::{Cost, StoreError};
 
 impl Managed<'_> {
-    /// Each statement of a listing with the plan that the database has for it, a line a step.
+    /// Returns each statement of a listing with the database's query plan, one line for each step.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[doc(hidden)]
     pub async fn plans(self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
         let mut all = Vec::new();
@@ -33,10 +33,10 @@ impl Managed<'_> {
         Ok(all)
     }
 
-    /// Updates the database's statistics, so that query plans suit the present sizes.
+    /// Updates the database's statistics, so that query plans suit the present table sizes.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[doc(hidden)]
     pub async fn analyze(self) -> Result<(), StoreError> {
         self.0.execute("ANALYZE", Vec::new()).await.map(drop)

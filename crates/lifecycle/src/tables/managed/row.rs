@@ -1,97 +1,99 @@
-//! The row of a certificate under management, and its open run.
+//! The row of a managed certificate, and its open run.
 
 use uuid::Uuid;
 
 use db::{Row, StoreError};
 use store::states::{JobState, KeyHolder, ManagedState};
 
-/// `not_after_us` of a certificate that was never issued, so that it sorts last.
+/// Value of `not_after_us` for a certificate without a version, so that it sorts last.
 pub const NEVER_ISSUED_US: i64 = i64::MAX;
 
-/// A certificate under management, as stored. What the numbers and JSON mean is the caller's.
+/// The stored row of a managed certificate. The caller interprets its JSON columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedRow {
-    /// Its row.
+    /// Row id of the certificate.
     pub id: i64,
-    /// Its identity outside.
+    /// Public id of the certificate.
     pub uuid: Uuid,
-    /// Its name, unique.
+    /// Unique name of the certificate.
     pub name: String,
-    /// Its state's number.
+    /// State of the certificate.
     pub state: ManagedState,
-    /// Moves with every change.
+    /// Increases with every change.
     pub revision: i64,
-    /// The profile it is issued by.
+    /// Profile that the certificate is issued by.
     pub profile: String,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The owner.
+    /// Person who owns the certificate.
     pub owner: Option<String>,
-    /// The owner's team.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// The certificate's own policy.
+    /// Policy that the certificate names.
     pub policy: Option<String>,
-    /// Where its key is: a number.
+    /// Where the private key is stored.
     pub key_location: KeyHolder,
-    /// The agent that holds the key.
+    /// Agent on whose host the private key is stored.
     pub agent: Option<Uuid>,
-    /// The kind of its key.
+    /// Type of the private key.
     pub key_type: String,
-    /// JSON array of texts.
+    /// Names as a JSON array of strings.
     pub names: String,
-    /// JSON object of texts.
+    /// Tags as a JSON object of strings.
     pub tags: String,
-    /// JSON array.
+    /// Targets as a JSON array.
     pub targets: String,
-    /// JSON object: the rest.
+    /// Further settings as a JSON object.
     pub options: String,
-    /// The current version.
+    /// Row id of the current version.
     pub version: Option<i64>,
     /// SHA-256 of the current version's leaf.
     pub fingerprint: Option<[u8; 32]>,
-    /// Start of the current version's validity, µs; 0 before the first.
+    /// Start of the current version's validity, in µs since 1970; 0 before the first version.
     pub not_before_us: i64,
-    /// End of the current version's validity, µs; [`NEVER_ISSUED_US`] before the first.
+    /// End of the current version's validity, in µs since 1970; [`NEVER_ISSUED_US`] before the first version.
     pub not_after_us: i64,
-    /// What is verified as served; `None` when nothing was verified.
+    /// The version verified as served. `None` if no version was verified.
     pub served: Option<ServedFacts>,
-    /// Since when a version waits to be in place at every target, µs.
+    /// Time since which a version is not yet deployed to every target, in µs since 1970.
     pub undeployed_since_us: Option<i64>,
-    /// When people are told that it still waits, µs; `None` when they were, or nothing waits.
+    /// Time at which a late-deployment notification is due, in µs since 1970. `None` if it was sent, or nothing waits for
+    /// deployment.
     pub undeployed_late_at_us: Option<i64>,
     /// Whether the current version is revoked.
     pub revoked: bool,
-    /// Runs without success since the last one with.
+    /// Number of failed runs since the last successful one.
     pub failures: i64,
     /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// When it was entered, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970.
     pub updated_at_us: i64,
 }
 
-/// Of the versions that are verified as served somewhere, the one that ends first.
+/// The version that expires first among those verified as served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServedFacts {
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// The earliest end in its chain, µs.
+    /// Earliest end of validity in the chain, in µs since 1970.
     pub not_after_us: i64,
 }
 
 impl ManagedRow {
-    /// The certificate's end, µs: of what is served, else of the newest version; [`NEVER_ISSUED_US`] before the first.
+    /// Returns the end of validity, in µs since 1970: of the served version, or else of the newest version; [`NEVER_ISSUED_US`]
+    /// before the first version.
     #[must_use]
     pub fn ends_at_us(&self) -> i64 {
         self.served.map_or(self.not_after_us, |served| served.not_after_us)
     }
 
-    /// The length of a life of this certificate, µs: of its newest version, else what is assumed.
+    /// Returns the lifetime of the newest version, or else an assumed lifetime, in µs.
     #[must_use]
     pub fn life_us(&self) -> i64 {
         match self.not_after_us {
@@ -100,7 +102,7 @@ impl ManagedRow {
         }
     }
 
-    /// What is left of the life of what is served, else of the newest version, µs; not below 0.
+    /// Returns the remaining validity of the served version, or else of the newest version, in µs; at least 0.
     #[must_use]
     pub fn left_us(&self, now_us: i64) -> i64 {
         match self.ends_at_us() {
@@ -109,8 +111,8 @@ impl ManagedRow {
         }
     }
 
-    /// A version waits from now on to be in place at every target. One that waited before it waits on: a renewal is no
-    /// success.
+    /// Records that a version waits for deployment from now on. If an earlier version already waits, its start time is kept: a
+    /// renewal does not end the wait.
     pub fn set_undeployed(&mut self, now_us: i64) {
         self.undeployed_since_us.get_or_insert(now_us);
         let late_at_us = now_us + store::patience::deployment_us(self.left_us(now_us));
@@ -118,34 +120,34 @@ impl ManagedRow {
             Some(self.undeployed_late_at_us.map_or(late_at_us, |at| at.min(late_at_us)));
     }
 
-    /// Nothing waits to be in place any more.
+    /// Records that nothing waits for deployment any more.
     pub fn set_in_place(&mut self) {
         self.undeployed_since_us = None;
         self.undeployed_late_at_us = None;
     }
 }
 
-/// A certificate with its open run, for reading.
+/// A certificate with its open run, as shown to readers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedView {
-    /// The certificate.
+    /// The certificate, as stored.
     pub row: ManagedRow,
-    /// Its run of issuance or renewal that is planned or under way.
+    /// The planned issuance or renewal run, or the one in progress.
     pub run: Option<OpenRun>,
 }
 
-/// The run of issuance or renewal that a certificate has open: at most one.
+/// The open issuance or renewal run of a certificate. There is at most one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OpenRun {
-    /// The job's row.
+    /// Row id of the run.
     pub id: i64,
-    /// Its state's number.
+    /// State of the run.
     pub state: JobState,
-    /// When it begins, or tries again, µs.
+    /// Time of the first attempt or the next retry, in µs since 1970.
     pub next_attempt_at_us: i64,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: i64,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970.
     pub created_at_us: i64,
 }
 
@@ -170,7 +172,7 @@ macro_rules! run_join {
     };
 }
 
-/// The text with the codes of [`run_join`].
+/// Inserts the codes of [`run_join`] into the text.
 macro_rules! with_run_states {
     ($text:expr) => {
         db::with_codes!([JobKind::{Renewal}, JobState::{AwaitingCsr}] $text)

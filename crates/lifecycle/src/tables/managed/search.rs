@@ -1,22 +1,22 @@
-//! Search: certificates by the beginning, the end or a part of a name, and by the beginning of a serial number or a
-//! fingerprint. Each statement probes one index and reads a bounded number of rows.
+//! Search for certificates by start, end or part of a name, and by the start of a serial number or fingerprint. Each statement uses
+//! one index and reads a bounded number of rows.
 
 use super::handle::Managed;
 use super::row::{ManagedView, managed_columns, managed_row};
 use db::{Bulk, Cost, StoreError, Value, contains, reversed};
 
-/// Conditions of a search.
+/// Search criterion.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ManagedSearch {
-    /// A name that begins so.
+    /// The name starts with this text.
     NamePrefix(String),
-    /// A DNS name that ends so, in lower case.
+    /// A DNS name ends with this text, in lower case.
     NameSuffix(String),
-    /// A name or DNS name with this in it, three characters at least.
+    /// The name or a DNS name contains this text of at least three characters.
     Part(String),
-    /// A version whose serial number, lower-case hexadecimal, begins so.
+    /// The serial number of a version starts with this text, in lower-case hexadecimal.
     Serial(String),
-    /// A version whose SHA-256 is this or later, and before that.
+    /// The SHA-256 of a version is at or after the first value, and before the second.
     Fingerprint(Vec<u8>, Vec<u8>),
 }
 
@@ -47,7 +47,7 @@ const FINGERPRINT: &str = concat!(
      AND fingerprint < ?2 ORDER BY fingerprint LIMIT ?3)"
 );
 
-/// ?1: of the full-text index, a phrase; of PostgreSQL, a pattern.
+/// ?1 is a phrase for SQLite's full-text index, or a pattern for PostgreSQL.
 const PART: Bulk = Bulk {
     sqlite: concat!(
         "-- managed_search_part\nSELECT ",
@@ -57,7 +57,7 @@ const PART: Bulk = Bulk {
     postgres: concat!(
         "-- managed_search_part\nSELECT ",
         managed_columns!(),
-        // An array is a few probes of the key, whatever the planner takes the function's rows for.
+        // With an array, PostgreSQL uses a few primary-key lookups, whatever number of rows the planner expects from the function.
         " FROM managed_certificates m WHERE m.id = ANY (ARRAY(SELECT f.id FROM managed_search(?1, ?2) f(id)))"
     ),
 };
@@ -66,7 +66,7 @@ pub(crate) const ALL: &[&str] = &[PREFIX, SUFFIX, SERIAL, FINGERPRINT];
 pub(crate) const SQLITE: &[&str] = &[PART.sqlite];
 pub(crate) const POSTGRES: &[&str] = &[PART.postgres];
 
-/// Follows every text that begins with the text before it.
+/// Sorts after every text with the same prefix.
 const LAST: char = '\u{10ffff}';
 
 fn range(low: String, most: i64) -> Vec<Value> {
@@ -74,7 +74,7 @@ fn range(low: String, most: i64) -> Vec<Value> {
     vec![low.into(), high.into(), most.into()]
 }
 
-/// The statement and its parameters.
+/// Returns the statement and its parameters.
 fn statement(what: &ManagedSearch, most: i64, is_postgres: bool) -> (&'static str, Vec<Value>) {
     match what {
         ManagedSearch::NamePrefix(text) => (PREFIX, range(text.clone(), most)),
@@ -109,10 +109,10 @@ pub(super) fn plans(is_postgres: bool) -> Vec<(String, Vec<Value>)> {
 }
 
 impl Managed<'_> {
-    /// Certificates that match, at most `most`, in no order of use. Open runs are left out.
+    /// Returns at most `most` certificates that match, in no particular order, without open runs.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn search(self, what: &ManagedSearch, most: usize) -> Result<Vec<ManagedView>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let (text, parameters) = statement(what, most, self.0.is_postgres());

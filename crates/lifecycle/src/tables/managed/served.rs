@@ -1,4 +1,4 @@
-//! What is verified as served of certificates: where agents put versions in place, and where scans saw them.
+//! Versions verified as served: deployed by agents, and seen by scans.
 
 use uuid::Uuid;
 
@@ -6,43 +6,44 @@ use super::row::{ManagedRow, managed_columns, managed_row};
 use db::{Bulk, Column, Row, StoreError, Tx};
 use store::states::{DeploymentState, ManagedState};
 
-/// A version of a certificate at a target, as the newest report about the target says.
+/// Version of a certificate at a target, by the newest report about the target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeployedVersion {
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// End of validity of the leaf, µs.
+    /// End of validity of the leaf, in µs since 1970.
     pub not_after_us: i64,
-    /// DER, one certificate after the other, leaf first.
+    /// Concatenated DER certificates, leaf first.
     pub chain: Vec<u8>,
-    /// Whether it is the certificate's newest version.
+    /// Whether this is the certificate's newest version.
     pub newest: bool,
-    /// When the agent reported it, µs.
+    /// Time of the agent's report, in µs since 1970.
     pub at_us: i64,
 }
 
-/// A version of a certificate in one chain, as scans saw it.
+/// Version of a certificate with a chain that scans saw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedVersion {
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// The earliest end in the chain, µs; certificates that had ended when the leaf began do not count.
+    /// Earliest end of validity in the chain, in µs since 1970. Certificates that expired before the leaf became valid do not
+    /// count.
     pub not_after_us: i64,
-    /// When an endpoint last answered with it, µs.
+    /// Time when an endpoint last presented this chain, in µs since 1970.
     pub at_us: i64,
-    /// Whether a watch scans the endpoint again.
+    /// Whether a watch scans the endpoint regularly.
     pub watched: bool,
 }
 
-/// The newest report about a target says what is there: the version put in place, or what its endpoint showed after a
+/// The newest report about a target has the version there: the one that was deployed, or the one its endpoint presented after a
 /// failure.
 pub(super) const DEPLOYED: Bulk = db::bulk! { (certificate_id bigint, target uuid)
     db::with_codes!([DeploymentState::{Deployed, Unchanged}] "-- managed_deployed
@@ -54,7 +55,7 @@ WHERE d.id = (SELECT x.id FROM deployments x WHERE x.target = :target AND (x.ser
   OR x.state IN ({DeploymentState::Deployed}, {DeploymentState::Unchanged})) ORDER BY x.id DESC LIMIT 1)")
 };
 
-/// Endpoints with a port: what lies in files and clouds is kept, not served.
+/// Endpoints with a port. Certificates in files and clouds are stored, not served.
 pub(super) const OBSERVED: Bulk = db::bulk! { (certificate_id bigint)
     "-- managed_observed
 SELECT v.certificate_id, v.fingerprint, v.not_before, MAX(e.last_answered_at),
@@ -74,7 +75,7 @@ pub(super) const LATE: &str = concat!(
     " FROM managed_certificates m WHERE m.undeployed_late_at <= ?1 ORDER BY m.undeployed_late_at LIMIT ?2"
 );
 
-/// Certificates whose versions began or ceased to be seen somewhere since a time.
+/// Certificates with a version that appeared at or disappeared from an endpoint since a given time.
 pub(super) const CHANGED: &str = "-- managed_observed_changed
 SELECT DISTINCT v.certificate_id FROM observations o
 JOIN certificates c ON c.id IN (o.leaf_id, o.previous_leaf_id)
@@ -87,10 +88,10 @@ pub(super) const AFTER: &str = db::with_codes!([ManagedState::{Archived}] concat
     " FROM managed_certificates m WHERE m.id > ?1 AND m.state <> {ManagedState::Archived} ORDER BY m.id LIMIT ?2"
 ));
 
-/// Versions at targets, by certificate's row and target; targets of which nothing is known are left out.
+/// Returns the versions at targets, by certificate row and target. Targets without a report are left out.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn deployed_versions(
     tx: &mut Tx,
@@ -114,10 +115,10 @@ pub async fn deployed_versions(
     tx.bulk(&DEPLOYED, columns).await?.into_iter().map(read).collect()
 }
 
-/// Versions that endpoints showed when they last answered.
+/// Returns the versions that endpoints presented when they last responded.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn observed_versions(
     tx: &mut Tx,
@@ -132,28 +133,28 @@ pub async fn observed_versions(
     tx.bulk(&OBSERVED, vec![Column::Int(certificates)]).await?.into_iter().map(read).collect()
 }
 
-/// Certificates whose newest version is late at its targets, the latest first, at most `limit`.
+/// Returns at most `limit` certificates whose newest version is overdue at a target, longest overdue first.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn late_deployments(tx: &mut Tx, now_us: i64, limit: i64) -> Result<Vec<ManagedRow>, StoreError> {
     rows(tx, LATE, now_us, limit).await
 }
 
-/// Certificates that are not archived, in the order of their rows, those after `after`, at most `limit`.
+/// Returns at most `limit` certificates after row `after` that are not archived, in row order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn managed_after(tx: &mut Tx, after: i64, limit: i64) -> Result<Vec<ManagedRow>, StoreError> {
     rows(tx, AFTER, after, limit).await
 }
 
-/// Rows of certificates of which scans have seen something else since `from_us`, at most `limit`.
+/// Returns at most `limit` row ids of certificates for which scans saw a change since `from_us`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn observed_changed(tx: &mut Tx, from_us: i64, limit: i64) -> Result<Vec<i64>, StoreError> {
     let rows = tx.rows(CHANGED, vec![from_us.into(), limit.into()]).await?;

@@ -1,38 +1,38 @@
-//! Keys by which certificates under management are served, as long as these hold.
+//! Private keys of the valid versions of managed certificates.
 
 use uuid::Uuid;
 
 use super::handle::Managed;
 use db::{Cost, Row, StoreError, limit_of};
 
-/// A key, and the certificate it is of.
+/// A private key, and the certificate it belongs to.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct SigningKeyRow {
-    /// The key's row in `keys`.
+    /// Id of the key in the table `keys`.
     pub key: Uuid,
-    /// The certificate's name.
+    /// Name of the certificate.
     pub certificate: String,
 }
 
-/// What pages of them go by.
+/// Rows by which pages of keys are ordered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SigningKeysBy {
     /// Certificates, each with all its versions.
     Certificate,
-    /// Versions after the last known one.
+    /// Versions after the last one that was read.
     Version,
 }
 
-/// Some of them, in the order of what they were asked by.
+/// A page of signing keys.
 #[derive(Clone, Debug, Default)]
 pub struct SigningKeyPage {
-    /// Of versions that hold, whose keys are held here or by a provider and are not blocked.
+    /// Keys of valid versions. Each key is stored in this server or at a provider, and is not blocked.
     pub keys: Vec<SigningKeyRow>,
-    /// Where the next page begins; `None` after the last one.
+    /// Start of the next page; `None` after the last one.
     pub next: Option<i64>,
 }
 
-/// All versions of so many certificates, as every one of them may still be served somewhere.
+/// Keys of all versions of a page of certificates, because each version may still be served somewhere.
 pub(super) const PAGE: &str = "-- managed_signing_keys
 SELECT m.id, m.name, k.id
 FROM (SELECT id, name FROM managed_certificates WHERE id > ?1 ORDER BY id LIMIT ?2) m
@@ -51,10 +51,10 @@ pub(super) const NEWEST: &str = "-- managed_version_newest
 SELECT COALESCE(MAX(id), 0) FROM managed_versions";
 
 impl Managed<'_> {
-    /// Keys of what comes after the row `after`; `limit` certificates or versions a page, in one statement.
+    /// Returns the keys of `limit` certificates or versions after row `after`, in a single statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn signing_keys(
         self,
         by: SigningKeysBy,
@@ -77,10 +77,10 @@ impl Managed<'_> {
         Ok(page)
     }
 
-    /// The row of the version added last; 0 before the first.
+    /// Returns the row id of the newest version; 0 if there is none.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn newest_version(self) -> Result<i64, StoreError> {
         self.0.row(NEWEST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }

@@ -1,4 +1,4 @@
-//! Counts of certificates, kept by the transactions that move them.
+//! Counters of certificates, maintained by the transactions that change certificates.
 
 use std::collections::BTreeMap;
 
@@ -8,42 +8,42 @@ use super::handle::Managed;
 use db::{Bulk, Column, Cost, StoreError, Tx};
 use store::states::ManagedState;
 
-/// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
+/// Number of rows that each counter is split into on PostgreSQL, so that writers do not wait for the same row.
 const SLOTS: i64 = 16;
 
-/// A day, µs.
+/// One day in µs.
 const DAY_US: i64 = 86_400_000_000;
 
-/// One count to change. `Ord`, because rows are locked in this order.
+/// A counter. `Ord`, because rows are locked in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ManagedTotal {
-    /// Certificates that end on this day since 1970 (UTC): what is served of them, else their newest version. Archived
-    /// ones are not counted.
+    /// Certificates that expire on this day since 1970 (UTC): by their served version, or else by their newest version. Archived
+    /// certificates are not counted.
     Expiry(i64),
     /// Certificates in this state.
     State(ManagedState),
 }
 
 impl ManagedTotal {
-    /// The day on which a version ends; `None` when there is none.
+    /// Returns the counter for the day on which a version expires; `None` without a version.
     #[must_use]
     pub fn expiry(not_after_us: i64) -> Option<Self> {
         (not_after_us != super::row::NEVER_ISSUED_US).then(|| Self::Expiry(not_after_us.div_euclid(DAY_US)))
     }
 }
 
-/// Counts over everything under management.
+/// Counters over all managed certificates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ManagedSummary {
-    /// By state.
+    /// Number of certificates by state.
     pub states: Vec<(ManagedState, u64)>,
-    /// Certificates that had ended at the time asked about.
+    /// Number of certificates that had expired at the given time.
     pub expired: u64,
-    /// For each span asked about: certificates that end within it, those expired left out.
+    /// For each given period: number of certificates that expire within it, without those already expired.
     pub expiring: Vec<u64>,
-    /// By the day (since 1970, UTC) on which they end.
+    /// Number of certificates by the day of their expiry (days since 1970, UTC).
     pub by_day: BTreeMap<i64, u64>,
-    /// Certificates whose newest version is not in place at every target.
+    /// Certificates whose newest version is not yet deployed to every target.
     pub undeployed: u64,
 }
 
@@ -56,25 +56,25 @@ ON CONFLICT (kind, bucket, slot) DO UPDATE SET value = managed_totals.value + ex
 pub(super) const TOTALS: &str = "-- managed_totals
 SELECT kind, bucket, CAST(sum(value) AS BIGINT) FROM managed_totals GROUP BY kind, bucket ORDER BY kind, bucket";
 
-/// Those of one day up to a time of that day.
+/// Counts certificates that expire on a day, up to a time of that day.
 pub(super) const EXPIRING_TO: &str = db::with_codes!([ManagedState::{Archived}] "-- managed_expiring_to
 SELECT count(*) FROM managed_certificates WHERE ends_at >= ?1 AND ends_at < ?2
   AND state <> {ManagedState::Archived}");
 
-/// Those whose newest version is not in place at every target.
+/// Counts certificates whose newest version is not yet deployed to every target.
 pub(super) const UNDEPLOYED: &str =
     "-- managed_undeployed\nSELECT count(*) FROM managed_certificates WHERE undeployed_since IS NOT NULL";
 
-/// Changes counts, in the caller's transaction: one statement.
+/// Changes counters in the caller's transaction, in a single statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn adjust_managed_totals(
     tx: &mut Tx,
     changes: &BTreeMap<ManagedTotal, i64>,
 ) -> Result<(), StoreError> {
-    // One slot a transaction, rows in order: no two wait for each other in a circle.
+    // Each transaction uses a single slot and locks rows in order, so that transactions cannot deadlock.
     let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
     let (mut kinds, mut buckets, mut slots, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (total, by) in changes.iter().filter(|(_, by)| **by != 0) {
@@ -92,11 +92,11 @@ pub async fn adjust_managed_totals(
 }
 
 impl Managed<'_> {
-    /// Counts over everything, at the same cost whatever the size: kept counts, and the rows of the days in which
-    /// `now_us` and the ends of `within_us` fall.
+    /// Returns counters over all certificates. Reads the maintained counters, and the rows of the days that contain `now_us` and
+    /// the ends of `within_us`, so the cost does not depend on the total number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn summary(self, now_us: i64, within_us: &[i64]) -> Result<ManagedSummary, StoreError> {
         let mut summary = ManagedSummary::default();
         for mut row in self.0.rows(Cost::Point, TOTALS, Vec::new()).await? {
@@ -120,10 +120,10 @@ impl Managed<'_> {
         Ok(summary)
     }
 
-    /// Certificates whose newest version is not in place at every target.
+    /// Counts certificates whose newest version is not yet deployed to every target.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn undeployed(self) -> Result<u64, StoreError> {
         self.0.row(UNDEPLOYED, Vec::new()).await?.map_or(Ok(0), |mut row| row.number::<u64>())
     }

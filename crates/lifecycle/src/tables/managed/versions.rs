@@ -1,4 +1,4 @@
-//! What was issued, and what issuers suggest about its renewal.
+//! Issued versions, and renewal windows suggested by issuers.
 
 use uuid::Uuid;
 
@@ -10,73 +10,73 @@ use x509::crl::Reason;
 /// A version to add.
 #[derive(Clone, Debug)]
 pub struct NewManagedVersion {
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
-    /// The run that made it; at most one version each. `None` for one that was found and claimed.
+    /// Row id of the run that issued the version; each run issues at most one. `None` for a version that was found and claimed.
     pub job: Option<i64>,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// The leaf's serial number, hexadecimal.
+    /// Serial number of the leaf, hexadecimal.
     pub serial: String,
-    /// SHA-256 of its SubjectPublicKeyInfo.
+    /// SHA-256 of the leaf's SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, in µs since 1970.
     pub not_after_us: i64,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The key, when this server holds it.
+    /// Id of the private key, if this server stores it.
     pub key: Option<Uuid>,
-    /// DER, one certificate after the other, leaf first.
+    /// Concatenated DER certificates, leaf first.
     pub chain: Vec<u8>,
-    /// When, µs.
+    /// Time of issuance, in µs since 1970.
     pub issued_at_us: i64,
 }
 
-/// A version as stored.
+/// A stored version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedVersion {
-    /// Its row.
+    /// Row id of the version.
     pub id: i64,
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
-    /// The run that made it.
+    /// Row id of the run that issued the version.
     pub job: Option<i64>,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// The leaf's serial number, hexadecimal.
+    /// Serial number of the leaf, hexadecimal.
     pub serial: String,
-    /// SHA-256 of its SubjectPublicKeyInfo.
+    /// SHA-256 of the leaf's SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// Start of validity, µs.
+    /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, in µs since 1970.
     pub not_after_us: i64,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The key, when this server holds it.
+    /// Id of the private key, if this server stores it.
     pub key: Option<Uuid>,
-    /// DER, one certificate after the other, leaf first.
+    /// Concatenated DER certificates, leaf first.
     pub chain: Vec<u8>,
-    /// When, µs.
+    /// Time of issuance, in µs since 1970.
     pub issued_at_us: i64,
-    /// When it was revoked, µs.
+    /// Time of revocation, in µs since 1970.
     pub revoked_at_us: Option<i64>,
-    /// Why.
+    /// Reason of the revocation.
     pub revoked_reason: Option<Reason>,
 }
 
-/// What an issuer suggests about a certificate's renewal.
+/// Renewal window that an issuer suggests for a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedSuggestion {
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
-    /// When to ask the issuer again, µs.
+    /// Time of the next request to the issuer, in µs since 1970.
     pub check_at_us: i64,
-    /// The window, µs; `None` before the first answer.
+    /// Start and end of the window, in µs since 1970; `None` before the first response.
     pub window_us: Option<(i64, i64)>,
-    /// A page that tells people why.
+    /// URL of a page that explains the suggestion.
     pub explanation: Option<String>,
 }
 
@@ -106,7 +106,7 @@ pub(super) const BY_IDS: Bulk = db::bulk! { (id bigint)
     concat!("-- versions_by_ids\nSELECT ", version_columns!(), " FROM managed_versions v WHERE v.id = :id")
 };
 
-/// Where versions were last seen, in the order of the indexes, the oldest version first.
+/// Endpoints where versions were last seen, in index order, oldest version first.
 pub(super) const SERVED: &str = "-- managed_served
 SELECT v.id, v.fingerprint, v.not_after, e.host, e.port, e.protocol, e.server_name, e.address, e.answering,
        e.last_observed_at, m.chain_id, e.id
@@ -117,7 +117,7 @@ JOIN endpoints e ON e.chain_id = m.chain_id
 WHERE v.certificate_id = ?1 AND (v.id, m.chain_id, e.id) > (?2, ?3, ?4)
 ORDER BY v.id, m.chain_id, e.id LIMIT ?5";
 
-/// Certificates one of whose versions has this fingerprint.
+/// Certificates with a version of this fingerprint.
 pub(super) const BY_FINGERPRINTS: Bulk = db::bulk! { (fingerprint bytea)
     "-- managed_by_fingerprints
 SELECT v.fingerprint, v.certificate_id, v.id FROM managed_versions v WHERE v.fingerprint = :fingerprint"
@@ -160,10 +160,10 @@ pub(super) const SUGGESTIONS_OF: Bulk = db::bulk! { (id bigint)
 SELECT certificate_id, check_at, starts_at, ends_at, explanation FROM managed_suggestions WHERE certificate_id = :id"
 };
 
-/// The issuers' renewal suggestions for these certificates.
+/// Returns the issuers' renewal suggestions for these certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn suggestions_of(
     tx: &mut Tx,
@@ -177,63 +177,63 @@ pub(super) const SUGGESTIONS_DROP: Bulk = db::bulk! { (certificate_id bigint)
 DELETE FROM managed_suggestions WHERE certificate_id = {any certificate_id}"
 };
 
-/// The identities under which our own CA knows certificates.
+/// Ids of certificates in the internal CA.
 pub(super) const ISSUED_IDS: Bulk = db::bulk! { (sha256 bytea)
     "-- versions_issued_ids
 SELECT i.uuid FROM certificates c JOIN issued i ON i.certificate_id = c.id WHERE c.sha256 = :sha256"
 };
 
-/// The identities under which our own CA issued these leaves; others are left out.
+/// Returns the ids under which the internal CA issued these leaves. Leaves of other issuers are left out.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn issued_ids_of(tx: &mut Tx, fingerprints: &[[u8; 32]]) -> Result<Vec<Uuid>, StoreError> {
     let column = Column::Blob(fingerprints.iter().map(|hash| hash.to_vec()).collect());
     tx.bulk(&ISSUED_IDS, vec![column]).await?.into_iter().map(|mut row| row.uuid()).collect()
 }
 
-/// Where a version was last seen.
+/// An endpoint where a version was last seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServedVersion {
-    /// The version's row.
+    /// Row id of the version.
     pub version: i64,
-    /// SHA-256 of its leaf.
+    /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// End of validity, µs.
+    /// End of validity, in µs since 1970.
     pub not_after_us: i64,
     /// The endpoint.
     pub endpoint: EndpointKey,
-    /// Whether the last look there saw a certificate.
+    /// Whether the last probe of the endpoint saw a certificate.
     pub answering: bool,
-    /// The last look, µs.
+    /// Time of the last probe, in µs since 1970.
     pub seen_at_us: i64,
 }
 
-/// Versions that our own CA has revoked in one call, and that are not marked yet; holds left out.
+/// Versions that the internal CA revoked in one call, and that are not marked as revoked yet. Holds are left out.
 pub(super) const REVOKED_BY: &str = db::with_codes!([Reason::{CertificateHold, RemoveFromCrl}] "-- versions_revoked_by
 SELECT v.id, v.certificate_id, r.reason, r.actor FROM revocations r JOIN certificates c ON c.id = r.certificate_id
 JOIN managed_versions v ON v.fingerprint = c.sha256
 WHERE r.action = ?1 AND r.reason NOT IN ({Reason::CertificateHold}, {Reason::RemoveFromCrl}) AND v.revoked_at IS NULL
   AND v.id > ?2 ORDER BY v.id LIMIT ?3");
 
-/// A version that was revoked at our authority.
+/// A version that the internal CA revoked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokedVersion {
-    /// The version's row.
+    /// Row id of the version.
     pub version: i64,
-    /// The certificate's row.
+    /// Row id of the certificate.
     pub certificate: i64,
-    /// Why.
+    /// Reason of the revocation.
     pub reason: Reason,
-    /// The actor.
+    /// Actor that requested the revocation.
     pub actor: String,
 }
 
-/// Versions that a revocation at our authority concerns and that are not marked yet, with rows above `after`.
+/// Returns versions with row ids above `after` that a revocation at the internal CA covers and that are not marked as revoked yet.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn versions_revoked_by(
     tx: &mut Tx,
@@ -254,10 +254,10 @@ pub async fn versions_revoked_by(
 }
 
 impl Managed<'_> {
-    /// A certificate's versions, the newest first.
+    /// Returns the versions of a certificate, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn versions(
         self,
         certificate: i64,
@@ -276,18 +276,18 @@ impl Managed<'_> {
         })
     }
 
-    /// One version.
+    /// Returns a version by row id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn version(self, id: i64) -> Result<Option<ManagedVersion>, StoreError> {
         self.0.row(VERSION, vec![id.into()]).await?.map(version_row).transpose()
     }
 
-    /// The endpoints that showed a version of a certificate when they last answered, the oldest version first.
+    /// Returns the endpoints that presented a version of a certificate when they last responded, oldest version first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], and other database errors.
     pub async fn served(
         self,
         certificate: i64,
@@ -313,10 +313,10 @@ impl Managed<'_> {
         })
     }
 
-    /// The version with this leaf.
+    /// Returns the version with this leaf.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn version_by_fingerprint(
         self,
         sha256: &[u8; 32],
@@ -324,19 +324,19 @@ impl Managed<'_> {
         self.0.row(VERSIONS_BY_FINGERPRINT, vec![(*sha256).into()]).await?.map(version_row).transpose()
     }
 
-    /// What the issuer suggests about a certificate's renewal.
+    /// Returns the renewal suggestion of the issuer for a certificate.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn suggestion(self, certificate: i64) -> Result<Option<ManagedSuggestion>, StoreError> {
         self.0.row(SUGGESTION, vec![certificate.into()]).await?.map(suggestion).transpose()
     }
 }
 
-/// Adds versions; answers each one's row and certificate. A second version of one run is an error of the database.
+/// Inserts versions. Returns the row ids of each version and its certificate. A second version of the same run is a database error.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_versions(tx: &mut Tx, new: &[NewManagedVersion]) -> Result<Vec<(i64, i64)>, StoreError> {
     let columns = vec![
@@ -355,19 +355,19 @@ pub async fn insert_versions(tx: &mut Tx, new: &[NewManagedVersion]) -> Result<V
     tx.bulk(&INSERT, columns).await?.into_iter().map(|mut row| Ok((row.int()?, row.int()?))).collect()
 }
 
-/// Versions by their rows, in no order.
+/// Returns versions by row id, in no particular order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn versions_of(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedVersion>, StoreError> {
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(version_row).collect()
 }
 
-/// Which of these leaves are under management: fingerprint, certificate's row, version's row.
+/// Returns those of these leaves that are managed: fingerprint, row id of the certificate, row id of the version.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn managed_by_version_fingerprints(
     tx: &mut Tx,
@@ -378,10 +378,10 @@ pub async fn managed_by_version_fingerprints(
     rows.into_iter().map(|mut row| Ok((row.hash()?, row.int()?, row.int()?))).collect()
 }
 
-/// Marks versions as revoked; those that are already stay as they are and are not answered.
+/// Marks versions as revoked. Versions that are already marked are neither changed nor returned.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn revoke_versions(
     tx: &mut Tx,
@@ -397,10 +397,10 @@ pub async fn revoke_versions(
     tx.bulk(&REVOKE, columns).await?.into_iter().map(|mut row| row.int()).collect()
 }
 
-/// Suggestions that are to be asked for again at `now_us`, the longest overdue first.
+/// Returns suggestions whose next request is due at `now_us`, longest overdue first.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn due_suggestions(
     tx: &mut Tx,
@@ -410,10 +410,10 @@ pub async fn due_suggestions(
     tx.rows(SUGGESTIONS_DUE, vec![now_us.into(), limit.into()]).await?.into_iter().map(suggestion).collect()
 }
 
-/// Stores suggestions, in place of those before.
+/// Stores suggestions, and replaces the earlier ones.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn set_suggestions(tx: &mut Tx, all: &[ManagedSuggestion]) -> Result<(), StoreError> {
     let columns = vec![
@@ -426,10 +426,10 @@ pub async fn set_suggestions(tx: &mut Tx, all: &[ManagedSuggestion]) -> Result<(
     tx.bulk(&SUGGESTIONS_SET, columns).await.map(drop)
 }
 
-/// Forgets suggestions: the certificate has another version, or its issuer has no opinion.
+/// Deletes suggestions, because the certificate has a new version or its issuer makes none.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn drop_suggestions(tx: &mut Tx, certificates: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&SUGGESTIONS_DROP, vec![Column::Int(certificates)]).await.map(drop)
