@@ -1,8 +1,8 @@
-//! How much may be in flight at once: in all, and for each named class.
+//! Limits of concurrent connections: in total, and for each named class.
 //!
-//! [`Adaptive`] is one such limit. It halves when the machine or the network pushes back and grows again
-//! one by one while all goes well (additive increase, multiplicative decrease, as TCP does).
-//! [`Budget`] is one limit over everything and one for each class below it.
+//! [`Adaptive`] is one such limit. It halves under pressure from the machine or network, and grows by one at a time while
+//! connections succeed (additive increase, multiplicative decrease, as in TCP). [`Budget`] has one limit over everything and one
+//! for each class below it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,38 +13,37 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Least limit that pressure leaves: progress, however slow, is what shows that pressure is gone.
+/// Lowest limit under pressure: some progress is needed to detect that the pressure has ended.
 const LIMIT_MIN: usize = 4;
-/// After a halving, further pressure is ignored for this long: one shortage fails all that is in
-/// flight at that moment, and counts once.
+/// Minimum time between two halvings: one shortage fails all connections in flight, but counts once.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
-/// Outcomes looked at together when judging losses. Small enough to react within a second at a few
-/// hundred outcomes a second, large enough that a handful of dead hosts is no trend.
+/// Number of outcomes in a window for judging losses. Small enough to react within a second at a few hundred outcomes per second,
+/// large enough that a few dead hosts are no trend.
 const LOSS_WINDOW: u32 = 128;
-/// Classes there may be; the names are the program's own (providers), not its users'.
+/// Maximum number of classes; their names come from the program (providers), not from users.
 const CLASSES_MAX: usize = 64;
 
-/// A sign that less should be in flight.
+/// A sign that fewer connections should be in flight.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pressure {
-    /// EMFILE, ENFILE, ENOBUFS, EADDRNOTAVAIL: certain, and about this machine.
+    /// EMFILE, ENFILE, ENOBUFS or EADDRNOTAVAIL: this machine is out of resources.
     OutOfResources,
-    /// A timeout or reset: says something only when many come at once.
+    /// A timeout or reset: significant only when many occur together.
     Lost,
 }
 
 /// Metrics of a limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Gauges {
-    /// Places taken.
+    /// Permits in use.
     pub in_flight: usize,
-    /// Places there are now.
+    /// Current number of permits.
     pub limit: usize,
-    /// Places there are when nothing pushes back.
+    /// Number of permits without pressure.
     pub limit_max: usize,
-    /// How often a caller had to wait.
+    /// Number of calls that had to wait.
     pub waits: u64,
-    /// How often the limit was halved.
+    /// Number of times the limit was halved.
     pub halvings: u64,
 }
 
@@ -53,34 +52,34 @@ struct Shared {
     limit_max: usize,
     limit: AtomicUsize,
     in_flight: AtomicUsize,
-    /// Places to take away as they are given back: the limit fell below what was in flight.
+    /// Permits to remove when they are returned: the limit is below the number in flight.
     owed: AtomicUsize,
     waits: AtomicU64,
     halvings: AtomicU64,
     trend: Mutex<Trend>,
 }
 
-/// Changed with every outcome, so it is behind a lock that is held for a few instructions.
+/// Updated with every outcome, under a lock that is held for a few instructions.
 #[derive(Default)]
 struct Trend {
     halved_at: Option<Instant>,
     well_since: usize,
     seen: u32,
     lost: u32,
-    /// Losses in the window before; `None` until one is full.
+    /// Losses in the previous window; `None` before the first window is full.
     lost_before: Option<u32>,
 }
 
-/// A limit on what is in flight. Clones share it.
+/// An adaptive limit of concurrent connections. Clones share it.
 #[derive(Clone)]
 pub struct Adaptive(Arc<Shared>);
 
-/// A place in an [`Adaptive`] limit, given back on drop.
+/// A permit of an [`Adaptive`] limit, returned on drop.
 #[must_use = "the place is given back when this is dropped"]
 pub struct Permit(Arc<Shared>);
 
 impl Adaptive {
-    /// At most `limit_max` at once; zero is taken as one.
+    /// Creates a limit of `limit_max`; zero is treated as one.
     #[must_use]
     pub fn new(limit_max: usize) -> Self {
         let limit_max = limit_max.clamp(1, Semaphore::MAX_PERMITS);
@@ -96,24 +95,24 @@ impl Adaptive {
         }))
     }
 
-    /// Waits for a place, first come first served.
+    /// Waits for a permit, first come, first served.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the place in the queue.
+    /// Dropping the future gives up the position in the queue.
     #[crate::boxed]
     pub async fn acquire(&self) -> Permit {
         if let Some(permit) = self.try_acquire() {
             return permit;
         }
         self.0.waits.fetch_add(1, Ordering::Relaxed);
-        // The semaphore is never closed, so waiting cannot fail; an error would mean "no limit".
+        // The semaphore is never closed, so waiting cannot fail; on an error there would be no limit.
         if let Ok(place) = self.0.places.acquire().await {
             place.forget();
         }
         self.taken()
     }
 
-    /// A place, if there is one now.
+    /// Returns a permit if one is available.
     #[must_use]
     pub fn try_acquire(&self) -> Option<Permit> {
         self.0.places.try_acquire().ok()?.forget();
@@ -125,26 +124,26 @@ impl Adaptive {
         Permit(self.0.clone())
     }
 
-    /// Places there are now, for callers that count what they have in flight themselves.
+    /// Returns the current number of permits, for callers that count their own connections.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// Halves the limit: the machine is out of something. Once every half second at most.
+    /// Halves the limit because the machine is out of resources; at most once every half second.
     pub fn push_back(&self) {
         let mut trend = self.0.trend.lock();
         self.0.halve(&mut trend);
     }
 
-    /// Counts a success; as many of them as there are places make one more place.
+    /// Counts a success; as many successes as the limit increase it by one.
     pub fn went_well(&self) {
         self.note(None);
     }
 
-    /// Counts an outcome with the pressure it shows, if any. Losses halve the limit only when they jump
-    /// from under a quarter of one window to over three quarters of the next: a network of dead
-    /// hosts is lost throughout, a congested one is lost suddenly.
+    /// Counts an outcome and its pressure, if any. Losses halve the limit only when they rise from less than a quarter of one
+    /// window to more than three quarters of the next: a network of dead hosts has constant losses, a congested one has a sudden
+    /// rise.
     pub fn note(&self, pressure: Option<Pressure>) {
         let mut trend = self.0.trend.lock();
         if pressure == Some(Pressure::OutOfResources) {
@@ -158,7 +157,7 @@ impl Adaptive {
         }
     }
 
-    /// Numbers for a dashboard.
+    /// Returns the metrics of the limit.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         Gauges {
@@ -172,7 +171,7 @@ impl Adaptive {
 }
 
 impl Trend {
-    /// Counts one outcome; says whether losses have jumped.
+    /// Counts one outcome; returns whether losses have risen suddenly.
     fn count(&mut self, lost: bool) -> bool {
         self.seen += 1;
         self.lost += u32::from(lost);
@@ -217,7 +216,7 @@ impl Shared {
         }
     }
 
-    /// Takes one place off what is owed, if anything is.
+    /// Removes one permit if the limit requires it.
     fn pay(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
             && self.owed.fetch_update(Ordering::AcqRel, Ordering::Acquire, |owed| owed.checked_sub(1)).is_ok()
@@ -233,14 +232,14 @@ impl Drop for Permit {
     }
 }
 
-/// One limit over everything, and one for each class below it.
+/// A total limit, and one limit for each class below it.
 pub struct Budget {
     whole: Adaptive,
     class_limit: usize,
     classes: RwLock<BTreeMap<Box<str>, Adaptive>>,
 }
 
-/// A place in the whole and in a class, given back on drop.
+/// A permit of the total and of a class, returned on drop.
 #[must_use = "the places are given back when this is dropped"]
 pub struct BudgetPermit {
     _whole: Permit,
@@ -248,33 +247,32 @@ pub struct BudgetPermit {
 }
 
 impl Budget {
-    /// At most `whole` in flight, and `class_limit` of any one class unless
-    /// [`Budget::set_class`] says otherwise.
+    /// Creates a budget with at most `whole` permits, and `class_limit` for each class unless [`Budget::set_class`] sets another.
     #[must_use]
     pub fn new(whole: usize, class_limit: usize) -> Self {
         Self { whole: Adaptive::new(whole), class_limit, classes: RwLock::default() }
     }
 
-    /// Gives `class` a limit of its own. What is in flight under the old one is not counted in it.
+    /// Sets the limit of `class`. Permits granted under the previous limit do not count in the new one.
     pub fn set_class(&self, class: &str, limit: usize) {
         self.classes.write().insert(class.into(), Adaptive::new(limit));
     }
 
-    /// Waits for a place of `class` and then for one in the whole, always in that order. Anyone who
-    /// waits for a slow class so holds nothing that others want: the slow block themselves alone.
+    /// Waits for a permit of `class` and then for one of the total, always in this order. A caller that waits for a slow class
+    /// therefore holds no permit of the total, and slow classes do not block others.
     #[crate::boxed]
     pub async fn acquire(&self, class: &str) -> BudgetPermit {
         let class = self.class(class).acquire().await;
         BudgetPermit { _whole: self.whole.acquire().await, _class: class }
     }
 
-    /// The limit on all connections.
+    /// Returns the total limit.
     #[must_use]
     pub fn whole(&self) -> &Adaptive {
         &self.whole
     }
 
-    /// The limit of `class`. Past 64 classes, new names share the limit of the class "other".
+    /// Returns the limit of `class`. After 64 classes, new names share the limit of the class "other".
     #[must_use]
     pub fn class(&self, class: &str) -> Adaptive {
         if let Some(limit) = self.classes.read().get(class) {
@@ -285,7 +283,7 @@ impl Budget {
         classes.entry(name.into()).or_insert_with(|| Adaptive::new(self.class_limit)).clone()
     }
 
-    /// Numbers of every class.
+    /// Returns the metrics of every class.
     #[must_use]
     pub fn gauges(&self) -> Vec<(String, Gauges)> {
         let classes = self.classes.read();

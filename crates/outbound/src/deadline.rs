@@ -1,66 +1,66 @@
-//! The time a request has left, carried along with it.
+//! The deadline of a request, passed along with it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A moment by which an answer is of use. Copied freely; it only ever comes closer.
+/// The latest time at which a response is useful. Cheap to copy; derived deadlines are never later.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Deadline(Instant);
 
-/// Stands for "no limit" where a duration is past what the clock can hold: a year.
+/// Replaces durations that exceed the range of the clock: a year.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// The time was up.
+/// The deadline has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the deadline has passed; allow more time or ask for less")]
 pub struct Passed;
 
 impl Deadline {
-    /// `limit` from now.
+    /// Returns the deadline `limit` from now.
     #[must_use]
     pub fn within(limit: Duration) -> Self {
         let now = Instant::now();
         Self(now.checked_add(limit).unwrap_or_else(|| now + FAR))
     }
 
-    /// At this moment.
+    /// Returns the deadline at `moment`.
     #[must_use]
     pub fn at(moment: Instant) -> Self {
         Self(moment)
     }
 
-    /// The moment itself.
+    /// Returns the deadline as an instant.
     #[must_use]
     pub fn instant(self) -> Instant {
         self.0
     }
 
-    /// Time left; zero when none is.
+    /// Returns the remaining time; zero after the deadline.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    /// Whether no time is left.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// For a part of the work: `cap` from now, and never later than the whole.
+    /// Returns the deadline of a part of the work: `cap` from now, but never later than this deadline.
     #[must_use]
     pub fn child(self, cap: Duration) -> Self {
         self.min(Self::within(cap))
     }
 
-    /// For the next hop: earlier by the `margin` this hop needs to pass the answer on.
+    /// Returns the deadline for the next hop: earlier by the `margin` that this hop needs to forward the response.
     #[must_use]
     pub fn less(self, margin: Duration) -> Self {
         Self(self.0.checked_sub(margin).unwrap_or_else(Instant::now))
     }
 
-    /// Waits for `work` until the deadline. Work that is ready is taken even when time is up.
+    /// Waits for `work` until the deadline. Completed work is returned even after the deadline.
     ///
     /// # Errors
     /// [`Passed`] at the deadline; the work is dropped.

@@ -1,4 +1,4 @@
-//! TCP connections, and why there is none.
+//! Opens TCP connections and classifies connection errors.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,49 +13,49 @@ use tokio::time::Instant;
 
 use crate::budget::Pressure;
 
-/// Head start of each address over the next, as RFC 8305 section 5 recommends.
+/// Delay between the attempts for two addresses, as RFC 8305 section 5 recommends.
 pub const STAGGER: Duration = Duration::from_millis(250);
 
-/// Why there is no connection.
+/// A connection could not be established.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialError {
-    /// The host is there; nothing listens on that port.
+    /// The host is reachable, but no process listens on the port.
     #[error("connection refused: nothing listens on that port")]
     Refused,
-    /// Something on the way answers SYN with something else than a connection.
+    /// The SYN was answered, but not with a connection.
     #[error("connection reset before it was made")]
     Reset,
-    /// A router, or this host's own table, says that the host cannot be reached.
+    /// A router, or this host's routing table, reports that the host is unreachable.
     #[error("no route to the host")]
     HostUnreachable,
-    /// As above, for its whole network; also what a host without IPv6 says of IPv6.
+    /// A router, or this host's routing table, reports that the network is unreachable; also the IPv6 error on hosts without IPv6.
     #[error("no route to the network")]
     NetworkUnreachable,
-    /// No answer of any kind: a black hole.
+    /// No response: a black hole.
     #[error("no answer within the time allowed")]
     TimedOut,
-    /// This process or machine is out of descriptors (EMFILE, ENFILE) or socket memory (ENOBUFS).
-    /// Operator: raise `ulimit -n` or have fewer looks in flight.
+    /// This process or machine is out of file descriptors (EMFILE, ENFILE) or socket memory (ENOBUFS). Operator: raise `ulimit -n`
+    /// or lower the number of concurrent probes.
     #[error("this machine is out of file descriptors or socket memory; raise `ulimit -n`")]
     NoDescriptors,
-    /// All local ports towards that destination are in use or in TIME_WAIT (EADDRNOTAVAIL).
-    /// Operator: fewer in flight, or widen `net.ipv4.ip_local_port_range`.
+    /// All local ports for this destination are in use or in TIME_WAIT (EADDRNOTAVAIL). Operator: lower the concurrency, or widen
+    /// `net.ipv4.ip_local_port_range`.
     #[error("no free local port; widen net.ipv4.ip_local_port_range or scan fewer at once")]
     NoPorts,
-    /// A firewall of this machine, or its policy, forbids it.
+    /// A firewall or policy of this machine denies the connection.
     #[error("this machine forbids the connection")]
     Denied,
-    /// No address was given to connect to.
+    /// The list of addresses was empty.
     #[error("no address to connect to")]
     NoAddress,
-    /// Anything else, by the system's error number.
+    /// Another error, as the system's error number.
     #[error("system error {0}")]
     Other(i32),
 }
 
 impl DialError {
-    /// Stable, for records and metrics.
+    /// Returns a stable code for records and metrics.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl DialError {
         }
     }
 
-    /// Whether another try may well go differently. A refusal is an answer.
+    /// Returns whether a retry may succeed. A refused connection is final.
     #[must_use]
     pub fn can_heal(self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl DialError {
         }
     }
 
-    /// The exhausted resource of this machine, for [`crate::budget`].
+    /// Returns the exhausted resource of this machine, for [`crate::budget`].
     #[must_use]
     pub fn pressure(self) -> Option<Pressure> {
         match self {
@@ -119,10 +119,10 @@ impl From<&io::Error> for DialError {
     }
 }
 
-/// Connects to `address`, Nagle's algorithm off: handshakes are small writes that wait for answers.
+/// Connects to `address` with Nagle's algorithm off: handshakes are small writes that wait for responses.
 ///
 /// # Errors
-/// Why there is no connection; [`DialError::TimedOut`] after `limit`.
+/// [`DialError`]; [`DialError::TimedOut`] after `limit`.
 ///
 /// # Cancellation
 /// Dropping the future closes the socket.
@@ -148,32 +148,31 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// A try at one address that came to nothing.
+/// A failed attempt to connect to one address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Attempt {
-    /// The address.
+    /// The address of the attempt.
     pub address: IpAddr,
     /// The error.
     pub error: DialError,
 }
 
-/// The connection that won, and those that failed before it.
+/// The first established connection, and the attempts that failed before it.
 #[derive(Debug)]
 pub struct Connected {
-    /// Open.
+    /// The open connection.
     pub stream: TcpStream,
-    /// The address.
+    /// The address of the connection.
     pub address: IpAddr,
-    /// In the order in which they failed.
+    /// Failed attempts, in order of failure.
     pub failed: Vec<Attempt>,
 }
 
-/// Connects to whichever of `addresses` answers first (RFC 8305): families interleaved beginning with
-/// IPv6, each address [`STAGGER`] after the one before or as soon as that one has failed. Losers are
-/// closed.
+/// Connects to the one of `addresses` that responds first (RFC 8305). Address families alternate, beginning with IPv6; each attempt
+/// starts [`STAGGER`] after the previous one or as soon as that one has failed. Other connections are closed.
 ///
 /// # Errors
-/// Every attempt's error, in the order in which they failed; empty when there was no address.
+/// The errors of all attempts, in order of failure; empty when there was no address.
 ///
 /// # Cancellation
 /// Dropping the future closes every socket.
@@ -207,11 +206,10 @@ pub async fn race(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<Co
     }
 }
 
-/// [`race`] for callers to whom one error is enough: that of the address tried first, which is the one
-/// the host prefers.
+/// Like [`race`], but returns a single error: that of the address tried first, which is the preferred one.
 ///
 /// # Errors
-/// The preferred address and its error; the unspecified one with [`DialError::NoAddress`].
+/// The preferred address and its error; the unspecified address with [`DialError::NoAddress`] if there was none.
 #[crate::boxed]
 pub async fn happy_eyeballs(
     addresses: &[IpAddr],
@@ -230,7 +228,7 @@ pub async fn happy_eyeballs(
     }
 }
 
-/// IPv6 and IPv4 in turn, each in the order given.
+/// Returns IPv6 and IPv4 addresses alternately, each family in its given order.
 fn interleaved(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let mut six = addresses.iter().filter(|address| address.is_ipv6());
     let mut four = addresses.iter().filter(|address| address.is_ipv4());
@@ -242,12 +240,12 @@ fn interleaved(addresses: &[IpAddr]) -> Vec<IpAddr> {
     order
 }
 
-/// Closes with a reset, so that no TIME_WAIT keeps the local port for a minute: 28,000 ports towards
-/// one address are used up in seconds otherwise.
+/// Closes with a reset, so that the local port is not blocked by TIME_WAIT for a minute: otherwise the 28,000 ports for one
+/// destination are used up within seconds.
 ///
-/// Only once nothing sent may still be lost: a reset discards what the peer has not read, and some
-/// servers log it. Dropping the stream is the normal close, and the default everywhere.
+/// Call it only when all sent data has been received: a reset discards unread data, and some servers log it. Elsewhere, drop the
+/// stream to close it normally.
 pub fn close_fast(stream: TcpStream) {
-    // Fails only on a socket that is closed already; dropping it is then all there is to do.
+    // Fails only on a closed socket; then dropping it is enough.
     let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }

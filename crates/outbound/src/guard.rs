@@ -1,9 +1,9 @@
-//! Where we connect to on somebody's word: never to link-local or cloud metadata addresses, and never elsewhere than
-//! the operator said.
+//! Restricts destinations that come from configuration or requests: link-local and cloud metadata addresses are never allowed, and
+//! the operator can deny more.
 //!
-//! Issuers, DNS services, webhooks and logs are configured by operators and often live in private networks, so private
-//! addresses are fine unless the configuration file says otherwise ([`Networks`]). Link-local ones never are: `169.254.169.254`
-//! hands out a cloud machine's credentials.
+//! Issuers, DNS services, webhooks and logs are configured by operators and are often in private networks. Private addresses are
+//! therefore allowed unless the configuration file denies them ([`Networks`]). Link-local addresses are denied: `169.254.169.254`
+//! returns the credentials of a cloud machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::resolve::{Families, Resolver};
 
-/// Time to look a name up.
+/// Timeout of a DNS lookup.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Why an address or URL is not connected to.
+/// An address or URL is not allowed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// Not an http or https URL with a host.
+    /// The text is not an http or https URL with a host.
     #[error("{0:?} is no http or https URL with a host")]
     NotHttp(String),
-    /// Credentials in URLs end up in logs.
+    /// The URL contains credentials, which would appear in logs.
     #[error("a URL must not hold a user name or password")]
     Credentials,
-    /// Link-local, metadata, multicast or no address at all.
+    /// The address is link-local, a metadata service, multicast or unspecified.
     #[error(
         "{0} is a link-local, metadata or unusable address; allow_link_local in the configuration file allows the former two"
     )]
     Address(IpAddr),
-    /// In a network that the configuration closes.
+    /// The address is in a network that the configuration denies.
     #[error(
         "{0} is in a network that outbound.deny_networks or outbound.allow_private of the configuration file closes"
     )]
     Network(IpAddr),
 }
 
-/// Addresses of this machine and of private networks.
+/// Loopback addresses and private networks.
 const PRIVATE: [&str; 9] = [
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -52,7 +52,7 @@ const PRIVATE: [&str; 9] = [
     "fec0::/10",
 ];
 
-/// Networks that the configuration opens and closes.
+/// Networks that the configuration allows and denies.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub struct Networks {
     allow: Vec<IpNet>,
@@ -60,53 +60,53 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// `allow` is open whatever else holds, `deny` is closed.
+    /// Creates the lists; `allow` takes precedence over `deny`.
     #[must_use]
     pub fn new(allow: Vec<IpNet>, deny: Vec<IpNet>) -> Self {
         Self { allow, deny }
     }
 
-    /// The same, with this machine and private networks closed.
+    /// Returns the same lists, with loopback and private networks denied.
     #[must_use]
     pub fn without_private(mut self) -> Self {
         self.deny.extend(PRIVATE.iter().filter_map(|text| text.parse::<IpNet>().ok()));
         self
     }
 
-    /// For guards. Configurations are read once a process, so the memory is given to it.
+    /// Returns a static reference for guards. The configuration is read once per process, so the memory is never freed.
     #[must_use]
     pub fn for_this_process(self) -> &'static Self {
         Box::leak(Box::new(self))
     }
 
-    /// Every address that may be meant is open.
+    /// Returns whether the address and all IPv4 addresses embedded in it are allowed.
     fn opens(&self, address: IpAddr) -> bool {
         addresses_within(address).all(|inner| self.allow.iter().any(|network| network.contains(&inner)))
     }
 
-    /// Some address that may be meant is closed.
+    /// Returns whether the address or an IPv4 address embedded in it is denied.
     fn closes(&self, address: IpAddr) -> bool {
         addresses_within(address).any(|inner| self.deny.iter().any(|network| network.contains(&inner)))
     }
 }
 
-/// What may be connected to.
+/// Decides which addresses may be connected to.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Guard {
-    /// Link-local and metadata addresses too.
+    /// Whether link-local and metadata addresses are allowed.
     pub allow_link_local: bool,
-    /// What the configuration opens and closes beside; `None`: nothing.
+    /// Additional networks that the configuration allows and denies; `None`: none.
     pub networks: Option<&'static Networks>,
 }
 
 impl Guard {
-    /// Whether `address` may be connected to. Addresses of IPv4 that it stands for are judged too.
+    /// Checks whether `address` may be connected to. IPv4 addresses embedded in it are checked too.
     ///
     /// # Errors
     /// [`Refused::Address`], [`Refused::Network`].
     pub fn address(self, address: IpAddr) -> Result<(), Refused> {
         let is_local = !self.allow_link_local && addresses_within(address).any(is_local_service);
-        // Where several IPv4 addresses may be meant, those that cannot be are none of them.
+        // If several IPv4 addresses are possible, those that are unusable are ignored.
         let mut embedded = addresses_within(address).skip(1).peekable();
         let is_of_nobody = is_unusable(address) || embedded.peek().is_some() && embedded.all(is_unusable);
         if is_of_nobody {
@@ -120,7 +120,7 @@ impl Guard {
         }
     }
 
-    /// Reads a URL that may be connected to, as far as the text tells; names are looked at again when resolved.
+    /// Parses a URL and checks it as far as the text allows; host names are checked again after resolution.
     ///
     /// # Errors
     /// [`Refused`].
@@ -140,7 +140,7 @@ impl Guard {
     }
 }
 
-/// `address`, and every IPv4 address that a translator or a tunnel may make of it. A rule about addresses judges all of them.
+/// Returns `address`, and every IPv4 address that a translator or tunnel may derive from it. Address rules apply to all of them.
 pub fn addresses_within(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let embedded = match address {
         IpAddr::V4(_) => [None; 4],
@@ -149,20 +149,20 @@ pub fn addresses_within(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     std::iter::once(address).chain(embedded.into_iter().flatten().map(IpAddr::V4))
 }
 
-/// The IPv4 addresses embedded in `six`.
+/// Returns the IPv4 addresses embedded in `six`.
 fn embedded(six: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
     let s = six.segments();
     let four = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     let last = four(s[6], s[7]);
     match s {
-        // Loopback and the unspecified address are none of IPv4's.
+        // Loopback and the unspecified address contain no IPv4 address.
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None; 4],
         // IPv4-compatible and IPv4-mapped (RFC 4291 section 2.5.5), IPv4-translated (RFC 2765), NAT64 (RFC 6052).
         [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
             [last, None, None, None]
         }
-        // NAT64's prefix for local use (RFC 8215), in each length that RFC 6052 section 2.2 gives a network within it: 48, 56, 64
-        // and 96. The byte after the first 64 bits is not part of the address.
+        // NAT64 prefix for local use (RFC 8215), with each network length that RFC 6052 section 2.2 allows in it: 48, 56, 64 and
+        // 96. The byte after the first 64 bits is not part of the address.
         [0x64, 0xff9b, 1, ..] => {
             let b = six.octets();
             let of = |octets: [u8; 4]| Some(Ipv4Addr::from(octets));
@@ -175,7 +175,7 @@ fn embedded(six: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
         }
         // 6to4 (RFC 3056).
         [0x2002, high, low, ..] => [four(high, low), None, None, None],
-        // Teredo (RFC 4380 section 4): the server, and the client with its bits inverted.
+        // Teredo (RFC 4380 section 4): the server, and the client with inverted bits.
         [0x2001, 0, high, low, ..] => [four(high, low), four(!s[6], !s[7]), None, None],
         // ISATAP (RFC 5214 section 6.1), in any network.
         [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [last, None, None, None],
@@ -190,12 +190,12 @@ fn is_unusable(address: IpAddr) -> bool {
     }
 }
 
-/// Link-local networks, and the metadata services that live elsewhere.
+/// Returns whether the address is link-local or a metadata service with another address.
 fn is_local_service(address: IpAddr) -> bool {
-    /// Alibaba Cloud, Oracle Cloud, and the host agent of Azure.
+    /// Metadata services of Alibaba Cloud and Oracle Cloud, and the host agent of Azure.
     const METADATA_4: [Ipv4Addr; 3] =
         [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
-    /// Google Cloud, Oracle Cloud, Scaleway and Akamai (Linode).
+    /// Metadata services of Google Cloud, Oracle Cloud, Scaleway and Akamai (Linode).
     const METADATA_6: [Ipv6Addr; 4] = [
         Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
         Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
@@ -206,13 +206,13 @@ fn is_local_service(address: IpAddr) -> bool {
         IpAddr::V4(four) => four.is_link_local() || METADATA_4.contains(&four),
         IpAddr::V6(six) => {
             let s = six.segments();
-            // AWS has all of its services for instances in fd00:ec2::/32.
+            // All instance services of AWS are in fd00:ec2::/32.
             s[0] & 0xffc0 == 0xfe80 || s[..2] == [0xfd00, 0xec2] || METADATA_6.contains(&six)
         }
     }
 }
 
-/// Resolves names for HTTP clients, leaving out what the guard refuses.
+/// DNS resolver for HTTP clients that removes addresses the guard rejects.
 #[derive(Clone)]
 pub struct GuardedResolver {
     resolver: Resolver,
@@ -240,7 +240,7 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// A guarded resolver as an `Arc`, as clients take it.
+/// Creates a guarded resolver as an `Arc`, as HTTP clients require.
 #[must_use]
 pub fn resolver(resolver: Resolver, guard: Guard) -> Arc<GuardedResolver> {
     Arc::new(GuardedResolver { resolver, guard })
@@ -328,7 +328,7 @@ mod tests {
             ("::ffff:10.2.0.1", false),
             ("64:ff9b::c000:201", false),
             ("2002:a02:1::", false),
-            // The IPv6 address itself is in no network that is open.
+            // The IPv6 address itself is in no allowed network.
             ("::ffff:169.254.7.1", false),
             ("0.0.0.0", false),
         ] {

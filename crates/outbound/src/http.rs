@@ -1,7 +1,6 @@
-//! An HTTP client for services that are read from: one a service, guarded, bounded, its connections reused.
+//! HTTP client for services: one per service, with guarded destinations, size limits and connection reuse.
 //!
-//! Every answer is read to its end or its connection is given up: a body left in the pipe is a connection that cannot
-//! be used again.
+//! Each response is read to its end, or its connection is closed: a connection with unread data cannot be reused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,37 +18,37 @@ use crate::Deadline;
 use crate::guard::{self, Guard, Refused};
 use crate::resolve::Resolver;
 
-/// To open a connection, TLS included.
+/// Timeout for opening a connection, including TLS.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How long an unused connection is kept. Services close theirs after one to five minutes.
+/// Idle timeout of a connection. Servers close idle connections after one to five minutes.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// Longest Retry-After believed, one day.
+/// Longest accepted Retry-After: one day.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
-/// Letters of a foreign text that come into an error.
+/// Maximum characters of a response's text in an error.
 const EXCERPT_MAX: usize = 200;
 
-/// Redirects that [`Client::get_following`] follows for one answer.
+/// Maximum redirects that [`Client::get_following`] follows for one response.
 pub const REDIRECTS_MAX: usize = 3;
 
-/// All bytes but the unreserved ones (RFC 3986 section 2.3).
+/// All bytes except the unreserved ones (RFC 3986 section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A text as a value of a query. Its parts are pieces of `text` and constants: nothing is copied.
+/// Percent-encodes a text for a query value, without allocating.
 #[must_use]
 pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 
-/// How to connect.
+/// Connection options.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The only certificates trusted, DER; `None`: the system's.
+    /// Trusted root certificates, DER; `None`: the system's.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// The addresses that may be reached.
+    /// Decides which addresses may be connected to.
     pub guard: Guard,
 }
 
-/// A client. Build it once; clones share connections.
+/// An HTTP client. Create it once; clones share connections.
 #[derive(Clone)]
 pub struct Client {
     inner: reqwest::Client,
@@ -62,74 +61,74 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// Why there is no client.
+/// The client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A root that is no certificate.
+    /// A root certificate is invalid.
     #[error("a trusted root cannot be used: {0}")]
     Root(#[source] rustls::Error),
-    /// The TLS library refuses its own defaults.
+    /// The TLS library rejects its default configuration.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
-    /// The HTTP library refuses.
+    /// The HTTP library returned an error.
     #[error("no HTTP client: {0}")]
     Http(String),
 }
 
-/// Why there is no answer.
+/// A request failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HttpError {
-    /// Operator: correct the URL. Retrying cannot help.
+    /// The guard does not allow the URL. Operator: correct it. A retry does not help.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// A header value with letters that do not belong there. Retrying cannot help.
+    /// A header value contains invalid characters. A retry does not help.
     #[error("invalid character in the value of header {0}")]
     Header(&'static str),
-    /// A redirect that is not followed.
+    /// The response is a redirect that is not followed.
     #[error("{host} {reason}")]
     Redirected {
-        /// The host that redirects.
+        /// The host that sent the redirect.
         host: String,
-        /// Why that is not followed.
+        /// Reason for not following it.
         reason: &'static str,
     },
     /// The response was incomplete at the timeout. The request can be retried.
     #[error("{host} did not answer in time")]
     TimedOut {
-        /// The host.
+        /// Host of the URL.
         host: String,
     },
-    /// No connection, or one lost half way. Safe to ask again.
+    /// The connection failed or was lost. The request can be retried.
     #[error("{host}: {reason}")]
     Unreachable {
-        /// The host.
+        /// Host of the URL.
         host: String,
-        /// The innermost causes.
+        /// Description of the innermost causes.
         reason: String,
     },
-    /// The answer is longer than it may be; it was not read on.
+    /// The response exceeds the size limit; reading was stopped.
     #[error("the answer of {host} is larger than {limit} bytes")]
     TooLong {
-        /// The host.
+        /// Host of the URL.
         host: String,
-        /// Bytes.
+        /// The size limit in bytes.
         limit: usize,
     },
 }
 
-/// An answer, read whole.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// As sent.
+    /// Status code.
     pub status: StatusCode,
-    /// As sent.
+    /// Response headers.
     pub headers: HeaderMap,
-    /// As sent: nothing is unpacked.
+    /// Body as sent, not decompressed.
     pub body: Bytes,
 }
 
 impl Client {
-    /// A client that resolves by `resolver`. Redirects are not followed, proxies not used.
+    /// Creates a client that resolves names with `resolver`. It follows no redirects and uses no proxies.
     ///
     /// # Errors
     /// [`SetupError`].
@@ -149,13 +148,13 @@ impl Client {
         Ok(Self { inner, guard })
     }
 
-    /// Gets `url`, whatever the status of the answer, and reads at most `body_max` bytes of it.
+    /// Sends a GET request for `url` and reads at most `body_max` bytes of the response, whatever its status.
     ///
     /// # Errors
     /// [`HttpError`].
     ///
     /// # Cancellation
-    /// Dropping the future gives up the request; on HTTP/1.1 its connection too.
+    /// Dropping the future aborts the request; with HTTP/1.1 it closes the connection.
     #[crate::boxed]
     pub async fn get(
         &self,
@@ -179,7 +178,7 @@ impl Client {
         let exchange = async {
             let mut response = request.send().await.map_err(failed)?;
             let (status, headers) = (response.status(), response.headers().clone());
-            // What says that it is too long need not be begun.
+            // A response with a too large Content-Length is not read.
             if response.content_length().is_some_and(|length| length > body_max as u64) {
                 return Err(HttpError::TooLong { host: host.clone(), limit: body_max });
             }
@@ -195,14 +194,16 @@ impl Client {
         deadline.bound(exchange).await.map_err(|_| HttpError::TimedOut { host: host.clone() })?
     }
 
-    /// [`Client::get`], following up to [`REDIRECTS_MAX`] redirects (RFC 9110 section 15.4), each through the same guard and
-    /// within the same deadline. From https none leads to http. `headers` go along to every host, so none may be a secret.
+    /// Like [`Client::get`], but follows up to [`REDIRECTS_MAX`] redirects (RFC 9110 section 15.4), each with the same guard and
+    /// within the same deadline. Redirects from https to http are rejected. `headers` are sent to every host, so they must not
+    /// contain secrets.
     ///
     /// # Errors
-    /// [`HttpError`]; [`HttpError::Redirected`] for one redirect too many, one without a place, and one from https to http.
+    /// [`HttpError`]; [`HttpError::Redirected`] for too many redirects, a redirect without a valid Location, and one from https to
+    /// http.
     ///
     /// # Cancellation
-    /// As [`Client::get`].
+    /// See [`Client::get`].
     #[crate::boxed]
     pub async fn get_following(
         &self,
@@ -227,10 +228,10 @@ impl Client {
     }
 }
 
-/// Why the last redirect is not followed.
+/// Reason for not following the last redirect.
 const TOO_MANY: &str = "is one redirect too many";
 
-/// Where a redirect from `url` leads; why that is not followed. Whether it may be connected to is the guard's to say.
+/// Returns the target of a redirect from `url`, or the reason for not following it. The guard checks the target separately.
 fn next_place(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
     let next = location.and_then(|place| url.join(place).ok()).ok_or("redirects to nowhere")?;
     if url.scheme() == "https" && next.scheme() != "https" {
@@ -239,33 +240,33 @@ fn next_place(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
     Ok(next)
 }
 
-/// Whether an answer names another place of the same thing: not 300, whose choice is for people, nor 304.
+/// Returns whether the status is a redirect to follow: not 300, which offers a choice to people, and not 304.
 fn redirects(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
 impl Reply {
-    /// A header's text.
+    /// Returns the value of a header as text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// See [`retry_after`].
+    /// Returns the Retry-After delay; see [`retry_after`].
     #[must_use]
     pub fn retry_after(&self, now_seconds: i64) -> Option<Duration> {
         retry_after(&self.headers, now_seconds)
     }
 
-    /// The start of the body without control characters, fit to stand in an error.
+    /// Returns the start of the body without control characters, for errors.
     #[must_use]
     pub fn excerpt(&self) -> String {
         excerpt(&String::from_utf8_lossy(&self.body))
     }
 }
 
-/// Retry-After (RFC 9110 section 10.2.3), seconds or a date held against `now_seconds` (since 1970 UTC); at most a
-/// day. A moment past means now.
+/// Returns the Retry-After delay (RFC 9110 section 10.2.3). The header contains seconds, or a date, which is compared with
+/// `now_seconds` (since 1970-01-01 UTC). At most a day; a time in the past means no delay.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap, now_seconds: i64) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
@@ -279,7 +280,7 @@ pub fn retry_after(headers: &HeaderMap, now_seconds: i64) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-/// An IMF-fixdate (RFC 9110 section 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`. The two obsolete forms are not read.
+/// Parses an IMF-fixdate (RFC 9110 section 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`. The two obsolete formats are not supported.
 fn http_date(text: &str) -> Option<UnixTime> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -315,12 +316,12 @@ fn tls(options: &Options) -> Result<rustls::ClientConfig, SetupError> {
     Ok(tls)
 }
 
-/// The start of a foreign text without control characters.
+/// Returns the start of a text without control characters.
 fn excerpt(text: &str) -> String {
     text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT_MAX).collect()
 }
 
-/// The guard's refusal among the causes: a name is looked at once it is resolved, inside the HTTP library.
+/// Finds the guard's error among the causes: names are checked after resolution, inside the HTTP library.
 fn refused_in(error: &reqwest::Error) -> Option<Refused> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -332,7 +333,7 @@ fn refused_in(error: &reqwest::Error) -> Option<Refused> {
     None
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes as one line.
 fn chain_of(error: &dyn std::error::Error) -> String {
     excerpt(&telemetry::chain(error))
 }

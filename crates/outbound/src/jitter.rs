@@ -1,8 +1,8 @@
-//! Delays that keep periodic work of many nodes apart, without randomness.
+//! Delays by hash that spread the periodic work of many nodes, without randomness.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// A delay below `bound_us`, from a hash: the same subject and planned time give the same delay on every node. 0 where
+/// Returns a delay below `bound_us` from a hash: the same subject and planned time give the same delay on every node. 0 when
 /// `bound_us` is 0 or less.
 #[must_use]
 pub fn by_hash(subject: &[u8], planned_at_us: i64, bound_us: i64) -> i64 {

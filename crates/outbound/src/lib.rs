@@ -1,6 +1,6 @@
-//! Everything a connection out needs: resolver, dialler, TLS, budgets, deadlines, retries.
+//! Outgoing connections: DNS resolution, dialing, TLS, concurrency limits, deadlines, retries.
 //!
-//! What is said over a connection is no concern of this crate.
+//! The protocols on top of the connections are not part of this crate.
 
 pub mod budget;
 pub mod deadline;
@@ -16,7 +16,7 @@ pub mod retry;
 pub mod tls;
 pub mod unwanted;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use deadline::Deadline;

@@ -1,21 +1,21 @@
-//! How many sockets this process may hold.
+//! Limits of open sockets of this process.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors kept back for everything that is not a scanned endpoint: standard streams, the
-/// runtime's own, the database and its journal, log files, the resolver's sockets.
+/// Descriptors reserved for everything except scanned endpoints: standard streams, the runtime, the database and its journal, log
+/// files, sockets of the resolver.
 pub const DESCRIPTORS_RESERVED: usize = 128;
 
-/// More descriptors than any default of ours uses: an unlimited hard limit is not taken literally.
+/// Upper limit of descriptors, used when the hard limit is unlimited. Higher than all defaults of Bulla.
 const DESCRIPTORS_MAX: usize = 1_048_576;
 
-/// Raises the soft limit of open files to the hard one and returns the limit now in force. Ubuntu
-/// starts processes with 1,024 of a permitted 1,048,576: naive scanners break there.
+/// Raises the soft limit of open files to the hard limit and returns the limit in force. Ubuntu starts processes with 1,024 of a
+/// permitted 1,048,576, too few for a scan.
 ///
 /// # Errors
-/// When the system refuses; the limit is then as it was.
+/// When the system denies it; the limit is then unchanged.
 pub fn raise_descriptor_limit() -> io::Result<usize> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -24,8 +24,8 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
     Ok(in_force())
 }
 
-/// Raises the limit and says how many sockets may be in flight under it: all but
-/// [`DESCRIPTORS_RESERVED`], at least one. Where raising is refused, what there is has to do.
+/// Raises the limit of open files and returns how many sockets may be in flight: all except [`DESCRIPTORS_RESERVED`], at least one.
+/// If the limit cannot be raised, the current one applies.
 #[must_use]
 pub fn descriptor_budget() -> usize {
     budget_of(raise_descriptor_limit().unwrap_or_else(|error| {
@@ -35,7 +35,7 @@ pub fn descriptor_budget() -> usize {
 }
 
 fn budget_of(limit: usize) -> usize {
-    // A very small limit is split in half rather than swallowed whole by the reserve.
+    // For a very small limit, the reserve is at most half of it.
     limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2).max(1)
 }
 

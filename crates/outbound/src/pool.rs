@@ -1,11 +1,11 @@
-//! A pool for one server that counts its callers: so many at once, so often, and less when it says so.
+//! A call pool for one server: limits concurrency and rate, and adapts to throttling responses.
 //!
-//! Concurrency and rate are two things: sixteen callers are no rate. A [`Pool`] has places (as [`crate::budget`] knows
-//! them), a [`Pacer`] for each operation, and one way to call: [`Pool::call`], which waits for its turn, calls, learns
-//! from the answer and calls again where that can help, until the caller's deadline.
+//! A concurrency limit alone does not limit the rate. A [`Pool`] therefore has permits (as in [`crate::budget`]) and a [`Pacer`]
+//! for each operation. [`Pool::call`] waits for its turn, calls, learns from the response and retries where that can help, until
+//! the caller's deadline.
 //!
-//! Order, always the same: a place in this pool, the operation's turn, a place in the budget for all. Anyone who waits for
-//! a slow or throttled server so holds nothing that others want.
+//! Permits are always acquired in this order: a permit of this pool, a token of the operation, a permit of the total budget. A
+//! caller that waits for a slow or throttled server therefore holds nothing that other servers need.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,78 +20,77 @@ use crate::budget::{Adaptive, Gauges};
 use crate::rate::{Leave, Pace, Paced, Pacer};
 use crate::retry::{Policy, random};
 
-/// Calls of one operation that failed in a way that may heal are made again so often, so far apart.
+/// Retry policy of calls that failed temporarily.
 const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(5), retries: 3 };
 
-/// Operations with a pace of their own in one pool; they are literals in the program. Further ones share a pacer.
+/// Maximum operations with their own rate limit in one pool; their names are constants in the program. Further ones share a pacer.
 const OPERATIONS_MAX: usize = 64;
 
-/// Effect of a response on the next call.
+/// What a response means for the next call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// Too often: HTTP 429, `ThrottlingException`, `RESOURCE_EXHAUSTED` and the like. The server may have said for how
-    /// long to stay away.
+    /// The server throttles: HTTP 429, `ThrottlingException`, `RESOURCE_EXHAUSTED` and similar. It may request a delay.
     Throttled {
-        /// `Retry-After`, if there was one.
+        /// Delay from `Retry-After`, if present.
         retry_after: Option<Duration>,
     },
-    /// No answer, or one that says nothing about the question: worth asking again.
+    /// The failure is temporary: a retry may succeed.
     MayHeal,
-    /// An answer, if not the one wished for. Asking again gives the same.
+    /// The response is final: a retry would return the same.
     Final,
 }
 
-/// An error with an effect on the next call.
+/// An error that can be classified for retries.
 pub trait Judged {
-    /// A hint: what to do.
+    /// Classifies the error.
     fn verdict(&self) -> Verdict;
 }
 
-/// Why a call has no result.
+/// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError<E: std::error::Error + 'static> {
-    /// The server's answer, after as many tries as make sense.
+    /// The server returned an error, after all useful retries.
     #[error("{operation} failed")]
     Failed {
-        /// Which call.
+        /// Name of the operation.
         operation: &'static str,
         /// The last error.
         #[source]
         source: E,
     },
-    /// The time was up while the call waited for its turn: the server allows less than was asked of it. Raise the
-    /// deadline or ask for less.
+    /// The deadline passed while the call waited for its turn: the server's quota is too low for the load. Raise the deadline or
+    /// send fewer requests.
     #[error(
         "{operation} was still waiting for its turn at {pool} when the time was up ({throttled} throttled so far)"
     )]
     NoTurn {
-        /// Which call.
+        /// Name of the operation.
         operation: &'static str,
-        /// Which pool.
+        /// Name of the pool.
         pool: Arc<str>,
-        /// Throttling answers to this operation so far.
+        /// Number of throttling responses to this operation so far.
         throttled: u64,
     },
-    /// No answer within the limit of one call, each time it was asked.
+    /// No attempt got a response within the timeout of one call.
     #[error("{operation} got no answer within {limit:?}")]
     Silent {
-        /// Which call.
+        /// Name of the operation.
         operation: &'static str,
-        /// The limit of one call.
+        /// Timeout of one call.
         limit: Duration,
     },
 }
 
-/// How a pool is made.
+/// Options of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
-    /// Calls under way at once.
+    /// Maximum concurrent calls.
     pub concurrency: usize,
-    /// Longest one call may take before it counts as unanswered.
+    /// Timeout of one call.
     pub call_limit: Duration,
 }
 
-/// A pool for one server. Clones share it.
+/// A call pool for one server. Clones share it.
 #[derive(Clone)]
 pub struct Pool(Arc<PoolState>);
 
@@ -100,14 +99,14 @@ struct PoolState {
     places: Adaptive,
     whole: Adaptive,
     call_limit: Duration,
-    /// From here pacers count their microseconds.
+    /// Start of the pacers' clock, which counts microseconds.
     began: Instant,
     turns: Mutex<HashMap<&'static str, Arc<Turn>>>,
     calls: AtomicU64,
     failed: AtomicU64,
 }
 
-/// One operation's pace, and the queue before it: fair, and a single sleeper instead of one a caller.
+/// Pacer of one operation and the queue before it: a fair queue with one timer instead of one per caller.
 struct Turn {
     queue: tokio::sync::Mutex<()>,
     pacer: Mutex<Pacer>,
@@ -116,20 +115,20 @@ struct Turn {
 /// Metrics of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolGauges {
-    /// Its name.
+    /// Name of the pool.
     pub name: Arc<str>,
-    /// Its places.
+    /// Metrics of its permits.
     pub places: Gauges,
-    /// Calls made, again or for the first time.
+    /// Calls made, retries included.
     pub calls: u64,
-    /// Those not answered as wished, throttled ones not counted.
+    /// Failed calls, without throttled ones.
     pub failed: u64,
-    /// Its operations, by name.
+    /// Metrics of its operations, by name.
     pub operations: Vec<(&'static str, Paced)>,
 }
 
 impl Pool {
-    /// A pool called `name` within the budget `whole`.
+    /// Creates a pool called `name` below the total budget `whole`.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: Adaptive) -> Self {
         Self(Arc::new(PoolState {
@@ -144,23 +143,22 @@ impl Pool {
         }))
     }
 
-    /// Its name.
+    /// Returns the name of the pool.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.0.name
     }
 
-    /// Calls `operation` until it is answered, at the pace given when it was first called here.
+    /// Calls `operation` until it has a final response. The rate limit is the one given with the first call of the operation.
     ///
-    /// A throttled call waits as long as it was asked to and is made again, as often as the deadline allows; a call that
-    /// may heal is made again a few times, ever farther apart, at random, so that those who failed together do not
-    /// return together.
+    /// A throttled call is retried after the requested delay, as often as the deadline allows. A temporary failure is retried a few
+    /// times with exponential backoff and jitter, so that calls that failed together are not retried together.
     ///
     /// # Errors
     /// [`CallError`].
     ///
     /// # Cancellation
-    /// Dropping the future drops the call under way and gives its places back.
+    /// Dropping the future drops the call in progress and releases its permits.
     pub async fn call<T, E, F>(
         &self,
         operation: &'static str,
@@ -204,7 +202,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a place here, the operation's turn and a place in the whole.
+    /// Waits for a permit of the pool, the operation's turn and a permit of the total budget.
     async fn places(&self, turn: &Turn) -> ((crate::budget::Permit, crate::budget::Permit), Leave) {
         let here = self.0.places.acquire().await;
         let _first_in_line = turn.queue.lock().await;
@@ -215,7 +213,7 @@ impl Pool {
                 continue;
             }
             let whole = self.0.whole.acquire().await;
-            // While the whole was busy the server may have asked to be left alone.
+            // While the call waited for the total budget, the server may have requested a delay.
             if let Ok(leave) = turn.pacer.lock().ask(self.now_us()) {
                 return ((here, whole), leave);
             }
@@ -235,7 +233,7 @@ impl Pool {
         i64::try_from(self.0.began.elapsed().as_micros()).unwrap_or(i64::MAX)
     }
 
-    /// Numbers for a dashboard.
+    /// Returns the metrics of the pool.
     #[must_use]
     pub fn gauges(&self) -> PoolGauges {
         let now = self.now_us();

@@ -1,7 +1,7 @@
-//! How often: token buckets, and what throttling answers teach about them.
+//! Rate limits: token buckets that adapt to throttling responses.
 //!
-//! Pure: every time is given, in microseconds of a clock that only moves forward. [`Bucket`] is the generic cell rate
-//! algorithm; [`Pacer`] is two of them over one operation, with a memory of what its server would not take.
+//! Pure functions: every time is an argument, in microseconds of a monotonic clock. [`Bucket`] is the generic cell rate algorithm.
+//! [`Pacer`] combines two of them for one operation, and a learned rate that the server accepts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,29 +9,27 @@ use std::time::Duration;
 const SECOND_US: i64 = 1_000_000;
 const MINUTE_US: i64 = 60 * SECOND_US;
 
-/// A throttling answer that asks for more patience than this, microseconds, speaks of a quota by the minute: one by
-/// the second is whole again after a second.
+/// A throttling response with a longer delay than this, microseconds, indicates a quota per minute: a quota per second recovers
+/// within a second.
 const MINUTELY_FROM_US: i64 = 5 * SECOND_US;
-/// How long to be quiet after a throttling answer that does not say, microseconds: what a quota by the second needs
-/// to be whole again.
+/// Delay after a throttling response that requests none, microseconds: the time in which a quota per second recovers.
 const QUIET_US: i64 = SECOND_US;
-/// Longest a `Retry-After` is obeyed, microseconds. Quotas by the minute ask for one minute; who asks for an hour means
-/// to be left alone, and callers' deadlines end such calls long before.
+/// Longest accepted `Retry-After`, microseconds. Quotas per minute request one minute. Callers' deadlines end long before a delay
+/// of an hour.
 const QUIET_MAX_US: i64 = 15 * MINUTE_US;
-/// Of the answers taken within the last second (or minute) before a throttle, the part that is allowed from then on.
-/// A server's bucket that holds as much as it gains in a second has given at most twice its rate by then, so a half
-/// would just do; the rest is for jitter on the way.
+/// Learned rate as a fraction of the requests accepted in the last second (or minute) before a throttling response. If the server's
+/// bucket holds one second's worth, it has accepted at most twice its rate, so one half would suffice. The rest allows for network
+/// jitter.
 const LEARNED_PART: f64 = 0.45;
-/// How long what was learned holds unchanged, microseconds; then a tenth is added a minute. Long against one run, so
-/// that a run is throttled once; short against a quota that was raised.
+/// How long a learned rate is unchanged, microseconds; then it grows by a tenth per minute. Long compared with one run, so that a
+/// run is throttled only once; short enough to notice a raised quota.
 const LEARNED_HOLDS_US: i64 = 10 * MINUTE_US;
-/// Fewest a minute that learning leaves: progress is what shows that things are better.
+/// Lowest learned rate per minute: some progress is needed to detect improvements.
 const LEARNED_MIN_PER_MINUTE: f64 = 6.0;
-/// Sent requests remembered to learn from, 8 bytes each; more than the fastest quota allows in a minute is not worth
-/// remembering.
+/// Maximum remembered request times, 8 bytes each; more than the highest quota allows in a minute.
 const SENT_KEPT_MAX: usize = 8_192;
 
-/// So many in a time, and so many of them at once.
+/// A rate limit: requests per time, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     apart_us: i64,
@@ -39,32 +37,32 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` a second, evenly apart; zero is taken as one.
+    /// Returns a rate of `count` per second, evenly spaced; zero is treated as one.
     #[must_use]
     pub fn per_second(count: u32) -> Self {
         Self { apart_us: (SECOND_US / i64::from(count.max(1))).max(1), burst: 1 }
     }
 
-    /// `count` a minute, evenly apart; zero is taken as one.
+    /// Returns a rate of `count` per minute, evenly spaced; zero is treated as one.
     #[must_use]
     pub fn per_minute(count: u32) -> Self {
         Self { apart_us: (MINUTE_US / i64::from(count.max(1))).max(1), burst: 1 }
     }
 
-    /// The same, `burst` of them at once when none came before; zero is taken as one. Within any window, `burst` more
-    /// may come than the rate says.
+    /// Returns the same rate with a burst of `burst` requests after an idle period; zero is treated as one. Any window may have
+    /// `burst` more requests than the rate.
     #[must_use]
     pub fn with_burst(self, burst: u32) -> Self {
         Self { burst: burst.max(1), ..self }
     }
 
-    /// After how long an empty bucket is full.
+    /// Returns the time in which an empty bucket becomes full.
     #[must_use]
     pub fn refill_time(self) -> Duration {
         Duration::from_micros(self.apart_us.unsigned_abs().saturating_mul(u64::from(self.burst)))
     }
 
-    /// Requests a minute.
+    /// Returns the requests per minute.
     #[must_use]
     pub fn a_minute(self) -> f64 {
         MINUTE_US as f64 / self.apart_us as f64
@@ -74,20 +72,20 @@ impl Rate {
         Self { apart_us: ((MINUTE_US as f64 / count.max(LEARNED_MIN_PER_MINUTE)) as i64).max(1), burst: 1 }
     }
 
-    /// The slower of the two.
+    /// Returns the lower of two rates.
     fn min(self, other: Option<Self>) -> Self {
         other.filter(|other| other.apart_us > self.apart_us).unwrap_or(self)
     }
 }
 
-/// How full a bucket is: the moment at which it will have run empty, microseconds.
+/// State of a token bucket: the time at which it is full again, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Bucket {
     empty_at_us: i64,
 }
 
 impl Bucket {
-    /// Takes one token; `Err` is how long until there is one, microseconds.
+    /// Takes one token; `Err` is the time until one is available, microseconds.
     ///
     /// # Errors
     /// The wait, never zero.
@@ -102,12 +100,12 @@ impl Bucket {
         }
     }
 
-    /// Returns a token that was not used. A full bucket stays full.
+    /// Returns an unused token. A full bucket stays full.
     pub fn give_back(&mut self, rate: Rate) {
         self.empty_at_us = self.empty_at_us.saturating_sub(rate.apart_us);
     }
 
-    /// How long until there is a token, microseconds; zero when there is one.
+    /// Returns the time until a token is available, microseconds; zero when one is.
     #[must_use]
     pub fn wait(&self, now_us: i64, rate: Rate) -> i64 {
         (self.ahead(now_us, rate) - allowance(rate)).max(0)
@@ -124,38 +122,38 @@ fn allowance(rate: Rate) -> i64 {
     rate.apart_us.saturating_mul(i64::from(rate.burst) - 1)
 }
 
-/// How often an operation may be asked for: both rates hold.
+/// Rate limit of an operation: both rates apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Within seconds; `None`: as often as there is room.
+    /// Limit per second; `None`: no limit.
     pub per_second: Option<Rate>,
-    /// Within minutes; `None`: no such quota.
+    /// Limit per minute; `None`: no limit.
     pub per_minute: Option<Rate>,
 }
 
-/// Leave to send one request, with what is needed to learn from its answer.
+/// Permission to send one request, with data needed to learn from its response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "tell the pacer how the request was answered"]
 pub struct Leave {
     sent_us: i64,
 }
 
-/// What a pacer has met and learned, for a dashboard.
+/// Metrics of a pacer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Paced {
-    /// Requests let through.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Throttling answers.
+    /// Number of throttling responses.
     pub throttled: u64,
-    /// Times the rate was learned again: throttling answers to what had been sent before are no news.
+    /// Number of times the rate was learned. Throttling responses to requests sent before the last time do not count.
     pub adapted: u64,
-    /// Throttling answers to requests sent after the first of those times.
+    /// Number of throttling responses to requests sent after the rate was first learned.
     pub throttled_after_adapting: u64,
-    /// Requests a minute that what was learned allows; `None` while nothing was.
+    /// The learned rate per minute; `None` if none was learned.
     pub learned_per_minute: Option<f64>,
 }
 
-/// Paces one operation of one server. Asks are answered in the order of the calls; the caller queues.
+/// Limits the rate of one operation of one server. Requests are granted in call order; the caller manages the queue.
 #[derive(Debug, Default)]
 pub struct Pacer {
     pace: Pace,
@@ -175,22 +173,22 @@ struct Learned {
 }
 
 impl Learned {
-    /// What it allows now: after a while without throttles a tenth more a minute.
+    /// Returns the current learned rate: after some time without throttling it grows by a tenth per minute.
     fn rate(self, now_us: i64) -> Rate {
         let over = (now_us - self.at_us - LEARNED_HOLDS_US).max(0) as f64 / MINUTE_US as f64;
-        // A day at most: by then it is past any quota there is.
+        // At most a day: by then the rate exceeds every real quota.
         Rate::of_a_minute(self.per_minute * 1.1_f64.powf(over.min(1_440.0)))
     }
 }
 
 impl Pacer {
-    /// A pacer that keeps to `pace` until it learns that less is allowed.
+    /// Creates a pacer with the limit `pace`; throttling responses may lower it.
     #[must_use]
     pub fn new(pace: Pace) -> Self {
         Self { pace, ..Self::default() }
     }
 
-    /// How long until a request may be sent, microseconds; zero when one may.
+    /// Returns the time until a request may be sent, microseconds; zero when one may be sent now.
     #[must_use]
     pub fn wait(&self, now_us: i64) -> i64 {
         let quiet = (self.quiet_until_us - now_us).max(0);
@@ -200,7 +198,7 @@ impl Pacer {
         quiet.max(second).max(minute).max(learned)
     }
 
-    /// Leave to send a request now; `Err` is how long until there is, microseconds.
+    /// Requests permission to send now; `Err` is the time until then, microseconds.
     ///
     /// # Errors
     /// The wait, never zero.
@@ -209,7 +207,7 @@ impl Pacer {
         if wait > 0 {
             return Err(wait);
         }
-        // None of these can fail: each was just asked.
+        // Cannot fail: each bucket was just checked.
         if let Some(rate) = self.pace.per_second {
             let _ = self.second.take(now_us, rate);
         }
@@ -227,10 +225,10 @@ impl Pacer {
         Ok(Leave { sent_us: now_us })
     }
 
-    /// The server would not take the request that `leave` was for, and asked to be left alone for `retry_after`
-    /// (RFC 9110 section 10.2.3) if it said so.
+    /// Records that the server throttled the request of `leave`, and the requested delay `retry_after` (RFC 9110 section 10.2.3),
+    /// if any.
     ///
-    /// What was sent before the last lesson teaches nothing new: one shortage refuses all that is in flight.
+    /// Responses to requests sent before the rate was last learned do not change it: one shortage rejects all requests in flight.
     pub fn throttled(&mut self, now_us: i64, leave: Leave, retry_after: Option<Duration>) {
         self.counts.throttled += 1;
         let quiet = retry_after.map(|wait| i64::try_from(wait.as_micros()).unwrap_or(i64::MAX));
@@ -246,21 +244,21 @@ impl Pacer {
         self.counts.adapted += 1;
         let per_minute = self.lesson(leave.sent_us, quiet > MINUTELY_FROM_US);
         self.learned_rate = Some(Learned { per_minute, at_us: now_us });
-        // What was let through under the old rate is paid for by the quiet.
+        // The pause compensates for requests sent at the old rate.
         self.learned = Bucket::default();
     }
 
-    /// Requests a minute that are safe, by what was taken before the one sent at `sent_us` was not.
+    /// Returns the learned rate per minute, from the requests accepted before the one sent at `sent_us`.
     fn lesson(&self, sent_us: i64, by_the_minute: bool) -> f64 {
         let (window, windows_a_minute) = if by_the_minute { (MINUTE_US, 1.0) } else { (SECOND_US, 60.0) };
         let taken = self.sent.iter().filter(|&&sent| sent <= sent_us && sent > sent_us - window).count();
         let measured = (taken as f64 * windows_a_minute * LEARNED_PART).max(LEARNED_MIN_PER_MINUTE);
-        // The second lesson is at least as hard as the first, whatever was measured meanwhile.
+        // Each adaptation at least halves the learned rate, whatever was measured meanwhile.
         let before = self.learned_rate.map_or(f64::INFINITY, |learned| learned.per_minute / 2.0);
         measured.min(before).max(LEARNED_MIN_PER_MINUTE)
     }
 
-    /// Counters and the learnt rate.
+    /// Returns counters and the learned rate.
     #[must_use]
     pub fn paced(&self, now_us: i64) -> Paced {
         let learned_per_minute = self.learned_rate.map(|learned| {
@@ -289,7 +287,7 @@ mod tests {
         assert_eq!(bucket.take(now + 9_999_999, rate), Err(1));
         assert_eq!(bucket.take(now + 10_000_000, rate), Ok(()));
         assert_eq!(bucket.take(now + 10_000_000, rate), Err(10_000_000));
-        // Full again after a minute, and no fuller.
+        // The bucket is full after a minute, and does not grow further.
         let taken = (0..10).filter(|_| bucket.take(now + 10 * MINUTE_US, rate).is_ok()).count();
         assert_eq!(taken, 3);
     }
@@ -315,7 +313,7 @@ mod tests {
         assert_eq!(bucket.take(MINUTE_US, rate), Ok(()));
     }
 
-    /// A server that takes at most so many in any window of so long: the strictest reading of a quota.
+    /// A server with a maximum number of requests in any window: the strictest interpretation of a quota.
     struct Server {
         most: usize,
         window_us: i64,
@@ -334,8 +332,8 @@ mod tests {
         }
     }
 
-    /// Sends as often as the pacer lets it, for so long; answers come after `delay_us`. How many were taken and the
-    /// pacer's counts.
+    /// Sends requests as fast as the pacer allows, for `for_us`; responses arrive after `delay_us`. Returns the number of accepted
+    /// requests and the pacer's metrics.
     fn run(pacer: &mut Pacer, server: &mut Server, for_us: i64, delay_us: i64) -> (u64, Paced) {
         let (mut now, mut taken, mut answers) = (0, 0, VecDeque::new());
         while now < for_us {
@@ -363,7 +361,7 @@ mod tests {
 
     #[test]
     fn one_lesson_is_enough() {
-        // Configured a second, allowed a window, the window, what the server says, most lessons.
+        // Configured rate per second, quota per window, window, the server's Retry-After, maximum number of adaptations.
         for (configured, most, window_s, says) in [
             (10, 5, 1, None),
             (10, 1, 1, None),
@@ -385,7 +383,7 @@ mod tests {
             let case = format!("{configured}/s against {most} in {window_s} s: {paced:?}");
             assert!(paced.throttled > 0, "{case}");
             assert_eq!((paced.adapted, paced.throttled_after_adapting), (1, 0), "{case}");
-            // A third of what is allowed at least: caution is not paralysis.
+            // At least a third of the quota must be used.
             let allowed = 9 * 60 / window_s * most as i64;
             assert!(taken as i64 * 3 > allowed, "{taken} of {allowed}: {case}");
         }

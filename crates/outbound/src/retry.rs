@@ -1,24 +1,24 @@
-//! When to try again: exponential backoff with full jitter, as a pure sequence.
+//! Retry delays: exponential backoff with full jitter, as a pure sequence.
 //!
-//! Only for what can heal. A refusal, a bad name or a rejected certificate is an answer.
+//! For temporary failures only. A refused connection, an invalid name or a rejected certificate is final.
 
 use std::time::Duration;
 
-/// How often and how far apart to try.
+/// Number and delays of retries.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Policy {
-    /// Bound of the first wait.
+    /// Maximum of the first delay.
     pub base: Duration,
-    /// Bound of every wait.
+    /// Maximum of all delays.
     pub cap: Duration,
-    /// Tries after the first one.
+    /// Number of retries after the first attempt.
     pub retries: u32,
 }
 
 impl Policy {
-    /// The waits before each retry: drawn evenly from zero to `min(cap, base · 2ⁿ)`, so that callers
-    /// who failed together do not return together. `random` is a fraction from 0 up to 1, from
-    /// outside so that tests own it.
+    /// Returns the delay before each retry: uniformly distributed from zero to `min(cap, base · 2ⁿ)`, so that callers that failed
+    /// together do not retry together. `random` returns a fraction from 0 to 1 (exclusive); it is an argument so that tests control
+    /// it.
     pub fn waits(self, mut random: impl FnMut() -> f64) -> impl Iterator<Item = Duration> {
         (0..self.retries).map(move |n| {
             let bound = self.base.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX));
@@ -29,7 +29,8 @@ impl Policy {
     }
 }
 
-/// A fraction for [`Policy::waits`], from 0 up to 1; 1 without randomness: the longest wait is the safe one.
+/// Returns a random fraction from 0 to 1 (exclusive) for [`Policy::waits`]. Without a randomness source returns 1, the longest and
+/// thus safest delay.
 #[must_use]
 pub fn random() -> f64 {
     let mut octets = [0; 4];

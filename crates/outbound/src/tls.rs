@@ -1,7 +1,7 @@
-//! TLS for our own clients, and the question "is it alive?".
+//! TLS for Bulla's own clients, and liveness checks.
 //!
-//! Sessions are resumed here, which is why nothing in this module says what certificate a server has: a
-//! resumed session carries none, only the memory of one.
+//! Sessions are resumed. A resumed session does not contain the certificate, so nothing in this module makes a statement about a
+//! server's current certificate.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,15 +28,15 @@ use tokio_rustls::client::TlsStream;
 use crate::Deadline;
 use crate::dial::{self, DialError};
 
-/// Peers whose sessions are remembered, a few kilobytes each. The least recently used go first.
+/// Maximum peers with cached sessions, a few kilobytes each; evicts the least recently used.
 pub const SESSIONS_MAX: u64 = 4_096;
-/// TLS 1.3 tickets kept a peer: each serves once (RFC 8446 appendix C.4), servers send two to four.
+/// Maximum TLS 1.3 tickets cached per peer. Each is used once (RFC 8446 appendix C.4); servers send two to four.
 const TICKETS_PER_PEER_MAX: usize = 4;
-/// How long after the handshake to listen for TLS 1.3's tickets, which come with the first data: without
-/// them the next look could not resume. Part of the caller's limit.
+/// How long to wait after the handshake for TLS 1.3 tickets, which arrive with the first data. Without them the next check cannot
+/// resume. Counts towards the caller's limit.
 const TICKET_PATIENCE: Duration = Duration::from_millis(50);
 
-/// The certificates this system trusts, in DER; empty on a machine without any.
+/// Returns the certificates that this system trusts, DER; empty on a machine without any.
 #[must_use]
 pub fn system_roots() -> Vec<Vec<u8>> {
     let found = rustls_native_certs::load_native_certs();
@@ -46,45 +46,45 @@ pub fn system_roots() -> Vec<Vec<u8>> {
     found.certs.into_iter().map(|root| root.to_vec()).collect()
 }
 
-/// Why there is no TLS connection.
+/// A TLS connection could not be established.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// No connection to speak TLS over.
+    /// The TCP connection failed.
     #[error("{address}: {error}")]
     Dial {
-        /// The address.
+        /// The address dialed.
         address: SocketAddr,
-        /// Why.
+        /// The error of the connection.
         error: DialError,
     },
-    /// The name cannot stand in a ClientHello (RFC 6066 section 3).
+    /// The name is invalid in a ClientHello (RFC 6066 section 3).
     #[error("{name:?} is no host name or address")]
     BadName {
-        /// The text as the caller wrote it.
+        /// The name as given by the caller.
         name: String,
         /// The error.
         #[source]
         source: InvalidDnsNameError,
     },
-    /// The handshake failed: the peer's or our own verdict is the source.
+    /// The handshake failed; the source contains the peer's alert or the local error.
     #[error("TLS handshake with {address} failed")]
     Handshake {
-        /// The address.
+        /// The address of the peer.
         address: SocketAddr,
         /// The error.
         #[source]
         source: io::Error,
     },
-    /// No end of the handshake in time.
+    /// The handshake did not finish in time.
     #[error("{address} did not finish the TLS handshake in time")]
     TimedOut {
-        /// The address.
+        /// The address of the peer.
         address: SocketAddr,
     },
-    /// Operator: give trusted roots, or install the system's (`ca-certificates`).
+    /// There are no trusted roots. Operator: configure them, or install the system's (`ca-certificates`).
     #[error("no certificate authority to trust; install ca-certificates or name a file of roots")]
     NoRoots,
-    /// The TLS library refuses its own defaults.
+    /// The TLS library rejects its default configuration.
     #[error("TLS cannot be set up")]
     Setup(#[source] Error),
 }
@@ -92,28 +92,28 @@ pub enum TlsError {
 /// Whether a handshake was full or resumed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Handshake {
-    /// With certificates and their proof.
+    /// A full handshake with certificates.
     Full,
-    /// With a ticket or session of before.
+    /// A resumed session.
     Resumed,
 }
 
-/// An endpoint speaks TLS. No claim about its certificate: none is checked, and a resumed handshake
-/// does not even carry one.
+/// Result of a liveness check: the endpoint speaks TLS. Its certificate is not checked, and a resumed handshake does not contain
+/// it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Liveness {
-    /// How it was found out.
+    /// Type of the handshake.
     pub handshake: Handshake,
-    /// From the first SYN to the end of the handshake.
+    /// Time from the first SYN to the end of the handshake.
     pub elapsed: Duration,
 }
 
-/// Handshakes made.
+/// Counters of handshakes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Handshakes {
-    /// Full ones.
+    /// Full handshakes.
     pub full: u64,
-    /// Resumed ones.
+    /// Resumed handshakes.
     pub resumed: u64,
 }
 
@@ -125,19 +125,19 @@ struct Counters {
 
 struct ConnectorState {
     verifying: ClientConfig,
-    /// Checks nothing. Never leaves this module, and its sessions are kept apart.
+    /// Configuration for liveness checks, without certificate verification. Used only in this module; its sessions are separate.
     alive: ClientConfig,
     verified_sessions: Sessions,
     alive_sessions: Sessions,
     counters: Counters,
 }
 
-/// Makes TLS connections and remembers sessions. Build it once; clones share everything.
+/// Opens TLS connections and caches sessions. Create it once; clones share everything.
 #[derive(Clone)]
 pub struct Connector(Arc<ConnectorState>);
 
 impl Connector {
-    /// Trusts the system's roots.
+    /// Creates a connector that trusts the system's roots.
     ///
     /// # Errors
     /// [`TlsError::NoRoots`] on a system without any.
@@ -145,10 +145,11 @@ impl Connector {
         Self::with_roots(system_roots())
     }
 
-    /// Trusts `roots`, in DER. Roots that cannot be read are left out, as systems carry odd ones.
+    /// Creates a connector that trusts `roots`, DER. Roots that cannot be parsed are skipped, because systems contain malformed
+    /// ones.
     ///
     /// # Errors
-    /// [`TlsError::NoRoots`] when none can be read.
+    /// [`TlsError::NoRoots`] when none can be parsed.
     pub fn with_roots(roots: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, TlsError> {
         let mut trusted = RootCertStore::empty();
         trusted.add_parsable_certificates(roots.into_iter().map(CertificateDer::from));
@@ -173,10 +174,10 @@ impl Connector {
         })))
     }
 
-    /// Connects to `address` and checks that it is `name`, a host name or address.
+    /// Connects to `address` and verifies that its certificate is valid for `name`, a host name or address.
     ///
     /// # Errors
-    /// Which phase failed and why; at the deadline, [`TlsError::TimedOut`] or a dial that timed out.
+    /// The failed phase and its error; after the deadline, [`TlsError::TimedOut`] or a dial that timed out.
     ///
     /// # Cancellation
     /// Dropping the future closes the socket.
@@ -191,11 +192,11 @@ impl Connector {
         self.shake(&self.0.verifying, sessions, address, name, deadline).await
     }
 
-    /// Whether `address` speaks TLS for `name`, resuming a session of an earlier such look when it can.
-    /// **Checks no certificate**: the answer is "alive", never "trusted" and never "the same as before".
+    /// Checks whether `address` speaks TLS for `name`; resumes a session of an earlier check if possible. **Verifies no
+    /// certificate**: the result does not mean that the server is trusted or unchanged.
     ///
     /// # Errors
-    /// As [`Connector::connect`].
+    /// See [`Connector::connect`].
     ///
     /// # Cancellation
     /// Dropping the future closes the socket.
@@ -215,12 +216,12 @@ impl Connector {
         if !waiting.has_any() {
             let _ = deadline.child(TICKET_PATIENCE).bound(await_ticket(&mut stream)).await;
         }
-        // Good manners only: what was asked is known.
+        // Closes cleanly if possible; the result is already known.
         let _ = deadline.child(TICKET_PATIENCE).bound(stream.shutdown()).await;
         Ok(Liveness { handshake, elapsed })
     }
 
-    /// Handshakes made so far, failed ones not counted.
+    /// Returns the number of successful handshakes.
     #[must_use]
     pub fn handshakes(&self) -> Handshakes {
         Handshakes {
@@ -242,7 +243,7 @@ impl Connector {
         let stream = dial::connect(address, deadline.remaining())
             .await
             .map_err(|error| TlsError::Dial { address, error })?;
-        // Sharing: a configuration is a handful of pointers; only its session store differs by peer.
+        // The configuration is cheap to clone; only its session store differs by peer.
         let mut config = config.clone();
         config.resumption = rustls::client::Resumption::store(sessions);
         let shaking = TlsConnector::from(Arc::new(config)).connect(server_name, stream);
@@ -267,13 +268,13 @@ fn kind<S>(stream: &TlsStream<S>) -> Handshake {
     }
 }
 
-/// Reads until the peer says something; its tickets come before that or with it.
+/// Reads until the peer sends data; tickets arrive before the data or with it.
 async fn await_ticket<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut TlsStream<S>) {
     let _ = tokio::io::AsyncReadExt::read_u8(stream).await;
 }
 
-/// What is remembered of each peer. The library keys sessions by name alone; behind one name may stand
-/// many addresses, and behind one address several ports, none of which know each other's tickets.
+/// Cached sessions by peer. The library keys sessions by name only, but a name may have many addresses, and an address several
+/// ports, with separate tickets.
 struct Sessions(BoundedMap<(SocketAddr, Box<str>), Arc<PeerSessions>>);
 
 impl Sessions {
@@ -287,7 +288,7 @@ impl Sessions {
     }
 }
 
-/// One peer's sessions. The lock is held for a push or a pop.
+/// Sessions of one peer, locked for a push or a pop.
 #[derive(Default)]
 struct PeerSessions(Mutex<Remembered>);
 
@@ -306,7 +307,7 @@ impl PeerSessions {
 }
 
 impl fmt::Debug for PeerSessions {
-    /// Says nothing of the sessions: they are secrets.
+    /// Omits the sessions: they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PeerSessions")
     }
@@ -346,7 +347,7 @@ impl ClientSessionStore for PeerSessions {
     }
 }
 
-/// Accepts any certificate. For [`Connector::liveness`] only, which claims nothing about it.
+/// Accepts any certificate. Only for [`Connector::liveness`], which makes no statement about it.
 #[derive(Debug)]
 struct Unchecked(Arc<CryptoProvider>);
 

@@ -1,16 +1,15 @@
-//! Bodies that nobody wants, read so that their connections can be used on.
+//! Reads response bodies that are not needed, so that their connections can be reused.
 
 use std::time::Duration;
 
 use bytes::Buf;
 use http_body_util::BodyExt;
 
-/// Bytes of an unwanted body that are read before the connection is closed.
+/// Maximum bytes read of an unneeded body before the connection is closed.
 const OCTETS_MAX: usize = 1 << 20;
 
-/// Reads what is left of a body, up to a mebibyte of it and for no longer than `limit`. What is dropped unread resets a
-/// stream of HTTP/2 (RFC 9113 section 8.1) or closes a connection of HTTP/1.1, and who still writes it may lose the
-/// answer with it.
+/// Reads the rest of a body, up to a mebibyte and for at most `limit`. Dropping an unread body would reset the HTTP/2 stream (RFC
+/// 9113 section 8.1) or close the HTTP/1.1 connection, and a peer that is still sending may lose the response.
 pub async fn read_away(mut left: impl BodyExt + Unpin, limit: Duration) {
     let reading = async {
         let mut room = OCTETS_MAX;
@@ -22,6 +21,6 @@ pub async fn read_away(mut left: impl BodyExt + Unpin, limit: Duration) {
             }
         }
     };
-    // What comes too late is given up.
+    // After the timeout the rest is not read.
     let _ = tokio::time::timeout(limit, reading).await;
 }

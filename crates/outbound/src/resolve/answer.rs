@@ -1,4 +1,4 @@
-//! Interpretation of DNS messages. Pure functions.
+//! Parses DNS responses. Pure functions.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,39 +10,38 @@ use super::error::ResolveError;
 use super::kind::Kind;
 use super::name::WireName;
 
-/// Aliases followed. Real chains have up to five or six; BIND follows 16, and each may cost a query.
+/// Maximum CNAME records followed. Real chains have up to five or six; BIND follows 16, and each may cost a query.
 pub const CHAIN_MAX: usize = 8;
-/// Longest lifetime believed, seven days: the cap of RFC 8767 section 4.
+/// Longest accepted TTL: seven days, as in RFC 8767 section 4.
 pub const LIFETIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// Longest that "there is none" is believed: the hours of RFC 2308 section 5, which found longer ones to
-/// cause trouble.
+/// Longest TTL of a negative response: RFC 2308 section 5 recommends hours because longer ones have caused problems.
 const NONE_LIFETIME_MAX: Duration = Duration::from_secs(3 * 3_600);
 
-/// How far one message leads.
+/// Result of reading one response.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Reading {
-    /// To an alias whose own records are not in it.
+    /// The response ends at an alias without records for it.
     Alias,
-    /// All the way.
+    /// The response ends the chain.
     End(End),
 }
 
 /// The end of an alias chain.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum End {
-    /// To addresses.
+    /// The name has these addresses.
     Addresses(Vec<IpAddr>),
-    /// Nowhere, for the time the zone's SOA allows (zero without one, RFC 2308 section 5).
+    /// The name has no addresses. The SOA record sets the TTL (zero without one, RFC 2308 section 5).
     Nothing(ResolveError),
 }
 
-/// The names met on the way, and how long all that was said holds.
+/// The names of an alias chain, and the lowest TTL so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail {
-    /// The name asked for, then each alias.
+    /// The requested name, then each alias.
     pub(crate) names: Vec<WireName>,
-    /// Least of all lifetimes so far.
+    /// Lowest TTL so far.
     pub(crate) lifetime: Duration,
 }
 
@@ -52,7 +51,7 @@ impl Trail {
     }
 
     pub(crate) fn end(&self) -> &WireName {
-        // Begun with one name, and names are only added.
+        // Never empty: it starts with one name, and names are only added.
         &self.names[self.names.len() - 1]
     }
 
@@ -69,12 +68,12 @@ impl Trail {
     }
 }
 
-/// A TTL with the top bit set is zero, RFC 2181 section 8.
+/// Converts a TTL; one with the top bit set is zero (RFC 2181 section 8).
 fn lifetime(seconds: u32) -> Duration {
     if seconds > i32::MAX as u32 { Duration::ZERO } else { Duration::from_secs(seconds.into()) }
 }
 
-/// An upstream's own failure, which says nothing about the name: another may do better.
+/// Returns an error if the upstream itself failed, which says nothing about the name: another upstream may succeed.
 pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
     match message.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
@@ -86,7 +85,7 @@ pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
     }
 }
 
-/// Follows `message`, which has not failed, from the trail's end as far as it leads.
+/// Follows the aliases in `message`, a response without error, from the end of the trail.
 ///
 /// # Errors
 /// [`ResolveError::AliasLoop`].
@@ -106,14 +105,14 @@ pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result
         return Ok(Reading::Alias);
     }
     trail.lifetime = trail.lifetime.min(denial.unwrap_or(Duration::ZERO));
-    // With aliases the code is about the last name, RFC 6604 section 3.
+    // With aliases, the response code applies to the last name (RFC 6604 section 3).
     Ok(Reading::End(End::Nothing(match code {
         ResponseCode::NXDomain => ResolveError::NxDomain,
         _ => ResolveError::NoAddress,
     })))
 }
 
-/// What any bytes say of `name` as an answer: its addresses, and for how long. For the fuzz target and its twin.
+/// Parses arbitrary bytes as a response for `name`; returns its addresses with their TTL. For the fuzz target and its unit test.
 ///
 /// # Errors
 /// [`ResolveError`].
@@ -160,8 +159,8 @@ fn addresses_of(message: &Message, kind: Kind, trail: &mut Trail) -> Vec<IpAddr>
     addresses
 }
 
-/// How long "there is none" holds: the lesser of the SOA's own TTL and its minimum, RFC 2308 section 5.
-/// An SOA of a zone that `name` is not in says nothing about it.
+/// Returns the TTL of a negative response: the lower of the SOA's TTL and its minimum (RFC 2308 section 5). An SOA record of
+/// another zone is ignored.
 fn denial_of(message: &Message, name: &WireName) -> Option<Duration> {
     message.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) if name.is_in(&WireName::from_answer(&record.name)) => {

@@ -1,4 +1,4 @@
-//! What the resolver has done, in numbers.
+//! Counters of the resolver.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,26 +12,26 @@ pub(crate) struct Counters {
     pub(crate) prefetches: AtomicU64,
 }
 
-/// What the resolver has done since it was made.
+/// Counters of the resolver since its creation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// Packets sent, repetitions included.
+    /// Packets sent, including retransmissions.
     pub queries_sent: u64,
-    /// Answers received over UDP that belonged to a question.
+    /// UDP responses that matched a query.
     pub answers: u64,
-    /// Questions that an upstream never answered.
+    /// Queries to an upstream without a response.
     pub timeouts: u64,
-    /// Packets that answered no question: late, repeated, or forged.
+    /// Packets that matched no query: late, repeated, or forged.
     pub strays: u64,
-    /// Answers fetched over TCP because they were too long.
+    /// Responses fetched over TCP because they were truncated.
     pub truncated: u64,
-    /// Names asked for again before their answer ended.
+    /// Names that were queried again before their records expired.
     pub prefetches: u64,
-    /// Answered from memory.
+    /// Lookups answered from the cache.
     pub hits: u64,
     /// Names that were not in the cache.
     pub misses: u64,
-    /// Waited for a look-up that another had begun.
+    /// Lookups that waited for one in progress.
     pub joined: u64,
 }
 

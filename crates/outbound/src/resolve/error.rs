@@ -1,43 +1,42 @@
-//! Why a name has no addresses.
+//! Errors of name resolution.
 
 use serde::Serialize;
 
-/// Why a name has no addresses. Anyone who asked knows the name.
+/// A name could not be resolved. The error does not contain the name.
 #[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolveError {
     /// The name does not exist (RFC 1035 section 4.1.1, code 3).
     #[error("no such name (NXDOMAIN)")]
     NxDomain,
-    /// The name exists and has no address of the families asked for (NODATA, RFC 2308 section 2.2).
+    /// The name exists but has no address of the requested families (NODATA, RFC 2308 section 2.2).
     #[error("the name exists but has no address of the requested family")]
     NoAddress,
-    /// The name servers of the zone fail, or its signatures do (code 2).
+    /// SERVFAIL: the zone's name servers or its DNSSEC signatures fail (code 2).
     #[error("the name servers failed (SERVFAIL); try `dig` on the zone's own name servers")]
     ServFail,
-    /// The upstream does not serve us (code 5).
+    /// REFUSED: the upstream does not answer this client (code 5).
     #[error("the resolver refuses to answer; use another upstream")]
     Refused,
-    /// No upstream answered in time.
+    /// No upstream responded in time.
     #[error("no answer from any resolver within the time allowed")]
     TimedOut,
-    /// No upstream is known, nothing listens at any, there is no route, or no socket to ask with.
+    /// No upstream is configured or reachable, or no socket could be opened.
     #[error("no resolver can be reached; check /etc/resolv.conf or the upstreams given")]
     NoServer,
-    /// Aliases lead back to themselves or on for more than [`super::CHAIN_MAX`] steps; the name is the
-    /// one at which they were given up.
+    /// The alias chain is a loop or has more than [`super::CHAIN_MAX`] steps; contains the name at which the resolver stopped.
     #[error("the aliases (CNAME) lead in a circle, or too far, at {0}")]
     AliasLoop(String),
-    /// The answer is malformed, for this reason.
+    /// The response is malformed, for this reason.
     #[error("the resolver's answer is of no use: {0}")]
     Malformed(&'static str),
-    /// Never asked: not a host name.
+    /// The name is not a valid host name, so no query was sent.
     #[error("not a host name: labels of 1 to 63 letters, digits, hyphens, underscores; 253 in all")]
     BadName,
 }
 
 impl ResolveError {
-    /// Stable, for records and metrics.
+    /// Returns a stable code for records and metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -53,7 +52,7 @@ impl ResolveError {
         }
     }
 
-    /// Whether asking again may well go differently.
+    /// Returns whether a retry may succeed.
     #[must_use]
     pub fn can_heal(&self) -> bool {
         match self {
@@ -67,7 +66,7 @@ impl ResolveError {
         }
     }
 
-    /// Which of several upstreams' failures, or of two families', tells most: higher is better.
+    /// Returns the priority of this error when several upstreams or both families fail: higher is more specific.
     pub(crate) fn weight(&self) -> u8 {
         match self {
             Self::NxDomain => 8,

@@ -1,4 +1,4 @@
-//! Messages to one name server that are not about addresses: other record types, and updates (RFC 2136).
+//! Exchanges messages with one name server that are not about addresses: other record types, and updates (RFC 2136).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,12 +13,12 @@ use super::name::WireName;
 use super::query::{self, Query};
 use crate::{Deadline, dial};
 
-/// Times a message is sent over UDP.
+/// Number of times a message is sent over UDP.
 const SENDS: usize = 2;
-/// Bytes of an answer over UDP. Servers truncate longer ones, which then come over TCP.
+/// Longest UDP response in bytes. Servers truncate longer ones, which are then fetched over TCP.
 const DATAGRAM_MAX: usize = 4_096;
 
-/// Why a name server gave no answer.
+/// A name server returned no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The server did not answer in time.
@@ -27,28 +27,28 @@ pub enum ExchangeError {
     /// The operating system reported an error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// There is no TCP connection to the server.
+    /// The TCP connection to the server failed.
     #[error(transparent)]
     Dial(#[from] dial::DialError),
-    /// The answer has another id or another question.
+    /// The response has another id or another question.
     #[error("the answer belongs to another message")]
     Foreign,
-    /// The answer is not a DNS message.
+    /// The response is not a DNS message.
     #[error("the answer cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// Whether a server is to ask other servers (RFC 1035 section 4.1.1, the bit RD).
+/// Whether the server should resolve recursively (RFC 1035 section 4.1.1, bit RD).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Recursion {
-    /// It is.
+    /// Recursion is requested.
     Desired,
-    /// The server answers from its cache.
+    /// The server answers only from its own data.
     NotDesired,
 }
 
-/// Asks one server for records and returns its answer, whatever its response code. Each packet waits
-/// `each` for its answer; [`exchange`] describes the rest.
+/// Queries one server for records and returns its response, whatever its response code. Each packet has the timeout `each`; see
+/// [`exchange`].
 ///
 /// # Errors
 /// [`ExchangeError`].
@@ -74,13 +74,14 @@ pub async fn ask(
         if !extended || answer.metadata.response_code != ResponseCode::FormErr {
             return Ok(answer);
         }
-        // RFC 6891 section 7: a server that does not know EDNS.
+        // RFC 6891 section 7: the server does not support EDNS.
         extended = false;
     }
 }
 
-/// Sends a message to one server and returns the answer with the same id: up to twice over UDP, then over TCP when the answer was truncated, or when
-/// none came and time is left. Each try waits `each`. Packets with another id are ignored.
+/// Sends a message to one server and returns the response with the same id. Sends up to twice over UDP, then over TCP if the
+/// response was truncated, or if there was none and time is left. Each attempt has the timeout `each`. Packets with another id are
+/// ignored.
 ///
 /// # Errors
 /// [`ExchangeError`].
@@ -113,7 +114,7 @@ async fn send(
     deadline.child(each).bound(answering).await.map_err(|_| ExchangeError::TimedOut)?
 }
 
-/// A socket for each message: an off-path attacker has to guess its port, which the system draws, and the id.
+/// Uses a new socket for each message: an off-path attacker must guess its random port and the id.
 async fn over_udp(server: SocketAddr, message: &[u8], question: &[u8]) -> io::Result<Vec<u8>> {
     let socket = connected(server)?;
     socket.send(message).await?;
@@ -127,7 +128,7 @@ async fn over_udp(server: SocketAddr, message: &[u8], question: &[u8]) -> io::Re
     }
 }
 
-/// RFC 1035 section 4.2.2: each message after its length in two bytes. The caller bounds the time.
+/// RFC 1035 section 4.2.2: each message has a length prefix of two bytes. The caller sets the timeout.
 pub(super) async fn over_tcp(
     server: SocketAddr,
     message: &[u8],
@@ -141,7 +142,7 @@ pub(super) async fn over_tcp(
     if is_answer(&answer, message, question) { Ok(answer) } else { Err(ExchangeError::Foreign) }
 }
 
-/// A UDP socket with a port of the system's choice, which receives from this server alone.
+/// Opens a UDP socket on a random port that receives from this server only.
 pub(super) fn connected(server: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -153,7 +154,8 @@ pub(super) fn connected(server: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket)
 }
 
-/// An update's answer need not repeat what it answers (RFC 2136 section 3.8), so its `question` is empty.
+/// Returns whether the response matches. The response to an update need not repeat the question (RFC 2136 section 3.8); then
+/// `question` is empty.
 fn is_answer(answer: &[u8], message: &[u8], question: &[u8]) -> bool {
     query::answer_id(answer).is_some_and(|id| message.starts_with(&id.to_be_bytes()))
         && (question.is_empty() || query::repeats(answer, question))

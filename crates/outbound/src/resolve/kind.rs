@@ -1,13 +1,13 @@
-//! Record types of addresses.
+//! Record types of address lookups.
 
-/// A record type.
+/// Record type of an address lookup.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Kind {
     A,
     Aaaa,
 }
 
-/// RFC 1035 section 3.2.2 and RFC 3596 section 2.1.
+/// Type codes of RFC 1035 section 3.2.2 and RFC 3596 section 2.1.
 impl From<Kind> for u16 {
     fn from(kind: Kind) -> Self {
         match kind {

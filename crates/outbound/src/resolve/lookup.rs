@@ -1,4 +1,4 @@
-//! Asking all upstreams, following aliases, remembering the answer.
+//! Queries all upstreams, follows aliases and caches the results.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::options::Options;
 use super::query::Query;
 use super::upstream::{Patience, Upstream};
 
-/// One name and record type: what is asked and remembered.
+/// A name and record type: the key of queries and of the cache.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Question {
     pub(crate) name: WireName,
@@ -50,7 +50,7 @@ pub(crate) struct Lookups {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Queries the upstreams; apart from the cache, so that work in it does not keep it alive.
+/// Queries the upstreams. Separate from the cache, so that work in progress does not keep the cache alive.
 struct Querier {
     upstreams: Vec<Upstream>,
     room: Semaphore,
@@ -93,7 +93,7 @@ impl Lookups {
         self.cache.fetch(question, move || async move { querier.look_up(asked, limit).await }).await
     }
 
-    /// Whether it was asked for again; not when that was under way already.
+    /// Queries again and replaces the cached result; returns false when a query was already in progress.
     pub(crate) async fn refresh(&self, question: &Question, limit: Duration) -> bool {
         let (querier, asked) = (self.querier.clone(), question.clone());
         let make = move || async move { querier.look_up(asked, limit).await };
@@ -116,7 +116,7 @@ impl Querier {
         }
     }
 
-    /// From message to message while they end in aliases. Ends because the trail does.
+    /// Queries further messages as long as responses end in aliases. Terminates because the length of the trail is limited.
     async fn follow(&self, trail: &mut Trail, kind: Kind, limit: Duration) -> Result<End, ResolveError> {
         let patience = Patience::for_caller(limit);
         loop {
@@ -128,7 +128,7 @@ impl Querier {
         }
     }
 
-    /// Silence depends on how long the caller waited, so it is not remembered.
+    /// Returns how long an error is cached. A timeout depends on the caller's limit, so it is not cached.
     fn lifetime_of(&self, error: &ResolveError) -> Duration {
         match error {
             ResolveError::TimedOut => Duration::ZERO,
@@ -136,9 +136,9 @@ impl Querier {
         }
     }
 
-    /// Asks every upstream at once. The first that answers wins; a failure waits a while for the others.
+    /// Queries all upstreams concurrently. The first success wins; a failure waits some time for the others.
     async fn ask(&self, name: &WireName, kind: Kind, patience: Patience) -> Result<Message, ResolveError> {
-        // Never closed, so an error cannot come; it would mean "no bound".
+        // The semaphore is never closed; on an error there would be no limit.
         let _room = self.room.acquire().await;
         if let [only] = &self.upstreams[..] {
             return ask_one(only, name, kind, patience).await.and_then(answer::unless_failed);
@@ -182,7 +182,7 @@ async fn ask_one(
     if !extended || answer.metadata.response_code != ResponseCode::FormErr {
         return Ok(answer);
     }
-    // RFC 6891 section 7: a server from before 1999.
+    // RFC 6891 section 7: the server predates EDNS.
     upstream.note_no_edns();
     parse(&upstream.ask(Query::new(name, kind, false), patience).await?)
 }

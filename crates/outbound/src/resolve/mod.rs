@@ -1,8 +1,8 @@
-//! Names to addresses, for as long as the name servers say and no longer.
+//! DNS resolver with a cache that honors TTLs.
 //!
-//! A stub resolver over a few kept sockets: every upstream is asked at once, an answer is remembered for
-//! the least TTL of the aliases and addresses in it, "there is none" for as long as the zone's SOA allows
-//! (RFC 2308), and anyone who asks while a question is under way waits for that one.
+//! A stub resolver with a few permanent sockets. It queries every upstream concurrently and caches a result for the lowest TTL of
+//! its records; negative results for the time that the zone's SOA allows (RFC 2308). Concurrent lookups of the same name share one
+//! query.
 
 mod answer;
 mod counters;
@@ -40,40 +40,39 @@ use kind::Kind;
 use lookup::{FamilyAddresses, FamilyLookup, Lookups, Question};
 use name::WireName;
 
-/// Upstreams taken: each question goes to all of them.
+/// Maximum upstreams: each query goes to all of them.
 pub const UPSTREAMS_MAX: usize = 8;
-/// How long answers that have no lifetime serve the transaction in progress: TTL zero (RFC 1035 section
-/// 3.2.1), literal addresses and the hosts file.
+/// Lifetime of results without a TTL: TTL zero (RFC 1035 section 3.2.1), literal addresses and the hosts file.
 const TRANSACTION: Duration = Duration::from_secs(5);
-/// One part in this many of its life left: ask again ahead of time.
+/// A result is prefetched when one part in this many of its lifetime remains.
 const PREFETCH_PARTS: u32 = 10;
-/// Answers that live shorter than this are not prefetched: scans rarely return within it.
+/// Results with a shorter lifetime are not prefetched: scans rarely need them again within that time.
 const PREFETCH_LIFE_MIN: Duration = Duration::from_secs(5);
-/// Names prefetched at once; one that finds no room is asked for when its answer has ended.
+/// Maximum concurrent prefetches; further names are queried after their expiry.
 const PREFETCHES_MAX: usize = 64;
-/// Time a prefetch may take.
+/// Timeout of a prefetch.
 const PREFETCH_LIMIT: Duration = Duration::from_secs(5);
-/// How long the second family may keep the addresses of the first waiting. RFC 8305 section 3 has 50 ms
-/// for a page that a person waits for; a scan wants the whole truth, within reason.
+/// How long to wait for the second address family after the first. RFC 8305 section 3 recommends 50 ms for interactive use; a scan
+/// prefers complete results.
 const OTHER_FAMILY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Which addresses to ask for.
+/// Address families to query.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Families {
-    /// A records.
+    /// IPv4: A records.
     V4,
-    /// AAAA records.
+    /// IPv6: AAAA records.
     V6,
-    /// Both, asked at the same time.
+    /// Both, queried concurrently.
     Both,
 }
 
 impl Families {
-    /// What this machine can use: without a route to the IPv6 Internet AAAA records are only cost. Looks
-    /// at the routing table by connecting a UDP socket, which sends nothing.
+    /// Returns the families that this machine can use: without an IPv6 route AAAA records are useless. Checks the routing table by
+    /// connecting a UDP socket, which sends no packet.
     #[must_use]
     pub fn usable() -> Self {
-        // c.root-servers.net, an address that will stay global.
+        // c.root-servers.net, a permanent global address.
         let global = Ipv6Addr::new(0x2001, 0x500, 2, 0, 0, 0, 0, 0xc);
         let routed = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
             .and_then(|socket| socket.connect((global, 53)))
@@ -90,25 +89,24 @@ impl Families {
     }
 }
 
-/// A name's addresses.
+/// The addresses of a name.
 #[derive(Clone, Debug)]
 pub struct Resolution {
-    /// Without repetitions, IPv6 first, each family as answered.
+    /// Distinct addresses, IPv6 first, each family in response order.
     pub addresses: Vec<IpAddr>,
-    /// The last moment at which they may be used.
+    /// Expiry of the addresses.
     pub valid_until: std::time::Instant,
-    /// The aliases followed, in order; empty when the name has addresses of its own.
+    /// The aliases followed, in order; empty when there were none.
     pub aliases: Vec<String>,
     /// Whether the answer came from the cache.
     pub from_cache: bool,
-    /// With [`Families::Both`]: why one of the families is not known. `None` when it is known, be it as
-    /// "there is none".
+    /// With [`Families::Both`]: the error of one family. `None` when both are known, even if one has no addresses.
     pub incomplete: Option<ResolveError>,
 }
 
-/// Resolves names. Clones share cache and sockets; with the last one its tasks stop.
+/// A DNS resolver. Clones share cache and sockets; dropping the last one stops its tasks.
 ///
-/// Must be used within one tokio runtime, where its readers live.
+/// Must be used within a single tokio runtime, which runs its reader tasks.
 #[derive(Clone)]
 pub struct Resolver(Arc<ResolverState>);
 
@@ -117,31 +115,31 @@ struct ResolverState {
     hosts: HashMap<WireName, Vec<IpAddr>>,
     search: Vec<WireName>,
     ndots: usize,
-    /// Owned here and not by what they use, so that dropping the resolver ends them.
+    /// Owned by the resolver, so that dropping it aborts the prefetches.
     prefetches: Mutex<JoinSet<()>>,
 }
 
 impl Resolver {
-    /// As this machine is configured: `/etc/resolv.conf` and `/etc/hosts`, read now.
+    /// Creates a resolver from this machine's `/etc/resolv.conf` and `/etc/hosts`, read now.
     ///
     /// # Errors
-    /// [`ResolveError::BadName`] when a search domain is no host name.
+    /// [`ResolveError::BadName`] when a search domain is not a host name.
     pub fn system() -> Result<Self, ResolveError> {
         let (upstreams, options) = system::upstreams_and_options();
         Self::new(upstreams, &options, system::hosts())
     }
 
-    /// With these upstreams, at most [`UPSTREAMS_MAX`]: no hosts file, no search domains. Without any,
-    /// every name ends in [`ResolveError::NoServer`].
+    /// Creates a resolver with these upstreams, at most [`UPSTREAMS_MAX`], without hosts file and search domains. Without
+    /// upstreams, every lookup fails with [`ResolveError::NoServer`].
     #[must_use]
     pub fn with_upstreams(upstreams: Vec<SocketAddr>) -> Self {
         Self::build(upstreams, &Options::default(), HashMap::new(), Vec::new())
     }
 
-    /// As [`Resolver::with_upstreams`], resolving as `options` say.
+    /// Like [`Resolver::with_upstreams`], with `options`.
     ///
     /// # Errors
-    /// [`ResolveError::BadName`] when a search domain is no host name.
+    /// [`ResolveError::BadName`] when a search domain is not a host name.
     pub fn with_options(upstreams: Vec<SocketAddr>, options: &Options) -> Result<Self, ResolveError> {
         Self::new(upstreams, options, HashMap::new())
     }
@@ -171,14 +169,14 @@ impl Resolver {
         }))
     }
 
-    /// The addresses of `name`, from memory or within `limit`. A literal address is its own answer;
-    /// `localhost` is never asked for (RFC 6761 section 6.3).
+    /// Returns the addresses of `name`, from the cache or within `limit`. A literal address is returned as it is; `localhost` is
+    /// never queried (RFC 6761 section 6.3).
     ///
     /// # Errors
-    /// Why there are none; [`ResolveError::TimedOut`] at the limit.
+    /// [`ResolveError`]; [`ResolveError::TimedOut`] after `limit`.
     ///
     /// # Cancellation
-    /// Dropping the future withdraws the questions nobody else waits for.
+    /// Dropping the future cancels queries without other waiters.
     #[crate::boxed]
     pub async fn resolve(
         &self,
@@ -206,13 +204,13 @@ impl Resolver {
         self.one_name(&parsed, families, limit, deadline).await
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.lookups.counts()
     }
 
-    /// Names being looked up now.
+    /// Returns the number of lookups in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.0.lookups.under_way()
@@ -251,7 +249,7 @@ impl Resolver {
         let asking = async {
             loop {
                 let result = self.0.lookups.fetch(&question, limit).await;
-                // A question joined late may end before our own time does: ask again.
+                // A joined query may time out before this caller's limit: query again.
                 match result {
                     Err(ResolveError::TimedOut) if !deadline.has_passed() => {}
                     other => return other,
@@ -262,7 +260,7 @@ impl Resolver {
         Ok(FamilyLookup { answer, from_cache: false })
     }
 
-    /// Asks again for what is about to end and is still wanted, once, in the background.
+    /// Prefetches a result in the background if it expires soon.
     fn prefetch_if_ending(&self, question: Question, cached: &lookup::Remembered) {
         let life = cached.until.saturating_duration_since(cached.since);
         if life < PREFETCH_LIFE_MIN || !cached.ends_soon(Instant::now(), PREFETCH_PARTS) {
@@ -284,7 +282,7 @@ impl Resolver {
     }
 }
 
-/// Without the DNS: literal addresses, localhost, the hosts file.
+/// Returns a result without DNS: literal addresses, localhost, the hosts file.
 fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, ResolveError> {
     addresses.retain(|address| families.include(address));
     addresses.sort_by_key(IpAddr::is_ipv4);
@@ -300,7 +298,7 @@ fn told(mut addresses: Vec<IpAddr>, families: Families) -> Result<Resolution, Re
     })
 }
 
-/// Waits for both families, for the second not much longer than for the first.
+/// Waits for both families; the second gets only a little more time than the first.
 async fn both(
     six: impl Future<Output = Result<FamilyLookup, ResolveError>>,
     four: impl Future<Output = Result<FamilyLookup, ResolveError>>,

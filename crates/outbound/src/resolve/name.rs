@@ -1,21 +1,20 @@
-//! Host names as they go over the wire.
+//! Host names in DNS wire format.
 
 use std::fmt;
 
 use super::ResolveError;
 
-/// Longest label, RFC 1035 section 2.3.4, in bytes.
+/// Longest label in bytes (RFC 1035 section 2.3.4).
 const LABEL_MAX: usize = 63;
-/// Longest name with its length bytes and the root, RFC 1035 section 2.3.4.
+/// Longest name with its length bytes and the root label (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 255;
 
-/// A full name: length-prefixed labels in lower case, ended by the empty one.
+/// A fully qualified name: length-prefixed labels in lower case, ended by the empty label.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub(crate) struct WireName(Box<[u8]>);
 
 impl WireName {
-    /// From `a.example` or `a.example.`: letters, digits, hyphens and underscores. Names in other
-    /// scripts are given in their ASCII form.
+    /// Parses `a.example` or `a.example.`: letters, digits, hyphens and underscores. Internationalized names must be A-labels.
     pub(crate) fn parse(text: &str) -> Result<Self, ResolveError> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let mut wire = Vec::with_capacity(text.len() + 2);
@@ -25,18 +24,18 @@ impl WireName {
         Self::ended(wire)
     }
 
-    /// This name with the labels of `suffix` after it.
+    /// Returns this name with the labels of `suffix` appended.
     pub(crate) fn within(&self, suffix: &Self) -> Result<Self, ResolveError> {
         let mut wire = self.0[..self.0.len() - 1].to_vec();
         wire.extend_from_slice(&suffix.0[..suffix.0.len() - 1]);
         Self::ended(wire)
     }
 
-    /// As met in an answer, where any byte is allowed in a label.
+    /// Converts a name from a response, in which labels may contain any byte.
     pub(crate) fn from_answer(name: &hickory_proto::rr::Name) -> Self {
         let mut wire = Vec::with_capacity(name.len() + 1);
         for label in name.iter() {
-            // The parser refuses labels past 63 bytes and names past 255.
+            // The parser rejects labels longer than 63 bytes and names longer than 255.
             wire.push(label.len() as u8);
             wire.extend(label.iter().map(u8::to_ascii_lowercase));
         }
@@ -70,7 +69,7 @@ impl WireName {
         self.labels().count().saturating_sub(1)
     }
 
-    /// Whether this name is `zone` or below it.
+    /// Returns whether this name is `zone` or below it.
     pub(crate) fn is_in(&self, zone: &Self) -> bool {
         let mut rest: &[u8] = &self.0;
         loop {
@@ -83,7 +82,7 @@ impl WireName {
         }
     }
 
-    /// `localhost` and everything under it, RFC 6761 section 6.3.
+    /// Returns whether the name is `localhost` or below it (RFC 6761 section 6.3).
     pub(crate) fn is_localhost(&self) -> bool {
         self.labels().last() == Some(b"localhost")
     }
@@ -100,8 +99,8 @@ fn push_label(wire: &mut Vec<u8>, label: &[u8]) -> Result<(), ResolveError> {
 }
 
 impl fmt::Display for WireName {
-    /// Without the last dot; bytes that are not printable ASCII, and dots in labels, as `\DDD` (RFC 1035
-    /// section 5.1), so that a hostile answer cannot write to a terminal.
+    /// Formats the name without the trailing dot. Bytes that are not printable ASCII, and dots in labels, become `\DDD` (RFC 1035
+    /// section 5.1), so that a malicious response cannot send control characters to a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, label) in self.labels().enumerate() {
             if index > 0 {

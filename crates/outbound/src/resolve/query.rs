@@ -1,20 +1,20 @@
-//! Questions as they go over the wire.
+//! DNS queries in wire format.
 
 use std::io;
 
 use super::name::WireName;
 
-/// Bytes of a message's header, RFC 1035 section 4.1.1.
+/// Length of a message header in bytes (RFC 1035 section 4.1.1).
 pub(crate) const HEADER: usize = 12;
-/// What we say we can take over UDP: fits an IPv6 packet of 1,280 bytes, so it is never fragmented (the
-/// value agreed for DNS Flag Day 2020).
+/// Announced maximum size of UDP responses: fits an IPv6 packet of 1,280 bytes, so responses are never fragmented (the value of DNS
+/// Flag Day 2020).
 const UDP_ANSWER_MAX: u16 = 1_232;
 /// Recursion desired, RFC 1035 section 4.1.1.
 const RECURSION_DESIRED: u8 = 0x01;
 const CLASS_IN: u16 = 1;
 const TYPE_OPT: u16 = 41;
 
-/// A question ready to send; its id is set as it is sent.
+/// An encoded query; its id is set when it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     message: Vec<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// `extended` adds the EDNS record (RFC 6891) that allows answers past 512 bytes. Servers that do
-    /// not know it answer FORMERR and are retried without.
+    /// Creates a query. `extended` adds the EDNS record (RFC 6891), which allows responses longer than 512 bytes. Servers without
+    /// EDNS respond FORMERR and are retried without it.
     pub(crate) fn new(name: &WireName, kind: impl Into<u16>, extended: bool) -> Self {
         let mut message = Vec::with_capacity(HEADER + name.wire().len() + 4 + 11);
         message.extend([0, 0, RECURSION_DESIRED, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(extended)]);
@@ -59,22 +59,22 @@ impl Query {
     }
 }
 
-/// An id that an off-path attacker has to guess.
+/// Returns a random id that an off-path attacker has to guess.
 pub(crate) fn random_id() -> io::Result<u16> {
     let mut id = [0; 2];
     aws_lc_rs::rand::fill(&mut id).map_err(io::Error::other)?;
     Ok(u16::from_be_bytes(id))
 }
 
-/// The id of a message that could be an answer.
+/// Returns the id of a message if it is long enough to be a response.
 pub(crate) fn answer_id(message: &[u8]) -> Option<u16> {
     let header = message.get(..HEADER)?;
     let is_answer = header[2] & 0x80 != 0;
     is_answer.then(|| u16::from_be_bytes([header[0], header[1]]))
 }
 
-/// Whether `message` repeats `question`, in whatever case. Lengths and types have no case to lose: lengths are below 64, and no type we ask for
-/// has a letter in its code.
+/// Returns whether `message` repeats `question`, ignoring case. Lengths and types are not affected by case folding: lengths are
+/// below 64, and no queried type contains the code of a letter.
 pub(crate) fn repeats(message: &[u8], question: &[u8]) -> bool {
     message.get(4..6) == Some(&[0, 1][..])
         && message
@@ -82,7 +82,7 @@ pub(crate) fn repeats(message: &[u8], question: &[u8]) -> bool {
             .is_some_and(|asked| asked.eq_ignore_ascii_case(question))
 }
 
-/// The cut-off bit: the whole answer is to be had over TCP.
+/// Returns whether the truncation bit is set: the full response is available over TCP.
 pub(crate) fn is_truncated(message: &[u8]) -> bool {
     message.get(2).is_some_and(|flags| flags & 0x02 != 0)
 }

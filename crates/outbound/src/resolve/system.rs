@@ -1,4 +1,4 @@
-//! What this machine's files say: `/etc/resolv.conf` and `/etc/hosts`.
+//! Reads this machine's `/etc/resolv.conf` and `/etc/hosts`.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,17 +7,18 @@ use std::path::Path;
 use super::name::WireName;
 use super::options::Options;
 
-/// Name servers taken from the file, as in resolv.conf(5).
+/// Maximum name servers read from the file, as in resolv.conf(5).
 const NAMESERVERS_MAX: usize = 3;
-/// Search domains taken from the file: glibc's bound before 2.26, and plenty.
+/// Maximum search domains read from the file: the limit of glibc before 2.26.
 const SEARCH_MAX: usize = 6;
 /// Largest `ndots`, as in resolv.conf(5).
 const NDOTS_MAX: usize = 15;
-/// Bytes read of either file. Block lists of a million lines stay below it.
+/// Maximum bytes read of either file. Block lists of a million lines are smaller.
 const FILE_MAX: usize = 64 * 1_024 * 1_024;
 const DNS_PORT: u16 = 53;
 
-/// Without the file, or without name servers in it, the one on this machine, as resolv.conf(5) says.
+/// Returns name servers and options of `/etc/resolv.conf`. Without the file, or without name servers in it, the name server is the
+/// one on this machine, as in resolv.conf(5).
 pub(crate) fn upstreams_and_options() -> (Vec<SocketAddr>, Options) {
     let (mut upstreams, options) = read_resolv_conf(&read(Path::new("/etc/resolv.conf")));
     if upstreams.is_empty() {
@@ -26,7 +27,8 @@ pub(crate) fn upstreams_and_options() -> (Vec<SocketAddr>, Options) {
     (upstreams, options)
 }
 
-/// The name servers of this machine, in order: those of `/etc/resolv.conf`, read now, or else the one on this machine. Never empty.
+/// Returns the name servers of this machine, in order: those of `/etc/resolv.conf`, read now, or else the one on this machine.
+/// Never empty.
 #[must_use]
 pub fn name_servers() -> Vec<SocketAddr> {
     upstreams_and_options().0
@@ -36,7 +38,7 @@ pub(crate) fn hosts() -> HashMap<WireName, Vec<IpAddr>> {
     read_hosts(&read(Path::new("/etc/hosts")))
 }
 
-/// A file that is absent or too long counts as empty: both files are optional.
+/// Reads a file. Returns an empty text if it does not exist or is too long: both files are optional.
 fn read(path: &Path) -> String {
     let octets = match std::fs::read(path) {
         Ok(octets) if octets.len() <= FILE_MAX => octets,
@@ -57,7 +59,7 @@ fn read_resolv_conf(text: &str) -> (Vec<SocketAddr>, Options) {
             Some("nameserver") if upstreams.len() < NAMESERVERS_MAX => {
                 upstreams.extend(words.next().and_then(address_of));
             }
-            // The last of either line wins.
+            // The last `search` or `domain` line wins.
             Some("search" | "domain") => {
                 options.search = words.take(SEARCH_MAX).map(str::to_owned).collect();
             }
@@ -73,7 +75,7 @@ fn read_resolv_conf(text: &str) -> (Vec<SocketAddr>, Options) {
 }
 
 fn address_of(word: &str) -> Option<SocketAddr> {
-    // Link-local servers carry a zone, `fe80::1%eth0`, which SocketAddrV6 reads only as a number.
+    // Link-local servers have a zone, `fe80::1%eth0`, which SocketAddrV6 accepts only as a number.
     if let Ok(address) = word.parse::<IpAddr>() {
         return Some(SocketAddr::new(address, DNS_PORT));
     }

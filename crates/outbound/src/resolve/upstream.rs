@@ -1,8 +1,7 @@
-//! One name server: a few connected UDP sockets, each with a task that reads it.
+//! One upstream name server: a few connected UDP sockets, each with a reader task.
 //!
-//! Sockets are kept, so a question costs one send and one receive. Each has a random port of the
-//! system's choosing and takes answers from its upstream only; an answer must carry the random id of a
-//! question under way on that socket and repeat the question.
+//! Sockets are reused, so a query costs one send and one receive. Each socket has a random port and receives from its upstream
+//! only. A response must have the random id of a pending query on that socket and repeat its question.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,29 +22,29 @@ use super::counters::Counters;
 use super::exchange::{self, ExchangeError};
 use super::query::{self, Query};
 
-/// Sockets to each upstream. An answer can be guessed at one in 65,536 on each of as many ports; the
-/// reading is spread over as many tasks.
+/// Sockets per upstream. An attacker has to guess the port of one of them and a 16-bit id; reading is distributed over as many
+/// tasks.
 const SOCKETS: usize = 8;
-/// Most an answer over UDP can hold.
+/// Longest UDP message.
 const UDP_MESSAGE_MAX: usize = 65_535;
-/// Ids drawn at once: the generator costs more to enter than to run.
+/// Number of ids generated at a time: a call of the generator is expensive compared with its output.
 const IDS_DRAWN: usize = 64;
-/// Questions under way on one socket. Far below the number of ids, so that a free one is found at
-/// once and a guess stays a guess; [`super::Options::in_flight`] keeps well under it.
+/// Maximum pending queries on one socket. Far below the number of ids, so that free ids are found quickly and guessing stays hard;
+/// [`super::Options::in_flight`] is well below it.
 const PENDING_MAX: usize = 16_384;
 
-/// How long to go on asking one upstream.
+/// Timeouts of a query to one upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// When to send again, in case the question or its answer was lost.
+    /// When to send the query again, in case the packet was lost.
     pub(crate) resend: [Duration; 2],
     /// When to give up.
     pub(crate) give_up: Duration,
 }
 
 impl Patience {
-    /// For a caller who waits `limit`: one more packet at a third of it. Others may have joined the
-    /// question later and wait longer, so it goes on, with one packet for them, for as long again.
+    /// Returns the timeouts for a caller with `limit`: one retransmission after a third of it. Other callers may have joined the
+    /// query later, so it continues with one more packet for as long again.
     pub(crate) fn for_caller(limit: Duration) -> Self {
         Self { resend: [limit / 3, limit + limit / 6], give_up: limit.saturating_mul(2) }
     }
@@ -59,7 +58,7 @@ pub(crate) struct Upstream {
     counters: Arc<Counters>,
 }
 
-/// Opened with the first question, reopened when it broke. Dropping it ends its reader.
+/// A socket that is opened for the first query and reopened after an error. Dropping it stops its reader.
 struct Socket {
     line: Arc<Line>,
     reader: JoinHandle<()>,
@@ -76,7 +75,7 @@ struct Line {
     pending: Mutex<Pending>,
 }
 
-/// Under a lock held for one table operation; shared by those who ask and the one who reads.
+/// Pending queries of a socket, locked for single table operations; shared by the callers and the reader.
 #[derive(Default)]
 struct Pending {
     asked: HashMap<u16, PendingQuery>,
@@ -84,17 +83,17 @@ struct Pending {
     registered: u64,
 }
 
-/// The bytes of the answer, or the reason why there is none.
+/// The response bytes, or an error.
 type QueryOutcome = Result<Vec<u8>, ResolveError>;
 
 struct PendingQuery {
-    /// Which registration this is: an id is free for another the moment its answer has come.
+    /// Number of this registration: an id is reused as soon as its response has arrived.
     serial: u64,
     question: Box<[u8]>,
     answer: oneshot::Sender<QueryOutcome>,
 }
 
-/// Takes the question off the table when its asker goes away.
+/// Removes the query from the table when its caller is dropped.
 struct Ticket<'a> {
     line: &'a Line,
     id: u16,
@@ -129,7 +128,7 @@ impl Upstream {
         self.no_edns.store(true, Ordering::Relaxed);
     }
 
-    /// Sends a query; over TCP if the answer does not fit UDP. Returns the answer, errors included.
+    /// Sends a query, over TCP if the response does not fit into UDP. Returns the response, whatever its code.
     pub(crate) async fn ask(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let give_up = Instant::now() + patience.give_up;
         let answer = self.ask_over_udp(query.clone(), patience).await?;
@@ -149,14 +148,13 @@ impl Upstream {
         let begun = Instant::now();
         for wait in patience.resend.into_iter().chain([patience.give_up]) {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
-            // A send may report an error that belongs to an earlier packet. Whatever it was, the
-            // question counts as lost and is sent again.
+            // A send may report the error of an earlier packet. In either case the query counts as lost and is sent again.
             if let Err(error) = line.socket.send(query.octets()).await {
                 tracing::debug!(upstream = %self.address, %error, "question not sent");
             }
             if let Ok(answered) = tokio::time::timeout_at(begun + wait, &mut answer).await {
                 drop(ticket);
-                // The sender goes away unused only when the reader is being torn down.
+                // The sender is dropped unused only when the reader stops.
                 return answered.unwrap_or(Err(ResolveError::NoServer));
             }
         }
@@ -164,8 +162,7 @@ impl Upstream {
         Err(ResolveError::TimedOut)
     }
 
-    /// The next socket in turn, opened when need be. When the machine has none to give, one that is
-    /// open already does as well.
+    /// Returns the next socket in round-robin order, opened if needed. If no socket can be opened, uses one that is open.
     fn line(&self) -> Result<Arc<Line>, ResolveError> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % SOCKETS;
         let mut slot = self.sockets[turn].lock();
@@ -183,7 +180,7 @@ impl Upstream {
         }
     }
 
-    /// The caller's clock runs around this.
+    /// Queries over TCP. The caller sets the timeout.
     async fn ask_over_tcp(&self, query: Query) -> Result<Vec<u8>, ResolveError> {
         let query = query.with_id(query::random_id().map_err(|_| ResolveError::NoServer)?);
         exchange::over_tcp(self.address, query.octets(), query.question()).await.map_err(
@@ -196,7 +193,7 @@ impl Upstream {
 }
 
 impl Socket {
-    /// `None` once its reader has ended.
+    /// Returns `None` once the reader has ended.
     fn line(&self) -> Option<Arc<Line>> {
         (!self.reader.is_finished()).then(|| self.line.clone())
     }
@@ -237,7 +234,7 @@ impl Line {
         loop {
             match self.socket.recv(&mut message).await {
                 Ok(length) => self.deliver(&message[..length], counters),
-                // The upstream's host says that nothing listens: true for all who wait.
+                // The upstream's host reports that the port is closed: all pending queries fail.
                 Err(error) => {
                     self.fail_all(&ResolveError::NoServer);
                     if error.kind() != io::ErrorKind::ConnectionRefused {
@@ -257,7 +254,7 @@ impl Line {
         match asked {
             Some(asked) => {
                 counters.answers.fetch_add(1, Ordering::Relaxed);
-                // Its asker may have gone away in this moment.
+                // The caller may have been dropped in the meantime.
                 let _ = asked.answer.send(Ok(message.to_vec()));
             }
             None => drop(counters.strays.fetch_add(1, Ordering::Relaxed)),
@@ -292,7 +289,7 @@ mod tests {
     use crate::resolve::Kind;
     use crate::resolve::name::WireName;
 
-    /// Seen as one failed look-up in 50,000 before registrations had serials.
+    /// Regression test: before registrations had serial numbers, one lookup in 50,000 failed.
     #[tokio::test]
     async fn a_finished_question_does_not_take_away_the_next_one_with_its_id() {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
