@@ -1,4 +1,4 @@
-//! Certificates of files: they say which keys there are. A file with a private key in it is not taken.
+//! Certificate files, which define the available keys. Files with a private key are rejected.
 
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -13,12 +13,12 @@ use zeroize::Zeroizing;
 
 use crate::report;
 
-/// Bytes of a file: a chain of ten certificates of the largest kind.
+/// Maximum bytes of a file: a chain of ten certificates of the largest kind.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
-/// Of all folders. Programs walk through all of them, more than once.
+/// Maximum number of certificates in all directories. Programs iterate over all of them, more than once.
 pub(crate) const CERTIFICATES_MAX: usize = 10_000;
 
-/// A key, by the certificate that is for it.
+/// A key, identified by its certificate.
 #[derive(Debug)]
 pub(crate) struct CertificateKey {
     pub(crate) leaf: Certificate,
@@ -26,10 +26,10 @@ pub(crate) struct CertificateKey {
     pub(crate) ski: Ski,
 }
 
-/// One with the name of its file, without the ending.
+/// A certificate with its file name, without the extension.
 pub(crate) type Named = (String, Arc<CertificateKey>);
 
-/// Why a file gives none.
+/// Why a file gives no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCertificate {
     #[error("it cannot be read: {0}")]
@@ -67,7 +67,7 @@ impl FileProblem for BadCertificate {
 
 impl CertificateKey {
     fn read(path: &Path) -> Result<Arc<Self>, BadCertificate> {
-        // It may turn out to be a private key.
+        // The file may contain a private key.
         let mut text = Zeroizing::new(Vec::new());
         std::fs::File::open(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut text)?;
         if text.len() as u64 > FILE_OCTETS_MAX {
@@ -89,15 +89,15 @@ impl CertificateKey {
     }
 }
 
-/// The folders and the files read from them.
+/// The directories and their parsed files.
 pub(crate) struct Files {
     folders: Vec<Folder<Arc<CertificateKey>, BadCertificate>>,
-    /// Names of files that the system let nobody read.
+    /// Names of files that could not be read.
     unreadable: HashSet<String>,
 }
 
 impl Files {
-    /// Nothing is read yet.
+    /// Stores the directories. Reads nothing yet.
     pub(crate) fn new(folders: Vec<PathBuf>, ed25519: bool) -> Self {
         let read: fn(&Path) -> _ =
             if ed25519 { CertificateKey::read } else { CertificateKey::read_but_ed25519 };
@@ -106,11 +106,12 @@ impl Files {
         Self { folders, unreadable: HashSet::new() }
     }
 
-    /// What there is now, ordered by name; files that did not change are not read again. What cannot be read keeps what
-    /// it held, be it `before`, by a process that could; it is told of once, unless it was never for this process to read.
+    /// Returns the current certificates by name. Unchanged files are not read again. For an unreadable file the previous
+    /// certificate is kept, or the one in `before`, which a parent process could read. The error is reported once, but not for a
+    /// file that this process never could read.
     ///
     /// # Errors
-    /// What is wrong with a folder; all stays as it was then.
+    /// The error of a directory. Nothing is changed then.
     pub(crate) fn refresh(&mut self, before: &[Named]) -> Result<Vec<Named>, String> {
         let mut all: Vec<Named> = Vec::new();
         for folder in &mut self.folders {
@@ -143,7 +144,7 @@ impl Files {
             ));
         }
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Which of the two signed would be chance.
+        // With duplicate names, it would be random which key signs.
         match all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             Some(pair) => {
                 Err(format!("two files are called {}.pem: rename one, names are labels", pair[0].0))

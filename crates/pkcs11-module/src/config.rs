@@ -1,4 +1,4 @@
-//! The file that says which key services are asked, and for which certificates.
+//! The configuration file: key services and certificates.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -12,38 +12,38 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 
-/// Names the file.
+/// Environment variable with the path of the configuration file.
 pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
 /// The default path of the configuration.
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
-/// Bytes of the file, and of one with certificates.
+/// Maximum bytes of the file and of a certificate file.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
-/// Folders of certificates. One is usual.
+/// Maximum number of certificate directories. One is usual.
 const FOLDERS_MAX: usize = 64;
-/// The longest that a signature may be waited for: a terminator that waits longer has lost its client.
+/// Maximum timeout of a signature in milliseconds. After a longer wait a TLS terminator has lost its client.
 const SIGN_TIMEOUT_MS_MAX: u64 = 60_000;
 
-/// The settings, with the names they have in `[edge]`.
+/// The settings. They have the same names as in `[edge]`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Key services in the order of preference: `unix:PATH` or `tls:HOST:PORT`.
     pub keys: Vec<String>,
-    /// The own chain for key services over TLS (PEM).
+    /// PEM file with the client certificate and its chain, for key services over TLS.
     #[serde(default)]
     pub keys_certificate_file: PathBuf,
-    /// The key of that chain.
+    /// File with the private key of the client certificate.
     #[serde(default)]
     pub keys_key_file: PathBuf,
-    /// The roots (PEM) below which key services' certificates stand; no others count.
+    /// PEM files with the only trust anchors for key services' certificates.
     #[serde(default)]
     pub keys_ca_files: Vec<PathBuf>,
-    /// Folders of chains (`*.pem`, leaf first, no keys): `DIR` or `DIR/*.pem`.
+    /// Directories of certificate chains (`*.pem`, leaf first, no keys): `DIR` or `DIR/*.pem`.
     pub certificates: Vec<PathBuf>,
-    /// Whether certificates with Ed25519 keys are shown: programs that do not know such keys may find no others then, either.
+    /// Whether to show certificates with Ed25519 keys. Programs that do not support such keys may otherwise fail to find any.
     #[serde(default)]
     pub ed25519: bool,
-    /// For a signature, from asked for to made; at most 60,000.
+    /// Timeout of a signature in milliseconds, at most 60,000.
     #[serde(default = "sign_timeout_ms")]
     pub sign_timeout_ms: u64,
 }
@@ -55,57 +55,57 @@ const fn sign_timeout_ms() -> u64 {
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A file that they are in, or name.
+    /// The configuration file, or a file that it names, cannot be read.
     #[error("{path} cannot be read: {source}")]
     Io {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Longer than it may be.
+    /// The file is too long.
     #[error("{0} is longer than {FILE_OCTETS_MAX} bytes")]
     TooLong(PathBuf),
-    /// No TOML, a value of another type, or a key that nobody knows.
+    /// The file is not valid TOML, or has a value of a wrong type or an unknown key.
     #[error("{path}: {source}")]
     Toml {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The error and its position.
         source: Box<toml::de::Error>,
     },
-    /// A text that names no key service.
+    /// The address of a key service is invalid.
     #[error("keys: {0}")]
     Server(#[from] InvalidServer),
-    /// None, or too many.
+    /// A list is empty or has too many entries.
     #[error("{key}: {given} are named; name 1 to {most}")]
     Count {
-        /// Of what.
+        /// Name of the setting.
         key: &'static str,
-        /// So many.
+        /// Number of given entries.
         given: usize,
-        /// At most.
+        /// Maximum number of entries.
         most: usize,
     },
-    /// A pattern that is none here.
+    /// The pattern of a certificate directory is not supported.
     #[error("certificates: {0} names no folder: write DIR or DIR/*.pem")]
     Pattern(PathBuf),
-    /// Too long, or none.
+    /// The timeout is zero or too long.
     #[error("sign_timeout_ms is from 1 to {SIGN_TIMEOUT_MS_MAX}")]
     Timeout,
-    /// What TLS takes is missing.
+    /// The client certificate or key for TLS is missing.
     #[error("a key service over TLS takes keys_certificate_file, keys_key_file and keys_ca_files")]
     NoCertificate,
-    /// A file without what should be in it.
+    /// The file does not contain the expected PEM blocks.
     #[error("there is no certificate in {0}")]
     Empty(PathBuf),
-    /// The own key.
+    /// The client certificate's key cannot be read.
     #[error("keys_key_file: {0}")]
     Key(#[from] KeyFileError),
-    /// The chain and the key are not a pair, or are of a kind that TLS is not spoken with.
+    /// The chain and the key do not match, or TLS does not support their type.
     #[error("keys_certificate_file: {0}")]
     Pair(#[from] rustls::Error),
-    /// A block in those files is no certificate.
+    /// A trust anchor cannot be parsed.
     #[error("keys_ca_files: {0}")]
     Roots(rustls::Error),
 }
@@ -118,19 +118,19 @@ impl ConfigError {
         }
     }
 
-    /// The system keeps this process from reading it.
+    /// Returns whether the operating system denied access to the file.
     pub(crate) fn is_denied(&self) -> bool {
         self.io() == Some(io::ErrorKind::PermissionDenied)
     }
 
-    /// The system may read it the next time, though the file is the same.
+    /// Returns whether a later attempt may succeed with the same file.
     pub(crate) fn may_heal(&self) -> bool {
         self.io().is_some() && !self.is_denied()
     }
 }
 
 impl Settings {
-    /// Reads the file.
+    /// Reads the configuration file.
     ///
     /// # Errors
     /// [`ConfigError`]
@@ -168,7 +168,7 @@ impl Settings {
         self.keys.iter().map(|text| Ok(text.parse()?)).collect()
     }
 
-    /// Folders of certificates, each once.
+    /// Returns the certificate directories without duplicates.
     pub(crate) fn folders(&self) -> Result<Vec<PathBuf>, ConfigError> {
         let mut folders = Vec::new();
         for named in &self.certificates {
@@ -185,7 +185,7 @@ impl Settings {
         Ok(folders)
     }
 
-    /// Files of the client certificate and trust anchors; none without TLS.
+    /// Returns the files of the client certificate and the trust anchors. Empty without TLS.
     pub(crate) fn identity_files(&self) -> impl Iterator<Item = &Path> {
         let own = [&self.keys_certificate_file, &self.keys_key_file];
         let all = own.into_iter().chain(&self.keys_ca_files).filter(|_| self.has_identity());
@@ -196,12 +196,12 @@ impl Settings {
         !self.keys_certificate_file.as_os_str().is_empty()
     }
 
-    /// For a signature.
+    /// Returns the timeout of a signature.
     pub(crate) fn sign_timeout(&self) -> Duration {
         Duration::from_millis(self.sign_timeout_ms)
     }
 
-    /// Whom to ask, with what the files hold now; TLS takes it.
+    /// Returns the key services, and the TLS credentials currently in the files.
     pub(crate) fn client_options(&self) -> Result<ClientOptions, ConfigError> {
         let tls = if self.has_identity() { Some(self.tls()?) } else { None };
         Ok(ClientOptions { servers: self.servers()?, tls, ..ClientOptions::default() })

@@ -1,4 +1,4 @@
-//! Whom to ask, and the own certificate for that: read again where its files are others than they were.
+//! The client identity for key services. Read again when its files change.
 
 use std::sync::Arc;
 
@@ -9,28 +9,30 @@ use keyless::client::ClientOptions;
 use crate::config::{ConfigError, Settings};
 use crate::report::{ThrottledMessage, say};
 
-/// What becomes of files that cannot be used.
+/// Text for files that cannot be used.
 pub(crate) const KEPT: &str = "the certificate for the key service stays the one that was read before";
-/// Anyone who may read them does so when the program is reloaded.
+/// Text for files that this process may not read: a reload runs as a user that may.
 const RELOAD: &str = "; this process may not read it: reload the program (`nginx -s reload`)";
-/// Between two lines on what would pass: it is tried every few seconds.
+/// Seconds between two log lines about temporary errors, which are retried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
 
 /// The client certificate and key, as read.
 #[derive(Debug)]
 pub(crate) struct Presented {
     pub(crate) options: ClientOptions,
-    /// The files before they were read; `None` of one that could not be looked at.
+    /// Stamps of the files before they were read. `None` for a file whose metadata could not be read.
     files: Vec<Option<FileStamp>>,
 }
 
-/// The newest that could be read.
+/// The newest readable client identity.
 ///
-/// Without a lock: a process that is forked off finds one held by a thread that it has not.
+/// Without a lock: in a forked process the lock might be held by a thread that does not exist there.
 #[derive(Debug)]
 pub(crate) struct Identity(ArcSwap<Presented>);
 
 impl Identity {
+    /// Reads the client identity.
+    ///
     /// # Errors
     /// [`ConfigError`]
     pub(crate) fn read(settings: &Settings) -> Result<Self, ConfigError> {
@@ -38,14 +40,14 @@ impl Identity {
         Ok(Self(ArcSwap::from_pointee(Presented { options: settings.client_options()?, files })))
     }
 
-    /// The same for a process that was forked off.
+    /// Returns a copy for a forked process.
     pub(crate) fn inherited(&self) -> Self {
         Self(ArcSwap::new(self.0.load_full()))
     }
 
-    /// What the files hold now. Where it cannot be used it is what they held before, which is told once a change: of two files
-    /// one is always changed first. What the system did not read this time is tried again with the next look; what this process
-    /// may not look at stays as it was.
+    /// Returns the current client identity. If its files cannot be used, the previous one stays, and each change is reported once:
+    /// of two files, one always changes first. After a temporary error the next call reads again. Files whose metadata cannot be
+    /// read count as unchanged.
     pub(crate) fn refresh(&self, settings: &Settings) -> Arc<Presented> {
         static NOT_READ: ThrottledMessage = ThrottledMessage::every(NOT_READ_PAUSE_S);
         let before = self.0.load_full();
@@ -92,7 +94,7 @@ mod tests {
         std::fs::rename(folder.join("new"), folder.join(name)).unwrap();
     }
 
-    /// A pair, which believes itself.
+    /// Writes a self-signed certificate and its key.
     fn put_pair(folder: &Path) {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let name = DistinguishedName::from_text("CN=own").unwrap();
@@ -149,7 +151,7 @@ mod tests {
     fn what_the_system_did_not_read_is_tried_again() {
         let (folder, settings, identity) = identity();
         let before = identity.refresh(&settings);
-        // There to be looked at; its first byte is no memory of ours: EIO.
+        // The file has metadata, but reading its first byte fails with EIO, because nothing is mapped there.
         std::os::unix::fs::symlink("/proc/self/mem", folder.path().join("new")).unwrap();
         std::fs::rename(folder.path().join("new"), folder.path().join("own.key")).unwrap();
         assert!(Arc::ptr_eq(&identity.refresh(&settings), &before), "the next look finds it changed");

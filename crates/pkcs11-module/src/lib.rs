@@ -1,16 +1,16 @@
-//! A PKCS#11 module (OASIS PKCS#11 2.40) whose private keys are those of a key service: `libbulla_pkcs11.so`, for
-//! terminators that are there already and load such modules. No private key comes into their processes: certificates of
-//! files say which keys there are, and signatures are asked for.
+//! A PKCS#11 module (OASIS PKCS#11 2.40) for private keys in a key service: `libbulla_pkcs11.so`, for existing TLS terminators that
+//! load such modules. Private keys never enter their processes: certificate files define the available keys, and the key service
+//! signs.
 //!
-//! - [`config`](Settings): which key services, which certificates.
-//! - `identity`: the own certificate for them.
-//! - `certificates`: what the files hold. `objects`: the same as PKCS#11 shows it.
-//! - `mechanism`: what is signed how. `signature`: from one encoding into another.
-//! - `service`: who is asked, on threads of its own.
-//! - `setup`: the settings, and what the files hold that they name.
-//! - `session`: what a program has under way. `module`: the functions, without their C.
-//! - `process`: the module of this process. What forks begins again.
-//! - `ffi`: the functions as C calls them; the one place with unsafe code.
+//! - [`config`](Settings): key services and certificates.
+//! - `identity`: the client certificate for key services.
+//! - `certificates`: the certificate files. `objects`: their representation in PKCS#11.
+//! - `mechanism`: signature mechanisms. `signature`: conversion between encodings.
+//! - `service`: the client of the key service, on its own threads.
+//! - `setup`: the settings and the content of their files.
+//! - `session`: sessions of a program. `module`: the functions without their C interface.
+//! - `process`: the module of this process. A forked process starts again.
+//! - `ffi`: the C functions; the only unsafe code.
 
 mod certificates;
 mod config;
@@ -28,5 +28,5 @@ mod signature;
 
 pub use config::{ConfigError, Settings};
 
-/// What a function of PKCS#11 gives back when it did not do what it was asked to (section 5.1).
+/// Result of a PKCS#11 function. The error is its return value (PKCS#11 section 5.1).
 type Outcome<T = ()> = Result<T, cryptoki_sys::CK_RV>;

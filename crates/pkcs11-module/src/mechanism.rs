@@ -1,4 +1,4 @@
-//! What is signed how: the mechanisms (PKCS#11 2.40 mechanisms, sections 2.1 and 2.3; of 3.0 CKM_EDDSA, section 2.3.14) and the
+//! Signature mechanisms (PKCS#11 2.40 mechanisms, sections 2.1 and 2.3; CKM_EDDSA from 3.0, section 2.3.14) and the corresponding
 //! schemes of the key service.
 
 use aws_lc_rs::digest::{self, Context};
@@ -9,8 +9,8 @@ use x509::jwk::fixed_width;
 use crate::Outcome;
 use crate::signature::digest_of_info;
 
-/// Bytes of a message that a key signs itself (Ed25519): what the Keyless protocol carries beside a key and an opcode. TLS signs
-/// 200 of them.
+/// Maximum bytes of a message that a key signs without a separate hash (Ed25519): what the Keyless protocol can carry besides a key
+/// and an opcode. TLS signs 200 bytes.
 pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 
 /// The parameter of a mechanism.
@@ -18,7 +18,7 @@ pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 pub(crate) enum Parameter {
     None,
     Pss(CK_RSA_PKCS_PSS_PARAMS),
-    /// Something else.
+    /// An unsupported parameter.
     Other,
 }
 
@@ -30,13 +30,13 @@ enum Family {
     Eddsa,
 }
 
-/// What becomes of what a program hands over.
+/// How the program's input is processed.
 pub(crate) enum Intake {
-    /// It is a digest, or a DigestInfo, and comes at once.
+    /// The input is a digest or a DigestInfo, given in a single call.
     Digest,
-    /// It is hashed.
+    /// The input is hashed.
     Hash(Context),
-    /// It is kept, [`MESSAGE_OCTETS_MAX`] at most: the key signs the message itself.
+    /// The input is stored, at most [`MESSAGE_OCTETS_MAX`] bytes: the key signs the message itself.
     Message(Vec<u8>),
 }
 
@@ -44,13 +44,13 @@ pub(crate) enum Intake {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mechanism {
     family: Family,
-    /// Known beforehand; of a DigestInfo and of ECDSA's digests what is handed over tells.
+    /// Hash of the mechanism. `None` when it follows from the input: from a DigestInfo, or from the length of an ECDSA digest.
     hash: Option<Hash>,
-    /// Whether whole messages are handed over, which are hashed here. (Those of EdDSA are not.)
+    /// Whether the input is a message that is hashed here. False for EdDSA, which needs the whole message.
     hashes: bool,
 }
 
-/// All of them.
+/// All supported mechanisms.
 pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 15] = [
     CKM_RSA_PKCS,
     CKM_SHA256_RSA_PKCS,
@@ -70,11 +70,11 @@ pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 15] = [
 ];
 
 impl Mechanism {
-    /// That of a number and what came with it.
+    /// Returns the mechanism for a number and its parameter.
     ///
     /// # Errors
-    /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`: PSS is made with one hash throughout and a salt as long
-    /// as that, and no other; parameters of EdDSA would ask for Ed25519ctx or Ed25519ph, which are other signatures.
+    /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`. PSS needs one hash throughout and a salt of the same length.
+    /// Parameters of EdDSA would select Ed25519ctx or Ed25519ph, which are other signatures.
     pub(crate) fn of(number: CK_MECHANISM_TYPE, parameter: Parameter) -> Outcome<Self> {
         let mechanism = Self::of_number(number).ok_or(CKR_MECHANISM_INVALID)?;
         match (mechanism.family, parameter) {
@@ -112,7 +112,7 @@ impl Mechanism {
         Some(Self { family, hash, hashes: hash.is_some() })
     }
 
-    /// Whether keys of this kind sign so.
+    /// Returns whether keys of this type support the mechanism.
     pub(crate) fn fits(self, kind: KeyType) -> bool {
         match self.family {
             Family::Pkcs1 | Family::Pss => kind.rsa_bits().is_some(),
@@ -121,7 +121,7 @@ impl Mechanism {
         }
     }
 
-    /// The destination of input.
+    /// Returns the destination of the input.
     pub(crate) fn intake(self) -> Intake {
         if self.family == Family::Eddsa {
             return Intake::Message(Vec::new());
@@ -137,10 +137,11 @@ impl Mechanism {
         Intake::Hash(Context::new(algorithm))
     }
 
-    /// How the key service is asked, and for what, where this digest, DigestInfo or message was handed over or made.
+    /// Returns the key service's scheme, and the input for it, for a digest, a DigestInfo or a message.
     ///
     /// # Errors
-    /// `CKR_DATA_INVALID` for what is no DigestInfo, `CKR_DATA_LEN_RANGE` for what is no digest and for a message that is too long.
+    /// `CKR_DATA_INVALID` for an invalid DigestInfo, `CKR_DATA_LEN_RANGE` for a digest of a wrong length or a message that is too
+    /// long.
     pub(crate) fn scheme(self, input: &[u8]) -> Outcome<(Scheme, &[u8])> {
         let of_length = || Hash::ALL.into_iter().find(|hash| hash.octets() == input.len());
         match (self.family, self.hash) {
@@ -155,7 +156,7 @@ impl Mechanism {
             (Family::Eddsa, _) if input.len() > MESSAGE_OCTETS_MAX => Err(CKR_DATA_LEN_RANGE),
             (Family::Eddsa, _) => Ok((Scheme::Ed25519, input)),
             (Family::Ecdsa, hash) => {
-                // A signature is over the digest's bytes, whichever hash made them.
+                // A signature covers the digest's bytes, independent of the hash algorithm.
                 let hash = hash.or_else(of_length).filter(|hash| *hash != Hash::Md5Sha1);
                 Ok((Scheme::Ecdsa(hash.ok_or(CKR_DATA_LEN_RANGE)?), input))
             }
@@ -164,10 +165,10 @@ impl Mechanism {
 }
 
 impl Intake {
-    /// The next part of a message.
+    /// Adds the next part of a message.
     ///
     /// # Errors
-    /// `CKR_FUNCTION_NOT_SUPPORTED` for digests, which come at once (sections 2.1.6 and 2.3.6 of the mechanisms);
+    /// `CKR_FUNCTION_NOT_SUPPORTED` for digests, which must be given in a single call (sections 2.1.6 and 2.3.6 of the mechanisms);
     /// `CKR_DATA_LEN_RANGE` for messages that are too long.
     pub(crate) fn take(&mut self, part: &[u8]) -> Outcome {
         match self {
@@ -187,7 +188,7 @@ impl Intake {
     }
 }
 
-/// The hash of parameters that the key service makes PSS with (RFC 8446 section 4.2.3: no others are in TLS).
+/// Returns the hash of supported PSS parameters. The key service supports only those of TLS (RFC 8446 section 4.2.3).
 fn pss_hash(given: CK_RSA_PKCS_PSS_PARAMS) -> Option<Hash> {
     let hash = match (given.hashAlg, given.mgf) {
         (CKM_SHA256, CKG_MGF1_SHA256) => Hash::Sha256,
@@ -198,16 +199,16 @@ fn pss_hash(given: CK_RSA_PKCS_PSS_PARAMS) -> Option<Hash> {
     (usize::try_from(given.sLen) == Ok(hash.octets())).then_some(hash)
 }
 
-/// Bytes of a signature as programs get it.
+/// Returns the length of a signature in bytes in PKCS#11's encoding.
 pub(crate) fn signature_octets(kind: KeyType) -> usize {
     match kind.rsa_bits() {
         Some(bits) => bits as usize / 8,
-        // Of Ed25519 as well: a point and a number (RFC 8032 section 5.1.6).
+        // Also correct for Ed25519: a point and a number (RFC 8032 section 5.1.6).
         None => 2 * order_octets(kind),
     }
 }
 
-/// What the key service made, as programs get it; `None` for what it cannot have made with this key.
+/// Converts a signature of the key service to PKCS#11's encoding. `None` if it cannot be from this key.
 pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     match kind {
         KeyType::P256 | KeyType::P384 | KeyType::P521 => fixed_width(&signature, order_octets(kind)),
@@ -215,7 +216,7 @@ pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// Bytes of the curve's order.
+/// Returns the length of the curve's order in bytes.
 fn order_octets(kind: KeyType) -> usize {
     match kind {
         KeyType::P384 => 48,
@@ -224,7 +225,7 @@ fn order_octets(kind: KeyType) -> usize {
     }
 }
 
-/// What keys a mechanism takes and what it does.
+/// Returns the supported key sizes and operations of a mechanism.
 pub(crate) fn info(number: CK_MECHANISM_TYPE) -> Outcome<CK_MECHANISM_INFO> {
     let mechanism = Mechanism::of_number(number).ok_or(CKR_MECHANISM_INVALID)?;
     Ok(match mechanism.family {
@@ -233,7 +234,7 @@ pub(crate) fn info(number: CK_MECHANISM_TYPE) -> Outcome<CK_MECHANISM_INFO> {
             ulMaxKeySize: 521,
             flags: CKF_SIGN | CKF_EC_F_P | CKF_EC_NAMEDCURVE | CKF_EC_UNCOMPRESS,
         },
-        // Of edwards25519.
+        // Key size of edwards25519.
         Family::Eddsa => CK_MECHANISM_INFO {
             ulMinKeySize: 255,
             ulMaxKeySize: 255,
@@ -267,7 +268,7 @@ mod tests {
             (CKM_RSA_PKCS, good),
             (CKM_ECDSA, Parameter::Other),
             (CKM_EDDSA, Parameter::Other),
-            // As long as the parameters of EdDSA.
+            // The same length as the parameters of EdDSA.
             (CKM_EDDSA, good),
         ] {
             let found = Mechanism::of(number, parameter).err();
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(pss.scheme(&[1; 32]), Ok((Scheme::RsaPss(Hash::Sha256), &[1; 32][..])));
     }
 
-    /// The longest that may be asked for is the longest that the protocol carries.
+    /// The longest accepted message is the longest that the protocol can carry.
     #[test]
     fn messages_are_as_long_as_the_protocol_carries() {
         use keyless::wire::{Items, Ski};

@@ -1,4 +1,4 @@
-//! The functions of PKCS#11 without their C: what a program may ask of the one token there is.
+//! The PKCS#11 functions without their C interface, for the only token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,19 +14,20 @@ use crate::service::Service;
 use crate::session::{Session, Sessions, Signing, locked};
 use crate::setup::Setup;
 
-/// The one slot, with the one token.
+/// The only slot, which contains the only token.
 pub(crate) const SLOT: CK_SLOT_ID = 0;
 
-/// Where a program wants an answer.
+/// Size of the program's output buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Room {
-    /// It asks how long the answer will be.
+    /// The program only requests the length of the output.
     LengthQuery,
-    /// Bytes that it has room for.
+    /// Size of the buffer in bytes.
     Octets(usize),
 }
 
-/// What it gets (section 5.2): the length alone, once more when there is too little room, or all of it.
+/// The output of a function (PKCS#11 section 5.2): only the length, the length and an error when the buffer is too small, or all
+/// bytes.
 #[derive(Debug)]
 pub(crate) enum Output {
     Length(usize),
@@ -34,7 +35,7 @@ pub(crate) enum Output {
     Octets(Vec<u8>),
 }
 
-/// The module of a process that has called C_Initialize.
+/// The module of a process that called C_Initialize.
 pub(crate) struct Module {
     setup: Arc<Setup>,
     files: Mutex<Files>,
@@ -44,8 +45,10 @@ pub(crate) struct Module {
 }
 
 impl Module {
+    /// Creates the module.
+    ///
     /// # Errors
-    /// `CKR_GENERAL_ERROR`, when there is nothing to begin with; standard error tells why.
+    /// `CKR_GENERAL_ERROR`, when the first read of the certificates fails. The reason is written to standard error.
     pub(crate) fn new(setup: Arc<Setup>) -> Outcome<Self> {
         let folders = setup.settings().folders().map_err(|_| CKR_GENERAL_ERROR)?;
         let ed25519 = setup.settings().ed25519;
@@ -65,10 +68,10 @@ impl Module {
         }
     }
 
-    /// Has certificates count that the files hold now. What cannot be read stays as it was.
+    /// Updates the objects from the certificate files. Unreadable files keep their objects.
     fn refresh(&self) -> Arc<Objects> {
         static NOT_LOOKED_AT: ThrottledMessage = ThrottledMessage::new();
-        // For processes that are forked off this one, which may read what they may not.
+        // For processes that are forked from this one and may not have access to the files.
         self.setup.presented();
         self.read_files().unwrap_or_else(|why| {
             NOT_LOOKED_AT.say(why);
@@ -77,7 +80,7 @@ impl Module {
     }
 
     fn read_files(&self) -> Result<Arc<Objects>, String> {
-        // Held to the end: an older look must not come after a newer one.
+        // Locked until the end, so that an older state cannot replace a newer one.
         let mut files = locked(&self.files);
         let before = self.setup.objects();
         let next = Arc::new(before.after(files.refresh(before.certificates())?));
@@ -94,7 +97,7 @@ impl Module {
     }
 
     pub(crate) fn close_session(&self, session: CK_SESSION_HANDLE) -> Outcome {
-        // With the last session a program is logged out (section 5.6).
+        // Closing the last session logs the program out (PKCS#11 section 5.6).
         if self.sessions.close(session)? {
             self.is_logged_in.store(false, Ordering::Relaxed);
         }
@@ -108,7 +111,7 @@ impl Module {
         Ok(())
     }
 
-    /// Number of sessions, and of those that may write.
+    /// Returns the number of sessions, and of read-write sessions.
     pub(crate) fn session_count(&self) -> (usize, usize) {
         self.sessions.count()
     }
@@ -126,7 +129,7 @@ impl Module {
         Ok(CK_SESSION_INFO { slotID: SLOT, state, flags, ulDeviceError: 0 })
     }
 
-    /// Any PIN will do, for none is needed: programs that insist on giving one are let go on.
+    /// Accepts any PIN, because none is needed: some programs always send one.
     pub(crate) fn login(&self, session: CK_SESSION_HANDLE, user: CK_USER_TYPE) -> Outcome {
         self.sessions.get(session)?;
         match user {
@@ -152,7 +155,7 @@ impl Module {
         self.setup.objects().get(object).cloned().ok_or(CKR_OBJECT_HANDLE_INVALID)
     }
 
-    /// Begins a search: the moment at which files are looked at again.
+    /// Starts a search. The certificate files are checked for changes at this point.
     pub(crate) fn find_init(
         &self,
         session: CK_SESSION_HANDLE,
@@ -210,7 +213,7 @@ impl Module {
         Ok(())
     }
 
-    /// Signs at once.
+    /// Signs data in a single call.
     pub(crate) fn sign(&self, session: CK_SESSION_HANDLE, data: &[u8], room: Room) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, false, room)? {
@@ -236,7 +239,7 @@ impl Module {
         taken.inspect_err(|_| session.signing = None)
     }
 
-    /// Signs the collected parts.
+    /// Signs the collected parts of a message.
     pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: Room) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, true, room)? {
@@ -250,7 +253,7 @@ impl Module {
         }
     }
 
-    /// Ends the operation that there may be.
+    /// Ends a signing operation, if there is one.
     pub(crate) fn end_signing(&self, session: CK_SESSION_HANDLE) -> Outcome {
         let session = self.sessions.get(session)?;
         let ended = locked(&session).signing.take();
@@ -264,7 +267,7 @@ impl Module {
         Ok(Output::Octets(encoded))
     }
 
-    /// The service, started by the first signature.
+    /// Returns the service. The first signature starts it.
     fn service(&self) -> Outcome<Arc<Service>> {
         let mut service = locked(&self.service);
         if let Some(started) = &*service {
@@ -276,12 +279,12 @@ impl Module {
     }
 }
 
-/// Takes the operation out of its session, if there is room for the signature: nothing is locked while it is made, and it
-/// ends however that goes. Otherwise the operation stays, and this is what the program is told.
+/// Takes the operation out of its session, if the buffer is large enough for the signature. Nothing is locked while signing, and
+/// the operation ends whatever the result. Otherwise the operation stays, and the returned output goes to the program.
 fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result<Signing, Output>> {
     let mut session = locked(session);
     let signing = session.signing.as_ref().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
-    // What came in parts is ended as such.
+    // An operation in parts must end with C_SignFinal.
     if signing.is_in_parts && !in_parts {
         return Err(CKR_OPERATION_ACTIVE);
     }
@@ -294,8 +297,10 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result
     session.signing.take().map(Ok).ok_or(CKR_OPERATION_NOT_INITIALIZED)
 }
 
+/// Checks the slot.
+///
 /// # Errors
-/// `CKR_SLOT_ID_INVALID` for any other.
+/// `CKR_SLOT_ID_INVALID` for any other slot.
 pub(crate) fn slot_is_ours(slot: CK_SLOT_ID) -> Outcome {
     if slot == SLOT { Ok(()) } else { Err(CKR_SLOT_ID_INVALID) }
 }

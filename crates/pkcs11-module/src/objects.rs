@@ -1,4 +1,4 @@
-//! Certificates and keys as PKCS#11 shows them: objects with attributes (PKCS#11 2.40 base, section 4; keys of Ed25519 as in 3.0).
+//! Certificates and keys as PKCS#11 objects with attributes (PKCS#11 2.40 base, section 4; Ed25519 keys as in 3.0).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use x509::der::{self, Reader, tag};
 
 use crate::certificates::{CertificateKey, Named};
 
-/// What an attribute holds.
+/// Value of an attribute.
 #[derive(Debug)]
 enum Value {
     Octets(Vec<u8>),
@@ -17,14 +17,14 @@ enum Value {
     Secret,
 }
 
-/// Why an attribute is not told.
+/// Why an attribute is not returned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AttributeError {
     Secret,
     Unknown,
 }
 
-/// A certificate or one half of its key.
+/// A certificate, a public key or a private key.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) key: Arc<CertificateKey>,
@@ -45,12 +45,12 @@ impl Object {
         }
     }
 
-    /// Whether it has these attributes with these values, and they may be told.
+    /// Returns whether the object has these attributes with these values, and they may be revealed.
     pub(crate) fn matches(&self, wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)]) -> bool {
         wanted.iter().all(|(kind, value)| self.attribute(*kind) == Ok(value))
     }
 
-    /// Size of the readable attributes, bytes.
+    /// Returns the size of the readable attributes in bytes.
     pub(crate) fn size(&self) -> usize {
         let told = self.attributes.values().map(|value| match value {
             Value::Octets(octets) => octets.len(),
@@ -60,14 +60,14 @@ impl Object {
     }
 }
 
-/// What an object is known by from one look at the files to the next.
+/// Identity of an object, by which it is recognized after the files are read again.
 type Identity = (CK_OBJECT_CLASS, String, [u8; 32]);
 
-/// All of them, by handles. What is there before and after a look at the files keeps its handle.
+/// All objects by handle. An object that still exists after the files are read again keeps its handle.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     by_handle: HashMap<CK_OBJECT_HANDLE, Arc<Object>>,
-    /// In the order in which they are found.
+    /// Order of search results.
     order: Vec<CK_OBJECT_HANDLE>,
     handles: HashMap<Identity, CK_OBJECT_HANDLE>,
     certificates: Vec<Named>,
@@ -75,7 +75,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// The objects of these certificates.
+    /// Returns the objects of these certificates.
     pub(crate) fn after(&self, certificates: Vec<Named>) -> Self {
         let mut next = Self { last: self.last, ..Self::default() };
         for (label, known) in &certificates {
@@ -96,7 +96,7 @@ impl Objects {
         Self { certificates, ..next }
     }
 
-    /// The certificates behind the objects.
+    /// Returns the certificates of the objects.
     pub(crate) fn certificates(&self) -> &[Named] {
         &self.certificates
     }
@@ -109,7 +109,7 @@ impl Objects {
         self.by_handle.get(&handle)
     }
 
-    /// Handles of the objects with these attributes.
+    /// Returns the handles of objects with these attributes.
     pub(crate) fn find(&self, wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)]) -> Vec<CK_OBJECT_HANDLE> {
         let has =
             |handle: &&CK_OBJECT_HANDLE| self.get(**handle).is_some_and(|object| object.matches(wanted));
@@ -125,7 +125,7 @@ fn object_of(class: CK_OBJECT_CLASS, label: &str, known: &Arc<CertificateKey>) -
     attributes.octets(CKA_SUBJECT, &known.leaf.subject.der);
     attributes.octets(CKA_PUBLIC_KEY_INFO, &known.leaf.public_key.spki);
     attributes.truth(CKA_TOKEN, true);
-    // Nobody has to log in to find it: who may sign, is the key service's to say.
+    // No login is needed to find an object: the key service decides who may sign.
     for no in [CKA_PRIVATE, CKA_MODIFIABLE, CKA_COPYABLE, CKA_DESTROYABLE] {
         attributes.truth(no, false);
     }
@@ -152,12 +152,12 @@ impl Attributes {
         self.octets(kind, &[if truth { CK_TRUE } else { CK_FALSE }]);
     }
 
-    /// Section 4.6.3.
+    /// Sets the attributes of PKCS#11 section 4.6.3.
     fn certificate(&mut self, known: &CertificateKey) {
         let leaf = &known.leaf;
         self.number(CKA_CERTIFICATE_TYPE, CKC_X_509);
         self.truth(CKA_TRUSTED, false);
-        // Of the user of this token: 1.
+        // 1: a certificate of the token's user.
         self.number(CKA_CERTIFICATE_CATEGORY, 1);
         self.octets(CKA_ISSUER, &leaf.issuer.der);
         let serial = der::write(|serial| {
@@ -167,7 +167,7 @@ impl Attributes {
         self.octets(CKA_VALUE, &leaf.der);
     }
 
-    /// Sections 4.7 and 4.8.
+    /// Sets the attributes of PKCS#11 sections 4.7 and 4.8.
     fn public_key(&mut self, known: &CertificateKey) {
         self.key(known);
         self.truth(CKA_VERIFY, true);
@@ -179,13 +179,13 @@ impl Attributes {
         }
     }
 
-    /// Sections 4.7 and 4.9.
+    /// Sets the attributes of PKCS#11 sections 4.7 and 4.9.
     fn private_key(&mut self, known: &CertificateKey) {
         self.key(known);
         for yes in [CKA_SIGN, CKA_SENSITIVE] {
             self.truth(yes, true);
         }
-        // What it was before it came to the key service nobody knows here.
+        // The history of the key before it came to the key service is unknown here.
         for no in [CKA_ALWAYS_SENSITIVE, CKA_EXTRACTABLE, CKA_NEVER_EXTRACTABLE, CKA_ALWAYS_AUTHENTICATE] {
             self.truth(no, false);
         }
@@ -208,7 +208,8 @@ impl Attributes {
         }
     }
 
-    /// What both halves tell. The point is the public half's by the book; programs ask the private one for it.
+    /// Sets the attributes that both keys share. By the standard only the public key has the point, but programs read it from the
+    /// private key.
     fn key(&mut self, known: &CertificateKey) {
         for no in [CKA_DERIVE, CKA_LOCAL] {
             self.truth(no, false);
@@ -224,7 +225,7 @@ impl Attributes {
             let is_edwards = known.kind == KeyType::Ed25519;
             self.number(CKA_KEY_TYPE, if is_edwards { CKK_EC_EDWARDS } else { CKK_EC });
             self.octets(CKA_EC_PARAMS, curve(known.kind));
-            // Of Ed25519 too, as version 3.0 has it and programs read it; 3.1 has it bare.
+            // Also for Ed25519, as in version 3.0, which programs expect. Version 3.1 uses the bare point.
             let point = der::write(|point| {
                 point.octets(key.key_octets());
             });
@@ -233,7 +234,7 @@ impl Attributes {
     }
 }
 
-/// Modulus and exponent of an RSAPublicKey, without leading zeros.
+/// Returns modulus and exponent of an RSAPublicKey, without leading zeros.
 fn rsa_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = Reader::new(key).sequence().ok()?;
     let mut next = || {
@@ -243,8 +244,8 @@ fn rsa_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((next()?, next()?))
 }
 
-/// A curve by its object identifier (RFC 5480 section 2.1.1.1), or by its name (PKCS#11 3.0 mechanisms, section 2.3.10), by which
-/// more programs know it.
+/// Returns a curve as its object identifier (RFC 5480 section 2.1.1.1), or as its name (PKCS#11 3.0 mechanisms, section 2.3.10)
+/// where more programs support that.
 fn curve(kind: KeyType) -> &'static [u8] {
     match kind {
         KeyType::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",

@@ -1,6 +1,6 @@
-//! The module of this process. Threads, connections and locks do not survive a fork, so a process that was forked off
-//! begins again with its own C_Initialize (PKCS#11 2.40 base, section 5.4), and until then nothing is initialised. What the
-//! process before had is left where it is: to drop it would be to wait for threads that are not there.
+//! The module of this process. Threads, connections and locks do not survive a fork. So a forked process must call C_Initialize
+//! itself (PKCS#11 2.40 base, section 5.4); until then the module is not initialized there. The parent's state is leaked: dropping
+//! it would wait for threads that do not exist.
 
 use std::path::PathBuf;
 use std::process;
@@ -13,12 +13,11 @@ use crate::config::{FILE, FILE_VARIABLE};
 use crate::module::Module;
 use crate::setup::Setup;
 
-/// What one process has. Processes stand in a list that grows at each fork, so that none of these locks is waited for that a
-/// thread of an older one may have held. Locks of all of the program are as the fork left them: that of standard error, and
-/// what libraries have.
+/// State of one process. States form a list that grows with each fork, so that a process never waits for a lock that a thread of
+/// its parent held. Other locks of the program, such as the one of standard error, are as the fork left them.
 struct Process {
     id: u32,
-    /// Ids come again.
+    /// Start time of the process: process ids are reused.
     began: u64,
     module: RwLock<Option<Arc<Module>>>,
     /// The setup read at the last C_Initialize, for forked processes.
@@ -28,7 +27,7 @@ struct Process {
 
 static FIRST: OnceLock<Process> = OnceLock::new();
 
-/// For when a process began, where nothing tells it.
+/// Start time when it cannot be determined.
 const UNKNOWN: u64 = 0;
 
 impl Process {
@@ -42,12 +41,12 @@ impl Process {
         }
     }
 
-    /// That of this process, known by its id alone, and the one before it.
+    /// Returns the state of this process, found by its id only, and the state of its parent.
     fn current() -> (&'static Self, Option<&'static Self>) {
         Self::found(|last| last.id == process::id())
     }
 
-    /// The same where a process begins to use the module: it also has to be the one that began then, which takes reading a
+    /// Same as `current`, where a process starts to use the module. Also compares the process' start time, which requires reading a
     /// file.
     fn verified() -> (&'static Self, Option<&'static Self>) {
         Self::found(|last| {
@@ -69,13 +68,13 @@ impl Process {
         (last.next.get_or_init(|| Box::new(Self::this())), Some(last))
     }
 
-    /// What it had read, for a process that was forked off it.
+    /// Returns the setup for a forked process.
     fn inheritance(&self) -> Option<Arc<Setup>> {
         self.setup.try_read().ok().and_then(|setup| setup.as_ref().map(|setup| Arc::new(setup.inherited())))
     }
 }
 
-/// The module, where C_Initialize was called in this process and C_Finalize was not.
+/// Returns the module if this process called C_Initialize and not C_Finalize.
 ///
 /// # Errors
 /// `CKR_CRYPTOKI_NOT_INITIALIZED`
@@ -84,7 +83,7 @@ pub(crate) fn module() -> Outcome<Arc<Module>> {
     module.ok_or(CKR_CRYPTOKI_NOT_INITIALIZED)
 }
 
-/// The same for what programs begin with.
+/// Same as `module`, for the functions that programs call first.
 ///
 /// # Errors
 /// `CKR_CRYPTOKI_NOT_INITIALIZED`
@@ -93,6 +92,8 @@ pub(crate) fn module_at_first() -> Outcome<Arc<Module>> {
     module()
 }
 
+/// Initializes the module of this process.
+///
 /// # Errors
 /// `CKR_CRYPTOKI_ALREADY_INITIALIZED`, or `CKR_GENERAL_ERROR` when the settings cannot be used.
 pub(crate) fn initialize() -> Outcome {
@@ -101,8 +102,8 @@ pub(crate) fn initialize() -> Outcome {
     if module.is_some() {
         return Err(CKR_CRYPTOKI_ALREADY_INITIALIZED);
     }
-    // Workers of terminators run as somebody who may not read what the process before them could, and without its
-    // environment.
+    // Worker processes of TLS terminators run without the parent's environment, and as a user that may lack access to the files
+    // that the parent could read.
     let setup = match before.and_then(Process::inheritance) {
         Some(setup) => setup,
         None => Arc::new(Setup::read(&file())?),
@@ -112,21 +113,23 @@ pub(crate) fn initialize() -> Outcome {
     Ok(())
 }
 
+/// Finalizes the module of this process.
+///
 /// # Errors
 /// `CKR_CRYPTOKI_NOT_INITIALIZED`
 pub(crate) fn finalize() -> Outcome {
     let module = Process::current().0.module.write().unwrap_or_else(PoisonError::into_inner).take();
-    // Ends its threads, unless a signature is under way: then anyone who waits for that ends them.
+    // Stops the module's threads. If a signature is in progress, they stop after it.
     module.map(drop).ok_or(CKR_CRYPTOKI_NOT_INITIALIZED)
 }
 
-/// When this process began, in ticks since the system did: field 22 of its state (proc(5)).
+/// Returns the start time of this process in clock ticks since boot: field 22 of its stat file (proc(5)).
 fn began() -> u64 {
     let state = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     ticks(&state).unwrap_or(UNKNOWN)
 }
 
-/// The second field, the name, is in parentheses and may have anything in it.
+/// Parses the start time. The second field, the name, is in parentheses and may contain any character.
 fn ticks(state: &str) -> Option<u64> {
     state.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }

@@ -1,22 +1,22 @@
-//! What an operator has to be told. The process is another's, and has its standard error where its operators look: nginx
-//! writes it into its error log.
+//! Messages for the operator. They go to the standard error of the program, where its operators look: nginx writes it to its error
+//! log.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Between two lines of a kind, unless it has a time of its own: a service that is away fails all signatures.
+/// Default seconds between two messages of a kind. An unreachable service fails all signatures.
 const PAUSE_S: u64 = 5;
 
-/// Says it.
+/// Writes a message to standard error.
 pub(crate) fn say(what: impl Display) {
-    // Nobody is left to be told that it cannot be said. One call, so that lines of several processes stay apart.
+    // A failure to write cannot be reported. One call, so that lines of several processes do not mix.
     let _ = std::io::stderr().write_all(format!("bulla-pkcs11: {what}\n").as_bytes());
 }
 
-/// A kind of line, and when the last one was said. Of one's own for each kind, so that none hides another. It has no lock;
-/// standard error has.
+/// A kind of message, and the time of the last one. Each kind has its own, so that none suppresses another. It uses no lock, unlike
+/// standard error.
 pub(crate) struct ThrottledMessage {
     said: AtomicU64,
     pause_s: u64,
@@ -27,12 +27,12 @@ impl ThrottledMessage {
         Self::every(PAUSE_S)
     }
 
-    /// One that is said every so many seconds.
+    /// Creates a message kind that is written at most once in this many seconds.
     pub(crate) const fn every(pause_s: u64) -> Self {
         Self { said: AtomicU64::new(0), pause_s }
     }
 
-    /// Says it, unless one of the kind was said within its pause.
+    /// Writes the message, unless one of this kind was written within its pause.
     pub(crate) fn say(&self, what: impl Display) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let said = self.said.load(Ordering::Relaxed);

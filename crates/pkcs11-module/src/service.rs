@@ -1,5 +1,5 @@
-//! Who is asked for signatures: a client of the key service on a runtime of its own, started with the first signature. A
-//! terminator that loads the module and then forks has no threads and no connections of ours until then.
+//! A client of the key service on its own runtime, started with the first signature. Until then, a TLS terminator that loads the
+//! module and then forks has no threads and connections of this module.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,30 +16,30 @@ use crate::identity::{KEPT, Presented};
 use crate::report::{ThrottledMessage, say};
 use crate::setup::Setup;
 
-/// For tasks at the end; they have nothing to finish.
+/// Timeout of tasks at shutdown. They have nothing to finish.
 const STOP: Duration = Duration::from_secs(2);
-/// Between two looks at the files of the own certificate.
+/// Interval of checks of the client certificate's files.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The client and its runtime.
 pub(crate) struct Service {
-    /// There until it is dropped.
+    /// Set until the drop.
     runtime: Option<Runtime>,
     client: Client,
     timeout: Duration,
 }
 
 impl Service {
-    /// Begins to connect, and waits for nothing.
+    /// Starts to connect, without waiting.
     ///
     /// # Errors
-    /// `CKR_GENERAL_ERROR`, when there are no threads to be had.
+    /// `CKR_GENERAL_ERROR`, when no threads can be started.
     pub(crate) fn start(setup: &Arc<Setup>) -> Outcome<Self> {
         let presented = setup.presented();
-        // One thread reads and writes for all; the threads that ask wait for their own answers.
+        // One thread does all I/O. The calling threads wait for their own responses.
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("bulla-pkcs11").enable_all();
-        // Signals are for the program's own threads: one that came to ours would not wake the program.
+        // Signals are for the program's threads: one delivered to a thread of this module would not wake the program.
         let built = signals::while_blocked(|| {
             let runtime = builder.build().map_err(|error| error.to_string())?;
             let entered = runtime.enter();
@@ -58,12 +58,11 @@ impl Service {
         })
     }
 
-    /// A signature as the key service makes it. Holds this thread until it is there, never longer than shortly after the
-    /// time that is set for it.
+    /// Signs with the key service. Blocks this thread until the signature is ready or shortly after the timeout.
     ///
     /// # Errors
-    /// `CKR_DEVICE_ERROR` when it may be made if asked for again: nobody can be reached, or nobody answered in time.
-    /// `CKR_FUNCTION_FAILED` when it is refused.
+    /// `CKR_DEVICE_ERROR` when a retry may succeed: no key service is reachable, or none responded in time. `CKR_FUNCTION_FAILED`
+    /// when the signature is rejected.
     pub(crate) fn sign(&self, key: &CertificateKey, scheme: Scheme, input: &[u8]) -> Outcome<Vec<u8>> {
         static NOT_SIGNED: ThrottledMessage = ThrottledMessage::new();
         let runtime = self.runtime.as_ref().ok_or(CKR_GENERAL_ERROR)?;
@@ -79,7 +78,7 @@ impl Service {
     }
 }
 
-/// Has the own certificate presented that its files hold, from the next connection on; ends with the runtime.
+/// Uses changed client certificate files for new connections. Ends with the runtime.
 async fn present(client: Client, setup: Arc<Setup>, mut presented: Arc<Presented>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -1,4 +1,4 @@
-//! What a program has under way: sessions, each with a search and a signature at most.
+//! Sessions of a program, each with at most one search and one signature.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,29 +9,29 @@ use crate::Outcome;
 use crate::certificates::CertificateKey;
 use crate::mechanism::{Intake, Mechanism};
 
-/// Some hundred bytes each. A terminator has one for each of its threads; anyone who has more has lost some.
+/// Maximum number of sessions, some hundred bytes each. A TLS terminator has one per thread; a program with more leaks them.
 pub(crate) const SESSIONS_MAX: usize = 4_096;
 
-/// A signature that was begun.
+/// A signing operation in progress.
 pub(crate) struct Signing {
     pub(crate) key: Arc<CertificateKey>,
     pub(crate) mechanism: Mechanism,
-    /// The destination of input.
+    /// Destination of the input.
     pub(crate) intake: Intake,
-    /// Whether parts of a message have come.
+    /// Whether parts of a message were received.
     pub(crate) is_in_parts: bool,
 }
 
-/// One of them.
+/// One session.
 #[derive(Default)]
 pub(crate) struct Session {
     pub(crate) may_write: bool,
-    /// What was found and not been given yet, last first.
+    /// Handles found by a search and not yet returned, in reverse order.
     pub(crate) found: Option<Vec<CK_OBJECT_HANDLE>>,
     pub(crate) signing: Option<Signing>,
 }
 
-/// All of a process.
+/// All sessions of a process.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Table>);
 
@@ -41,12 +41,14 @@ struct Table {
     open: HashMap<CK_SESSION_HANDLE, Arc<Mutex<Session>>>,
 }
 
-/// Of threads that panicked no value is left half changed: see the callers.
+/// Locks a mutex, ignoring poisoning: the callers leave no value half changed when they panic.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sessions {
+    /// Opens a session.
+    ///
     /// # Errors
     /// `CKR_SESSION_COUNT` beyond [`SESSIONS_MAX`].
     pub(crate) fn open(&self, may_write: bool) -> Outcome<CK_SESSION_HANDLE> {
@@ -54,7 +56,7 @@ impl Sessions {
         if table.open.len() >= SESSIONS_MAX {
             return Err(CKR_SESSION_COUNT);
         }
-        // Never one that was given before, so that a handle kept too long is nobody else's.
+        // Handles are never reused, so that a stale handle cannot name another session.
         table.last += 1;
         let handle = table.last;
         let session = Session { may_write, ..Session::default() };
@@ -62,13 +64,15 @@ impl Sessions {
         Ok(handle)
     }
 
+    /// Returns a session.
+    ///
     /// # Errors
     /// `CKR_SESSION_HANDLE_INVALID`
     pub(crate) fn get(&self, handle: CK_SESSION_HANDLE) -> Outcome<Arc<Mutex<Session>>> {
         locked(&self.0).open.get(&handle).cloned().ok_or(CKR_SESSION_HANDLE_INVALID)
     }
 
-    /// Closes one; whether it was the last.
+    /// Closes a session. Returns whether it was the last.
     ///
     /// # Errors
     /// `CKR_SESSION_HANDLE_INVALID`
@@ -82,7 +86,7 @@ impl Sessions {
         locked(&self.0).open.clear();
     }
 
-    /// Number of sessions, and of those that may write.
+    /// Returns the number of sessions, and of read-write sessions.
     pub(crate) fn count(&self) -> (usize, usize) {
         let open: Vec<Arc<Mutex<Session>>> = locked(&self.0).open.values().cloned().collect();
         (open.len(), open.iter().filter(|session| locked(session).may_write).count())

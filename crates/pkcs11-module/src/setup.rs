@@ -1,4 +1,4 @@
-//! The settings of a process, and what the files hold that they name.
+//! The settings of a process, and the content of their files.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,8 +11,8 @@ use crate::identity::{Identity, Presented};
 use crate::objects::Objects;
 use crate::report::say;
 
-/// The settings, with what the files hold that they name. A process that forks off has it from the one before, which may
-/// have read what this one may not.
+/// The settings with the content of their files. A forked process inherits them from its parent, which may have had access to files
+/// that the child cannot read.
 #[derive(Debug)]
 pub(crate) struct Setup {
     settings: Settings,
@@ -24,7 +24,7 @@ impl Setup {
     /// Reads everything.
     ///
     /// # Errors
-    /// `CKR_GENERAL_ERROR`; standard error tells why.
+    /// `CKR_GENERAL_ERROR`. The reason is written to standard error.
     pub(crate) fn read(path: &Path) -> Outcome<Self> {
         let read = || -> Result<Self, ConfigError> {
             let settings = Settings::read(path)?;
@@ -37,14 +37,14 @@ impl Setup {
         })
     }
 
-    /// The same for a process that was forked off. No lock is waited for: a thread may have held it that is not there.
+    /// Returns a copy for a forked process. Waits for no lock: a thread that does not exist there may have held it.
     pub(crate) fn inherited(&self) -> Self {
         let objects = self.objects.try_read().map(|objects| Arc::clone(&objects)).unwrap_or_default();
         let (settings, identity) = (self.settings.clone(), self.identity.inherited());
         Self { settings, identity, objects: RwLock::new(objects) }
     }
 
-    /// Whom to ask, and the own certificate for that as its files have it now.
+    /// Returns the key services and the current client identity.
     pub(crate) fn presented(&self) -> Arc<Presented> {
         self.identity.refresh(&self.settings)
     }

@@ -1,8 +1,8 @@
-//! DigestInfos, which programs hand over to be signed.
+//! DigestInfos that programs pass to be signed.
 
 use keys::Hash;
 
-/// A hash, and what PKCS #1 puts before its value: a DigestInfo without the digest (RFC 8017 section 9.2, note 1).
+/// A hash, and the prefix that PKCS #1 puts before its value: a DigestInfo without the digest (RFC 8017 section 9.2, note 1).
 const DIGEST_INFOS: [(Hash, &[u8]); 5] = [
     (Hash::Sha1, b"\x30\x21\x30\x09\x06\x05\x2b\x0e\x03\x02\x1a\x05\x00\x04\x14"),
     (Hash::Sha224, b"\x30\x2d\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x04\x05\x00\x04\x1c"),
@@ -11,8 +11,8 @@ const DIGEST_INFOS: [(Hash, &[u8]); 5] = [
     (Hash::Sha512, b"\x30\x51\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x03\x05\x00\x04\x40"),
 ];
 
-/// The hash and the digest of a DigestInfo. Its bytes have to be those that the key service makes of them, to the last
-/// one: otherwise something else would be signed than was handed over. `None` for everything else.
+/// Returns the hash and the digest of a DigestInfo. `None` unless the bytes are exactly those that the key service would encode:
+/// otherwise the signature would cover other data than the program passed.
 pub(crate) fn digest_of_info(info: &[u8]) -> Option<(Hash, &[u8])> {
     DIGEST_INFOS.iter().find_map(|(hash, prefix)| {
         let digest = info.strip_prefix(*prefix)?;
@@ -30,7 +30,7 @@ mod tests {
             let digest = vec![7; hash.octets()];
             let info = [prefix, &digest].concat();
             assert_eq!(digest_of_info(&info), Some((hash, &digest[..])));
-            // The lengths within say the same as those without.
+            // The inner and outer lengths must agree.
             assert_eq!(usize::from(info[1]), info.len() - 2, "{hash:?}");
             let longer = [&info[..], &[0]].concat();
             for other in [&info[1..], &info[..info.len() - 1], &longer, &digest] {
@@ -42,7 +42,7 @@ mod tests {
                 assert_eq!(digest_of_info(&changed), None, "{hash:?} {at}");
             }
         }
-        // MD5 and SHA-1 side by side, without any DigestInfo.
+        // MD5 and SHA-1 concatenated, without a DigestInfo.
         assert_eq!(digest_of_info(&[7; 36]), None);
     }
 }

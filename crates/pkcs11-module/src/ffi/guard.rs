@@ -1,4 +1,4 @@
-//! No panic goes past a function that C calls.
+//! Catches panics in functions that C calls.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,7 +6,7 @@ use cryptoki_sys::*;
 
 use crate::Outcome;
 
-/// The value of a function, whatever happens in it.
+/// Returns the result of a function, or an error code if it panics.
 pub(super) fn guarded(does: impl FnOnce() -> Outcome) -> CK_RV {
     match catch_unwind(AssertUnwindSafe(does)) {
         Ok(Ok(())) => CKR_OK,

@@ -1,5 +1,5 @@
-//! Memory that the program hands over: read and written here, after a look at what can be looked at. That a pointer that is
-//! not null points to as much as is said, only the program can know.
+//! Access to the program's memory, with all checks that are possible. Only the program can guarantee that a non-null pointer points
+//! to enough memory.
 
 use std::slice;
 
@@ -8,18 +8,18 @@ use cryptoki_sys::*;
 use crate::Outcome;
 use crate::module::{Output, Room};
 
-/// Attributes of a template; searches have a handful.
+/// Maximum number of attributes in a template. Searches use a few.
 const ATTRIBUTES_MAX: usize = 256;
-/// Bytes of a value that is searched for: a certificate.
+/// Maximum bytes of a searched value: a certificate.
 const VALUE_OCTETS_MAX: usize = 1 << 20;
 
-/// So many values that lie there.
+/// Returns `count` values from memory.
 ///
 /// # Errors
-/// `CKR_ARGUMENTS_BAD` for a null, an address that no such value has, and more than memory can hold.
+/// `CKR_ARGUMENTS_BAD` for a null or misaligned pointer, or a length beyond the address space.
 ///
 /// # Safety
-/// What is neither null nor of length 0 points to `count` values that stay as they are for `'a`.
+/// If `from` is not null and `count` not 0, it points to `count` values that stay unchanged for `'a`.
 pub(super) unsafe fn values<'a, T>(from: *const T, count: CK_ULONG) -> Outcome<&'a [T]> {
     let count = usize::try_from(count).map_err(|_| CKR_ARGUMENTS_BAD)?;
     if count == 0 {
@@ -29,27 +29,27 @@ pub(super) unsafe fn values<'a, T>(from: *const T, count: CK_ULONG) -> Outcome<&
     if from.is_null() || !from.is_aligned() || octets.is_none() {
         return Err(CKR_ARGUMENTS_BAD);
     }
-    // SAFETY: not null, aligned, no longer than memory; the rest is the caller's to promise.
+    // SAFETY: not null, aligned, within the address space; the caller guarantees the rest.
     Ok(unsafe { slice::from_raw_parts(from, count) })
 }
 
-/// Puts a value there.
+/// Writes a value to memory.
 ///
 /// # Errors
-/// `CKR_ARGUMENTS_BAD` for a null and an address that no such value has.
+/// `CKR_ARGUMENTS_BAD` for a null or misaligned pointer.
 ///
 /// # Safety
-/// What is not null points to room for one value.
+/// If `to` is not null, it points to memory for one value.
 pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
     if to.is_null() || !to.is_aligned() {
         return Err(CKR_ARGUMENTS_BAD);
     }
-    // SAFETY: not null and aligned; room is the caller's to promise.
+    // SAFETY: not null and aligned; the caller guarantees the memory.
     unsafe { to.write(value) };
     Ok(())
 }
 
-/// Where an answer goes: its bytes, and their number.
+/// The output parameters of a function: a buffer and its length.
 #[derive(Clone, Copy)]
 pub(super) struct OutputBuffer<T> {
     to: *mut T,
@@ -57,13 +57,14 @@ pub(super) struct OutputBuffer<T> {
 }
 
 impl<T: Copy> OutputBuffer<T> {
-    /// And how much room there is.
+    /// Returns the output buffer and its capacity.
     ///
     /// # Errors
-    /// `CKR_ARGUMENTS_BAD` where the number could not be put.
+    /// `CKR_ARGUMENTS_BAD` when the length cannot be written.
     ///
     /// # Safety
-    /// What is not null points to a number and to room for as many values as that says; both stay until [`Self::fill`].
+    /// If the pointers are not null, they point to a length and to a buffer of that many values. Both stay valid until
+    /// [`Self::fill`].
     pub(super) unsafe fn of(to: *mut T, count: *mut CK_ULONG) -> Outcome<(Self, Room)> {
         if count.is_null() || !count.is_aligned() || (!to.is_null() && !to.is_aligned()) {
             return Err(CKR_ARGUMENTS_BAD);
@@ -71,20 +72,20 @@ impl<T: Copy> OutputBuffer<T> {
         if to.is_null() {
             return Ok((Self { to, count }, Room::LengthQuery));
         }
-        // SAFETY: not null and aligned; that a number is there is the caller's to promise.
+        // SAFETY: not null and aligned; the caller guarantees that it points to a number.
         let room = unsafe { count.read() };
         Ok((Self { to, count }, Room::Octets(usize::try_from(room).unwrap_or(usize::MAX))))
     }
 
-    /// Puts the values there, or says how many there are (section 5.2).
+    /// Writes the values, or only their number (PKCS#11 section 5.2).
     ///
     /// # Errors
-    /// `CKR_BUFFER_TOO_SMALL`, once their number is put.
+    /// `CKR_BUFFER_TOO_SMALL`, after their number was written.
     pub(super) fn fill(self, values: &[T], room: Room) -> Outcome {
         let result = match room {
             Room::Octets(room) if room < values.len() => Err(CKR_BUFFER_TOO_SMALL),
             Room::Octets(_) => {
-                // SAFETY: there is room for as many (`Self::of`), and the program's memory is none of ours.
+                // SAFETY: the buffer is large enough (`Self::of`), and does not overlap memory of this module.
                 unsafe { self.to.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
                 Ok(())
             }
@@ -95,16 +96,16 @@ impl<T: Copy> OutputBuffer<T> {
     }
 
     fn say(self, count: usize) {
-        // SAFETY: it was looked at, and promised, in `Self::of`.
+        // SAFETY: checked in `Self::of`, and guaranteed by its caller.
         unsafe { self.count.write(count as CK_ULONG) };
     }
 }
 
 impl OutputBuffer<CK_BYTE> {
-    /// The same for an answer that knows how much room there is.
+    /// Writes an output whose size was already checked.
     ///
     /// # Errors
-    /// As [`Self::fill`].
+    /// Same as [`Self::fill`].
     pub(super) fn answer(self, answer: Output, room: Room) -> Outcome {
         match answer {
             Output::Octets(octets) => self.fill(&octets, room),
@@ -120,18 +121,18 @@ impl OutputBuffer<CK_BYTE> {
     }
 }
 
-/// The attributes of a template, copied.
+/// Copies the attributes of a template.
 ///
 /// # Errors
-/// `CKR_ARGUMENTS_BAD` for nulls and for more than is looked for.
+/// `CKR_ARGUMENTS_BAD` for null pointers and for too many attributes.
 ///
 /// # Safety
-/// As [`values`], for the template and for the value of each attribute.
+/// Same as [`values`], for the template and for the value of each attribute.
 pub(super) unsafe fn template(
     from: *const CK_ATTRIBUTE,
     count: CK_ULONG,
 ) -> Outcome<Vec<(CK_ATTRIBUTE_TYPE, Vec<u8>)>> {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let attributes = unsafe { values(from, count) }?;
     if attributes.len() > ATTRIBUTES_MAX {
         return Err(CKR_ARGUMENTS_BAD);
@@ -140,7 +141,7 @@ pub(super) unsafe fn template(
         if attribute.ulValueLen > VALUE_OCTETS_MAX as CK_ULONG {
             return Err(CKR_ARGUMENTS_BAD);
         }
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         let value = unsafe { values(attribute.pValue.cast::<u8>(), attribute.ulValueLen) }?;
         Ok((attribute.type_, value.to_vec()))
     };

@@ -1,5 +1,5 @@
-//! The functions as C calls them. Each looks at its pointers, asks [`crate::module`], and puts the answer where it belongs;
-//! nothing is decided here. No panic goes past these functions: it is `CKR_GENERAL_ERROR`.
+//! The C functions. Each checks its pointers, calls [`crate::module`], and writes the result; they contain no other logic. Panics
+//! are caught and become `CKR_GENERAL_ERROR`.
 #![allow(
     unsafe_code,
     reason = "PKCS#11 is an interface of C: pointers come from the program that loads the module"
@@ -56,26 +56,26 @@ static FUNCTIONS: CK_FUNCTION_LIST = CK_FUNCTION_LIST {
     ..unsupported::NONE
 };
 
-/// Text as PKCS#11 has it: filled up with spaces, not ended by a null.
+/// Converts text to PKCS#11's format: padded with spaces, without a terminating null.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut padded = [b' '; N];
     padded.iter_mut().zip(text.bytes()).for_each(|(room, octet)| *room = octet);
     padded
 }
 
-/// The one function that programs look up by its name; it gives them all others.
+/// The only function that programs look up by name. It returns the list of all others.
 ///
 /// # Safety
-/// `list` is null or points to room for a pointer.
+/// `list` is null or points to memory for a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn C_GetFunctionList(list: *mut *mut CK_FUNCTION_LIST) -> CK_RV {
-    // SAFETY: promised by the program. The list is never written to: the type has no word for that.
+    // SAFETY: guaranteed by the program. The list is never written to, although PKCS#11's type is not const.
     guarded(|| unsafe { put(list, (&raw const FUNCTIONS).cast_mut()) })
 }
 
 unsafe extern "C" fn initialize(arguments: *mut c_void) -> CK_RV {
     guarded(|| {
-        // SAFETY: null, or one `CK_C_INITIALIZE_ARGS`, promised by the program.
+        // SAFETY: null, or one `CK_C_INITIALIZE_ARGS`, guaranteed by the program.
         let given =
             unsafe { values(arguments.cast::<CK_C_INITIALIZE_ARGS>(), (!arguments.is_null()).into()) }?;
         if let Some(given) = given.first() {
@@ -85,7 +85,7 @@ unsafe extern "C" fn initialize(arguments: *mut c_void) -> CK_RV {
     })
 }
 
-/// Whether the program lets the module lock and start threads as it has to (section 5.4).
+/// Checks that the program allows the module to lock and to start threads (PKCS#11 section 5.4).
 fn threading(given: &CK_C_INITIALIZE_ARGS) -> Outcome {
     let mutexes = [
         given.CreateMutex.is_some(),
@@ -97,11 +97,11 @@ fn threading(given: &CK_C_INITIALIZE_ARGS) -> Outcome {
     if !given.pReserved.is_null() || any != all {
         return Err(CKR_ARGUMENTS_BAD);
     }
-    // Answers come on a thread of our own.
+    // The module needs its own thread for responses.
     if given.flags & CKF_LIBRARY_CANT_CREATE_OS_THREADS != 0 {
         return Err(CKR_NEED_TO_CREATE_THREADS);
     }
-    // Locks of the program's own kind alone are not what threads of ours could use.
+    // The module's threads cannot use locks that only the program provides.
     if all && given.flags & CKF_OS_LOCKING_OK == 0 { Err(CKR_CANT_LOCK) } else { Ok(()) }
 }
 
@@ -119,7 +119,7 @@ unsafe extern "C" fn get_info(info: *mut CK_INFO) -> CK_RV {
             libraryDescription: padded("keys of a key service"),
             libraryVersion: VERSION,
         };
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(info, said) }
     })
 }
@@ -131,7 +131,7 @@ unsafe extern "C" fn get_slot_list(
 ) -> CK_RV {
     guarded(|| {
         process::module_at_first()?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         let (place, room) = unsafe { OutputBuffer::of(slots, count) }?;
         place.fill(&[SLOT], room)
     })
@@ -148,7 +148,7 @@ unsafe extern "C" fn get_slot_info(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) ->
             hardwareVersion: VERSION,
             firmwareVersion: VERSION,
         };
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(info, said) }
     })
 }
@@ -163,7 +163,7 @@ unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) 
             manufacturerID: padded(MANUFACTURER),
             model: padded("key service"),
             serialNumber: padded("1"),
-            // Nobody logs in: who may sign is the key service's to say.
+            // No login: the key service decides who may sign.
             flags: CKF_TOKEN_INITIALIZED,
             ulMaxSessionCount: SESSIONS_MAX as CK_ULONG,
             ulSessionCount: sessions as CK_ULONG,
@@ -179,7 +179,7 @@ unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) 
             firmwareVersion: VERSION,
             utcTime: padded(""),
         };
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(info, said) }
     })
 }
@@ -192,7 +192,7 @@ unsafe extern "C" fn get_mechanism_list(
     guarded(|| {
         process::module()?;
         module::slot_is_ours(slot)?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         let (place, room) = unsafe { OutputBuffer::of(mechanisms, count) }?;
         place.fill(&MECHANISMS, room)
     })
@@ -207,7 +207,7 @@ unsafe extern "C" fn get_mechanism_info(
         process::module()?;
         module::slot_is_ours(slot)?;
         let said = mechanism::info(mechanism)?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(info, said) }
     })
 }
@@ -225,7 +225,7 @@ unsafe extern "C" fn open_session(
             return Err(CKR_ARGUMENTS_BAD);
         }
         let opened = module.open_session(slot, flags)?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(session, opened) }
     })
 }
@@ -241,7 +241,7 @@ unsafe extern "C" fn close_all_sessions(slot: CK_SLOT_ID) -> CK_RV {
 unsafe extern "C" fn get_session_info(session: CK_SESSION_HANDLE, info: *mut CK_SESSION_INFO) -> CK_RV {
     guarded(|| {
         let said = process::module()?.session_info(session)?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(info, said) }
     })
 }
@@ -266,12 +266,12 @@ unsafe extern "C" fn get_object_size(
 ) -> CK_RV {
     guarded(|| {
         let octets = process::module()?.object(session, object)?.size();
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(size, octets as CK_ULONG) }
     })
 }
 
-/// Section 5.7: every attribute is checked; the last error is returned.
+/// PKCS#11 section 5.7: every attribute is processed, and the last error is returned.
 unsafe extern "C" fn get_attribute_value(
     session: CK_SESSION_HANDLE,
     object: CK_OBJECT_HANDLE,
@@ -280,14 +280,14 @@ unsafe extern "C" fn get_attribute_value(
 ) -> CK_RV {
     guarded(|| {
         let object = process::module()?.object(session, object)?;
-        // SAFETY: promised by the program; what is read here is copied, for it is written to below.
+        // SAFETY: guaranteed by the program. Copied, because the attributes are written to below.
         let asked = unsafe { values(attributes, count) }?.to_vec();
         let mut result = Ok(());
         for (at, attribute) in asked.into_iter().enumerate() {
             let told = match object.attribute(attribute.type_) {
                 Ok(value) => {
                     let mut octets = attribute.ulValueLen;
-                    // SAFETY: the value's room is as long as is said, promised by the program; the number is ours.
+                    // SAFETY: the program guarantees the length of the value's buffer; the number is a local variable.
                     let (place, room) =
                         unsafe { OutputBuffer::of(attribute.pValue.cast::<u8>(), &raw mut octets) }?;
                     let filled = place.fill(value, room);
@@ -300,7 +300,7 @@ unsafe extern "C" fn get_attribute_value(
                 result = Err(value);
                 CK_UNAVAILABLE_INFORMATION
             });
-            // SAFETY: `values` found this many there.
+            // SAFETY: `values` has checked this many attributes.
             unsafe { put(attributes.add(at), CK_ATTRIBUTE { ulValueLen: octets, ..attribute }) }?;
         }
         result
@@ -314,7 +314,7 @@ unsafe extern "C" fn find_objects_init(
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         let wanted = unsafe { template(wanted, count) }?;
         module.find_init(session, &wanted)
     })
@@ -333,10 +333,10 @@ unsafe extern "C" fn find_objects(
         }
         let found = module.find(session, usize::try_from(most).unwrap_or(usize::MAX))?;
         for (at, handle) in found.iter().enumerate() {
-            // SAFETY: there is room for `most`, promised by the program, and no more were found.
+            // SAFETY: the program guarantees memory for `most` handles, and no more were found.
             unsafe { put(objects.add(at), *handle) }?;
         }
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         unsafe { put(count, found.len() as CK_ULONG) }
     })
 }
@@ -352,17 +352,17 @@ unsafe extern "C" fn sign_init(
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
-        // SAFETY: null, or one mechanism, promised by the program.
+        // SAFETY: null, or one mechanism, guaranteed by the program.
         let mechanism = unsafe { values(mechanism, (!mechanism.is_null()).into()) }?;
         let mechanism = mechanism.first().ok_or(CKR_ARGUMENTS_BAD)?;
-        // SAFETY: as long as it says, promised by the program.
+        // SAFETY: the program guarantees the parameter's length.
         let parameter = unsafe { parameter(mechanism) }?;
         module.sign_init(session, mechanism.mechanism, parameter, key)
     })
 }
 
 /// # Safety
-/// What is not null is as long as it says.
+/// A parameter that is not null has the given length.
 unsafe fn parameter(mechanism: &CK_MECHANISM) -> Outcome<Parameter> {
     let octets = usize::try_from(mechanism.ulParameterLen).unwrap_or(usize::MAX);
     if octets == 0 {
@@ -371,7 +371,7 @@ unsafe fn parameter(mechanism: &CK_MECHANISM) -> Outcome<Parameter> {
     if octets != size_of::<CK_RSA_PKCS_PSS_PARAMS>() {
         return Ok(Parameter::Other);
     }
-    // SAFETY: promised by the caller, and just as long.
+    // SAFETY: guaranteed by the caller; the length was checked.
     let pss = unsafe { values(mechanism.pParameter.cast::<CK_RSA_PKCS_PSS_PARAMS>(), 1) }?;
     Ok(pss.first().map_or(Parameter::Other, |pss| Parameter::Pss(*pss)))
 }
@@ -385,13 +385,13 @@ unsafe extern "C" fn sign(
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         let given = unsafe { values(data, data_octets) };
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         let place = unsafe { OutputBuffer::of(signature, signature_octets) };
         match (given, place) {
             (Ok(data), Ok((place, room))) => place.answer(module.sign(session, data, room)?, room),
-            // Any error but one ends the operation.
+            // Any error except `CKR_BUFFER_TOO_SMALL` ends the operation.
             _ => module.end_signing(session).and(Err(CKR_ARGUMENTS_BAD)),
         }
     })
@@ -404,7 +404,7 @@ unsafe extern "C" fn sign_update(
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         match unsafe { values(part, part_octets) } {
             Ok(part) => module.sign_update(session, part),
             Err(value) => module.end_signing(session).and(Err(value)),
@@ -419,7 +419,7 @@ unsafe extern "C" fn sign_final(
 ) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
-        // SAFETY: promised by the program.
+        // SAFETY: guaranteed by the program.
         match unsafe { OutputBuffer::of(signature, signature_octets) } {
             Ok((place, room)) => place.answer(module.sign_final(session, room)?, room),
             Err(value) => module.end_signing(session).and(Err(value)),

@@ -1,4 +1,4 @@
-//! The functions that there are not: keys are neither made nor changed here, and nothing but signing is done with them.
+//! The unsupported functions: keys are neither created nor changed here, and only used for signing.
 
 use std::ffi::c_void;
 
@@ -7,14 +7,14 @@ use cryptoki_sys::*;
 use super::guard::guarded;
 use crate::process;
 
-/// Functions that give that back, once C_Initialize was called.
+/// Defines functions that return a fixed value after C_Initialize was called.
 macro_rules! functions_that_say {
     ($($value:ident { $($field:ident = $name:ident($($kind:ty),*);)* })*) => {
         $($(unsafe extern "C" fn $name($(_: $kind),*) -> CK_RV {
             guarded(|| process::module().and(Err($value)))
         })*)*
 
-        /// A list with nothing else in it.
+        /// A function list with only these functions.
         pub(super) const NONE: CK_FUNCTION_LIST = CK_FUNCTION_LIST {
             version: CK_VERSION { major: 2, minor: 40 },
             $($($field: Some($name),)*)*
