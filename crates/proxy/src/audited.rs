@@ -11,19 +11,19 @@ use x509::HostOrIp;
 use super::connection_context::ConnectionContext;
 use super::requests::{AuditEvent, Injected, NotAudited};
 
-/// Bytes of a path in an event.
+/// Maximum bytes of a path in an event.
 const PATH_OCTETS_MAX: usize = 2_048;
-/// Bytes of a method in an event.
+/// Maximum bytes of a method in an event.
 const METHOD_OCTETS_MAX: usize = 32;
 
-/// A decision that is audited before anything comes of it.
+/// A decision that is written to the audit log before it takes effect.
 #[derive(Clone, Debug)]
 pub(super) struct Audited {
     event: AuditEvent,
 }
 
 impl Audited {
-    /// The request that `way` has brought.
+    /// Describes a request on the connection `way`.
     pub(super) fn request<B>(
         request: &Request<B>,
         way: &ConnectionContext,
@@ -37,7 +37,7 @@ impl Audited {
         audited
     }
 
-    /// A connection to `target` that asks for `name`, which passes through (`tunnel`) or is refused (`connection`).
+    /// Describes a connection to `target` for the host `name`, which is tunneled (`tunnel`) or refused (`connection`).
     pub(super) fn connection(
         kind: &'static str,
         client: &Client,
@@ -61,7 +61,7 @@ impl Audited {
             (None, None) => format!("address:{}", client.ip()),
         };
         let decision = judgement.map_or("allow", |judgement| judgement.decision);
-        // Members are sorted, as the hash covers them so.
+        // Members are sorted, because the hash covers them in this order.
         let details = json!({
             "client": client.ip(),
             "credentials": [],
@@ -76,7 +76,7 @@ impl Audited {
         Self { event: AuditEvent { actor, action, resource, details } }
     }
 
-    /// The event of a decision that sends something, with these credentials.
+    /// Returns the event of a permitted request with these injected credentials.
     pub(super) fn sent(&self, credentials: &[Injected]) -> AuditEvent {
         let mut event = self.event.clone();
         event.details["sent"] = true.into();
@@ -84,12 +84,12 @@ impl Audited {
         event
     }
 
-    /// The event of a decision of which nothing comes.
+    /// Returns the event of a decision after which nothing is sent.
     pub(super) fn unsent(&self) -> AuditEvent {
         self.event.clone()
     }
 
-    /// The event of a refusal.
+    /// Returns the event of a refusal.
     pub(super) fn refused(&self, reason: &'static str) -> AuditEvent {
         let mut event = self.event.clone();
         event.details["reason"] = reason.into();
@@ -97,7 +97,7 @@ impl Audited {
     }
 }
 
-/// The answer to a request whose event cannot be written.
+/// Returns the response to a request whose audit event cannot be written.
 pub(super) fn not_audited(error: NotAudited) -> Response<Body> {
     let detail = format!("{error}, so nothing is sent");
     page::problem(StatusCode::SERVICE_UNAVAILABLE, "proxy_internal_error", &detail)

@@ -1,4 +1,4 @@
-//! Budgets of identities: requests a minute, concurrent requests, bytes an hour.
+//! Budgets of identities: requests per minute, concurrent requests, bytes per hour.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::policy::{BudgetText, Identity};
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A limit that is used up.
+/// The limit that is exhausted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum UsedUp {
     #[error("the limit of {0} requests a minute is used up")]
@@ -24,13 +24,13 @@ pub(crate) enum UsedUp {
     Bytes(u64),
 }
 
-/// What each identity has used. It outlives a reload of the configuration.
+/// Usage of each identity. It survives a reload of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Budgets(Mutex<HashMap<Arc<str>, Arc<Mutex<Usage>>>>);
 
 #[derive(Debug)]
 struct Usage {
-    /// Requests that may be sent at once.
+    /// Tokens of the rate limit: requests that may be sent immediately.
     tokens: f64,
     refilled: Instant,
     running: u32,
@@ -38,7 +38,7 @@ struct Usage {
     hour_began: Instant,
 }
 
-/// A request under way.
+/// A request in progress, counted for its identity's budget.
 #[derive(Debug)]
 pub(crate) struct Spending(Arc<Mutex<Usage>>);
 
@@ -57,10 +57,10 @@ impl Drop for Spending {
 }
 
 impl Budgets {
-    /// Begins a request of `identity`; `None` where it has no limits.
+    /// Starts a request of `identity`; returns `None` if it has no limits.
     ///
     /// # Errors
-    /// The limit that is used up, and how long until the next request may be sent.
+    /// The exhausted limit, and the time until the next request may be sent.
     pub(crate) fn begin(&self, identity: &Identity) -> Result<Option<Spending>, (UsedUp, Duration)> {
         if identity.budget == BudgetText::default() {
             return Ok(None);

@@ -9,9 +9,9 @@ use outbound::rate::{Bucket, Rate};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Clients that are remembered. The one that asked the longest ago makes room for another.
+/// Maximum clients in memory. The least recently active client is evicted first.
 const CLIENTS_MAX: u64 = 65_536;
-/// After its buckets are full again, a client is remembered for this long.
+/// How long a client stays in memory after its buckets are full again.
 const REMEMBERED_FULL: Duration = Duration::from_secs(60);
 
 /// `N` token buckets for each client. Clones share them.
@@ -23,18 +23,18 @@ pub(crate) struct ClientBuckets<K, const N: usize> {
 }
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static, const N: usize> ClientBuckets<K, N> {
-    /// Buckets that are full at first and fill at these rates.
+    /// Creates buckets that start full and refill at these rates.
     pub(crate) fn new(rates: [Rate; N]) -> Self {
         let refilled = rates.iter().map(|rate| rate.refill_time()).max().unwrap_or_default();
         let clients = BoundedMap::builder(CLIENTS_MAX)
             .time_to_idle(refilled + REMEMBERED_FULL)
-            // The default policy may refuse a newcomer, who would have full buckets each time.
+            // The default policy may reject a new client, which would then have full buckets each time.
             .eviction(Eviction::LeastRecent)
             .build();
         Self { rates, began: Instant::now(), clients }
     }
 
-    /// Takes a token from each bucket of a client. Takes none and returns false where one of them is empty.
+    /// Takes a token from each bucket of a client. If a bucket is empty, takes none and returns false.
     pub(crate) fn take(&self, client: &K) -> bool {
         let buckets = self.of(client);
         let mut buckets = buckets.lock();
@@ -42,21 +42,21 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, const N: usize> ClientBuckets
         let has_tokens = self.have_tokens(&buckets, now_us);
         if has_tokens {
             for (bucket, rate) in buckets.iter_mut().zip(self.rates) {
-                // Cannot fail: it has a token.
+                // Cannot fail: the bucket has a token.
                 let _ = bucket.take(now_us, rate);
             }
         }
         has_tokens
     }
 
-    /// Whether each bucket of a client has a token.
+    /// Returns whether each bucket of a client has a token.
     pub(crate) fn has_tokens(&self, client: &K) -> bool {
         let buckets = self.of(client);
         let buckets = buckets.lock();
         self.have_tokens(&buckets, self.now_us())
     }
 
-    /// Gives a token back to the client's first bucket.
+    /// Returns a token to the client's first bucket.
     pub(crate) fn give_back(&self, client: &K) {
         if let Some(buckets) = self.clients.get(client)
             && let Some((bucket, rate)) = buckets.lock().iter_mut().zip(self.rates).next()

@@ -21,7 +21,7 @@ use super::serving::ended;
 use super::tls::{NotIntercepted, was_resumed};
 
 impl Proxy {
-    /// Serves what stands behind CONNECT, to its end or until the client may not use the proxy any more.
+    /// Serves a connection after CONNECT, until it ends or the client loses its access to the proxy.
     pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -39,7 +39,7 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        // A host that is let through may let its server speak first.
+        // The server of a tunneled host may speak first.
         if self.is_tunnelled_at_once(&target).await {
             return self.tunnel(stream, &target, &target.name, &client).await;
         }
@@ -64,7 +64,7 @@ impl Proxy {
                 self.http2_of(stream, way).await;
             }
             Opening::Socks | Opening::Other => {
-                // An address that no list has is for the default, now that there is no name to come.
+                // Without a name, an address that is in no list gets the default action.
                 let action = self.action_of(&target, &target.name).await;
                 if action == Action::Tunnel {
                     return self.tunnel(stream, &target, &target.name, &client).await;
@@ -78,7 +78,7 @@ impl Proxy {
         }
     }
 
-    /// Decides by the name in the ClientHello, and by that of CONNECT where there is none.
+    /// Decides by the server name in the ClientHello, or by the CONNECT target if there is none.
     async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -97,7 +97,7 @@ impl Proxy {
             return self.metrics.handshake(Handshake::NoLeaf);
         }
         let mirrored = match action {
-            // No connection is made to a server to which the policy admits none.
+            // No connection is opened to a server that the policy denies.
             Action::Mirror if self.may_be_admitted(&client, &target, &name, Phase::Connect) => {
                 self.mirrors.of(&target, &name, hello.http2, &client).await
             }
@@ -135,7 +135,7 @@ impl Proxy {
         }
     }
 
-    /// Requests of `way` by HTTP/1, and what they change to.
+    /// Serves HTTP/1 requests of `way`, and their protocol upgrades.
     async fn http1_of<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -159,7 +159,7 @@ impl Proxy {
 }
 
 fn way(target: Target, server: Option<HostOrIp>, http2: bool, client: Client) -> ConnectionContext {
-    // Without TLS nobody says which protocol an upstream speaks.
+    // Without TLS, there is no negotiation of the upstream's protocol.
     let http2 = http2 && server.is_some();
     let origin = Origin { target, server, tls: None, http2, in_full: false, may_be_here: client.is_here() };
     ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: TaskTracker::new() }

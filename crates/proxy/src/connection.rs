@@ -1,4 +1,4 @@
-//! A client's connection to the proxy: CONNECT, requests in full, and what the proxy itself has to say.
+//! A client's connection to the proxy: CONNECT, requests with absolute URLs, and the proxy's own pages.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::rules::Action;
 use super::serving::ended;
 use super::stopped::ServedClients;
 
-/// For a ClientHello to the proxy itself, from when the connection was accepted.
+/// Timeout of a ClientHello to the proxy itself, from the accept of the connection.
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
 
 impl ConnectionHandler for Proxy {
@@ -86,7 +86,7 @@ impl Proxy {
                     Some((opening, stream)) => {
                         let reached = ProxyEndpoint { at, by_tls: true };
                         tokio::select! {
-                            // First: what the handshake let in is not served before it was looked up.
+                            // Checked first: a client must not be served before its certificate was checked for revocation.
                             biased;
                             () = door.guarded().revoked(shown) => End::CutOff,
                             end = Box::pin(self.spoken_to(opening, stream, client, reached, silence)) => end,
@@ -103,19 +103,19 @@ impl Proxy {
         }
     }
 
-    /// Whether the client's address may use the proxy.
+    /// Returns whether the client's address may use the proxy.
     pub(super) fn lets_in(&self, client: &Client) -> bool {
         let nets = &self.options.clients;
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
     }
 
-    /// How long a client may take over its first words: a ClientHello where nothing else is served.
+    /// Returns the timeout of the client's first bytes: that of a ClientHello if only TLS is served.
     fn first_within(&self) -> Duration {
         let limit = self.options.head_timeout;
         if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }
     }
 
-    /// What a client begins with, if it is in time.
+    /// Determines the client's protocol, within the timeout.
     async fn opening<S>(
         &self,
         stream: S,
@@ -145,13 +145,13 @@ impl Proxy {
         if opening == Opening::Socks {
             return self.by_socks(stream, client, &silence).await;
         }
-        // What becomes of CONNECT and of changes of protocol goes on after its connection's own part has ended.
+        // CONNECT tunnels and upgraded connections continue after their HTTP connection has ended.
         let tunnels = TaskTracker::new();
         let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
         let clients = ServedClients::default();
         let served = clients.clone();
         let answer = move |request: Request<Incoming>| {
-            // A whole request has come.
+            // The client has sent a complete request.
             silence.end();
             let (proxy, spawn, client) = (Arc::clone(&proxy), spawn.clone(), client.clone());
             let served = served.clone();
@@ -190,7 +190,7 @@ impl Proxy {
         End::Closed
     }
 
-    /// A request to the proxy, not through a tunnel.
+    /// Answers a request to the proxy, not through a tunnel.
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -200,7 +200,7 @@ impl Proxy {
     ) -> Response<Body> {
         let request = self.with_body(request);
         let is_connect = request.method() == Method::CONNECT;
-        // What is there to be trusted, and how to be found, is for everybody.
+        // The CA certificate and the proxy configuration are available to all clients.
         if !is_connect && self.is_for_itself(&request, reached) {
             return self.own_page(&request, reached);
         }
@@ -273,10 +273,12 @@ impl Proxy {
         page::empty(StatusCode::OK)
     }
 
-    /// Whether it is asked for by its own address: a browser's way to its pages when it is set up as a proxy.
+    /// Returns whether the request is for the proxy's own pages. A browser that uses the proxy requests them by the proxy's
+    /// address.
     fn is_for_itself(&self, request: &Request<ClientBody>, reached: ProxyEndpoint) -> bool {
         let Some(authority) = request.uri().authority() else { return true };
-        // HTTP/2 names a host always. By TLS to the proxy, that is the proxy, whatever its name: nobody is asked for https:// so.
+        // HTTP/2 requests always name a host. On a TLS connection to the proxy, `https:` requests are for the proxy itself under
+        // any name, because clients use CONNECT for other hosts.
         let is_its_own_tls = reached.by_tls
             && request.version() == Version::HTTP_2
             && request.uri().scheme() == Some(&Scheme::HTTPS);

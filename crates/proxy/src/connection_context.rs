@@ -1,4 +1,4 @@
-//! What is known of a client's connection.
+//! Context of a client's connection.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::mint::Likeness;
 
-/// What all requests of a connection share.
+/// Context that all requests of a connection share.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
     pub(super) origin: Arc<Origin>,
-    /// Whose they are.
+    /// The client of the connection.
     pub(super) client: Client,
-    /// The certificate whose names the client was shown: it may ask for any of them. None where it was shown one name.
+    /// The mirrored certificate that was presented; the client may request any of its names. `None` if the leaf has one name.
     pub(super) mirrored: Option<Arc<Likeness>>,
-    /// What goes on after the connection's own part has ended, which has to be waited for: changes of protocol.
+    /// Tasks that outlive the HTTP connection and must be awaited: upgraded connections.
     pub(super) tunnels: TaskTracker,
 }

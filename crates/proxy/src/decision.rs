@@ -1,4 +1,4 @@
-//! What the rules say of a connection, by the addresses that it would be made to where they go by these.
+//! Decisions of the rules about connections, by host name and resolved addresses.
 
 use http_relay::target::Target;
 use x509::HostOrIp;
@@ -7,13 +7,13 @@ use super::proxy::Proxy;
 use super::rules::{Action, Rules};
 
 impl Proxy {
-    /// The decision for a connection to `target` as `name`. If no list contains the name and a list contains networks, the name
-    /// is resolved; the dialled address is checked again.
+    /// Returns the action for a connection to `target` as `name`. Resolves the name if no list contains it but some list contains
+    /// networks; the dialled address is checked again.
     pub(super) async fn action_of(&self, target: &Target, name: &HostOrIp) -> Action {
         self.action_by(&self.rules.now().names, target, name).await
     }
 
-    /// As [`Self::action_of`], by the rules of one time.
+    /// Like [`Self::action_of`], with the given rules.
     pub(super) async fn action_by(&self, rules: &Rules, target: &Target, name: &HostOrIp) -> Action {
         let is_listed = name.dns().is_some() && rules.listed(name, target.port).is_some();
         if is_listed || !rules.go_by_address() {
@@ -27,7 +27,7 @@ impl Proxy {
         rules.at_addresses(name, &addresses, target.port)
     }
 
-    /// Whether a connection is tunnelled before its client says anything: a redirected one by its address alone.
+    /// Returns whether a connection is tunneled before the client sends anything; for a redirected connection, by its address only.
     pub(super) async fn is_tunnelled_at_once(&self, target: &Target) -> bool {
         match target.redirected {
             true => self.rules.now().names.of_target(target) == Some(Action::Tunnel),

@@ -7,17 +7,17 @@ use http_relay::names::BadRule;
 use ipnet::IpNet;
 use x509::HostName;
 
-/// Networks of one list of rules.
+/// Maximum networks of one list of rules.
 const NETWORKS_MAX: usize = 1_000_000;
-/// Bits of an IPv4-mapped address before the IPv4 address.
+/// Prefix bits of an IPv4-mapped address before the IPv4 address.
 const MAPPED_BITS: u8 = 96;
 
 /// The destination of a pattern.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Destination<'a> {
-    /// `NAME` or `*.NAME`.
+    /// A name, `NAME` or `*.NAME`, with an optional port.
     Name(&'a str, Option<u16>),
-    /// A network; an address is one of its own.
+    /// A network, with an optional port. A single address is a network of its full length.
     Network(IpNet, Option<u16>),
 }
 
@@ -33,7 +33,7 @@ impl<'a> Destination<'a> {
             };
             return Ok(Self::Network(network_of(&network).ok_or_else(wrong)?, port));
         }
-        // Of IPv6 without brackets: 2001:db8::/32.
+        // An IPv6 network without brackets, such as 2001:db8::/32.
         if let Some(network) = network_of(pattern) {
             return Ok(Self::Network(network, None));
         }
@@ -43,7 +43,7 @@ impl<'a> Destination<'a> {
         };
         match network_of(host) {
             Some(network @ IpNet::V4(_)) => Ok(Self::Network(network, port)),
-            // Where the address ends and the port begins only brackets say.
+            // Without brackets, address and port of IPv6 cannot be separated.
             Some(IpNet::V6(_)) => Err(wrong()),
             None if HostName::parse(host.strip_prefix("*.").unwrap_or(host)).is_ok() => {
                 Ok(Self::Name(host, port))
@@ -57,7 +57,7 @@ fn port_of(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port > 0)
 }
 
-/// An address or a network, whose address has no bits beyond its length: those would be a slip.
+/// Parses an address or a network. A network must have no bits set beyond its prefix length.
 fn network_of(text: &str) -> Option<IpNet> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
@@ -74,7 +74,7 @@ fn network_of(text: &str) -> Option<IpNet> {
 #[derive(Clone, Debug)]
 pub(crate) struct Networks<T> {
     values: HashMap<(IpNet, Option<u16>), T>,
-    /// The lengths of all networks, the smallest network first.
+    /// Prefix lengths of all networks, longest first.
     lengths: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ impl<T> Networks<T> {
         self.values.len() >= NETWORKS_MAX
     }
 
-    /// False where there is a value already.
+    /// Adds a value. Returns false if the network and port already have one.
     pub(crate) fn insert(&mut self, network: IpNet, port: Option<u16>, value: T) -> bool {
         if !self.lengths.contains(&network.prefix_len()) {
             self.lengths.push(network.prefix_len());
@@ -98,7 +98,8 @@ impl<T> Networks<T> {
         self.values.insert((network, port), value).is_none()
     }
 
-    /// The value of the smallest network that has `address`: that of the port before that of all ports.
+    /// Returns the value of the smallest network that contains `address`. Within a network, the value for the port wins over that
+    /// for all ports.
     pub(crate) fn get(&self, address: IpAddr, port: u16) -> Option<&T> {
         self.lengths.iter().find_map(|length| {
             let network = IpNet::new(address, *length).ok()?.trunc();

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! Exchange of one request and its response.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,7 +31,7 @@ use super::rotation::Sending;
 use super::rules::Action;
 
 impl Proxy {
-    /// As [`Self::exchange`], for callers that need an owned future.
+    /// Like [`Self::exchange`], for callers that need an owned future.
     pub(super) async fn exchanged(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -41,7 +41,7 @@ impl Proxy {
         self.exchange(request, &way).await
     }
 
-    /// Asks the origin, and gives its answer or says why there is none.
+    /// Sends the request to its origin, and returns the response or an error page.
     pub(super) async fn exchange(
         self: &Arc<Self>,
         mut request: Request<ClientBody>,
@@ -58,7 +58,7 @@ impl Proxy {
         let server = way.origin.server.as_ref();
         let mut judged = None;
         let authority = authority_of(&request);
-        // First: nothing is resolved or dialled for a request that is not to be sent.
+        // The decision comes first: nothing is resolved or dialled for a denied request.
         let admitted = match &authority {
             Ok((_, host)) => self.admit(&rules, way, &request, host),
             Err(_) => Ok(Admission::default()),
@@ -75,14 +75,14 @@ impl Proxy {
         entry.iter_mut().for_each(|entry| admission.note(entry));
         let grantee = admission.grantee;
         let response = match authority {
-            // Whatever name the connection was made under, and whatever it names.
+            // Applies to every request, whatever host it names.
             _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
             Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
             Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
                 let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
-                // Before the request is judged and sent: what belongs to the client's connection stays with us.
+                // Hop-by-hop fields are removed before the request is judged and sent.
                 clean(request.headers_mut());
                 match rules.requests.judge(&mut request, way, &host, grantee) {
                     Ok(met) => {
@@ -124,9 +124,9 @@ impl Proxy {
         response
     }
 
-    /// Whether a request is for another host than its connection, so that rules about the one would be applied to the other. Clients
-    /// may use a connection for all names of the certificate that they were shown (RFC 9113 section 9.1.1), unless a name is passed on
-    /// unseen, or believed or reached otherwise; they ask on another connection when told so.
+    /// Returns whether a request is for another host than its connection, so that the wrong rules would apply. A client may use a
+    /// connection for all names of the presented certificate (RFC 9113 section 9.1.1), unless such a name is tunneled, or has
+    /// another verification or route. A client that gets status 421 opens another connection.
     async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
         let origin = &way.origin;
         match &origin.server {
@@ -137,15 +137,15 @@ impl Proxy {
                     || self.action_by(&rules.names, &origin.target, host).await == Action::Tunnel
                     || !self.upstreams.treats_alike(server, host)
             }
-            // Where it went is all that is known of it: `Origin::is_unproven`.
+            // Only the address of the connection is known: see `Origin::is_unproven`.
             None if origin.target.redirected => false,
-            // In the clear, a client that has resolved a name itself asks for that name at the address.
+            // Without TLS, a client that resolved the name itself sends requests for the name to the address.
             None => origin.target.name != *host && !self.upstreams.leads_to(host, &origin.target.name).await,
         }
     }
 
-    /// Whether the rules reject a connection, whatever is asked on it. In the clear nobody shows that it is the name that was asked
-    /// for: what the rules say of a redirected connection's address counts too.
+    /// Returns whether the rules reject the connection, independent of the request. Without TLS, nothing proves the requested name,
+    /// so the address of a redirected connection counts too.
     async fn rejects_connection(&self, rules: &RuleSet, origin: &Origin) -> bool {
         let target = &origin.target;
         let by_target = match target.redirected && !origin.is_unproven() {
@@ -162,7 +162,7 @@ impl Proxy {
         self.action_by(&rules.names, target, name).await == Action::Reject
     }
 
-    /// Answers a request that the policy refuses.
+    /// Returns the response to a request that the policy refuses.
     async fn refuse(
         &self,
         request: &Request<ClientBody>,
@@ -172,7 +172,7 @@ impl Proxy {
         refused: &Refused,
     ) -> Response<Body> {
         self.metrics.rejected();
-        // What is refused is refused, whether or not that can be written.
+        // The request is refused even if the audit event cannot be written.
         let event = || Audited::request(request, way, Some(&refused.judgement)).refused(refused.page.reason);
         let _ = self.requests.audit(event).await;
         let response = refused.page.page(request.headers());
@@ -251,7 +251,7 @@ impl Proxy {
                 });
             }
         }
-        // First: no credential leaves without its event.
+        // Audited first: no credential is sent without an audit event.
         if let Some(audited) = &audited
             && let Err(error) = self.requests.audit(|| audited.sent(&injected)).await
         {
@@ -275,7 +275,7 @@ impl Proxy {
         }
     }
 
-    /// Audits a request of which nothing is sent, as far as that is possible.
+    /// Tries to audit a request of which nothing is sent.
     async fn note_unsent(&self, audited: Option<&Audited>) {
         if let Some(audited) = audited {
             let _ = self.requests.audit(|| audited.unsent()).await;
@@ -310,7 +310,7 @@ impl Proxy {
             let mut entry = entry.take();
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
-            // By HTTP/2 a stream that is reset cannot be told from one that its client has ended: no server is kept for it.
+            // With HTTP/2, a reset stream looks like an ended one. A short half-close timeout frees the server's connection.
             let is_http2 = client.version == Version::HTTP_2;
             let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
             client.spawn(upstream, &self.tasks, move |client, upstream| async move {
@@ -333,22 +333,22 @@ impl Proxy {
     }
 }
 
-/// What goes with a request on its way.
+/// Context of a request during its exchange.
 struct ExchangeContext<'a> {
     rules: &'a RuleSet,
     judged: Option<&'a MatchedRules>,
     entry: &'a mut Option<Box<Entry>>,
-    /// The protocol that the client wants to change to.
+    /// Protocol of the requested upgrade.
     upgrade: Option<HeaderValue>,
-    /// The WebSocket that HTTP/2's extended CONNECT requests.
+    /// The WebSocket that the client requested by extended CONNECT.
     websocket: Option<&'a Websocket>,
-    /// The connection of the client.
+    /// Context of the client's connection.
     way: &'a ConnectionContext,
-    /// The decision, where there is an audit log.
+    /// The decision to audit, if an audit log is configured.
     audited: Option<Audited>,
 }
 
-/// Where requests of `way` go: by HTTP/1.1 for what only that changes to.
+/// Returns the origin for requests of `way`: with HTTP/1.1 for upgrades that only HTTP/1.1 supports.
 fn origin_of(way: &ConnectionContext, websocket: Option<&Websocket>) -> Arc<Origin> {
     match websocket {
         Some(_) if way.origin.http2 => Arc::new(Origin { http2: false, ..(*way.origin).clone() }),
@@ -356,7 +356,7 @@ fn origin_of(way: &ConnectionContext, websocket: Option<&Websocket>) -> Arc<Orig
     }
 }
 
-/// As the client would write it.
+/// Returns the URL of a request as the client would write it.
 fn url_of(request: &Request<ClientBody>, place: &Destination) -> String {
     let scheme = if place.origin.server.is_some() { "https" } else { "http" };
     let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);

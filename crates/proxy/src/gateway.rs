@@ -1,4 +1,4 @@
-//! The agent gateway: one decision of the policy for every request, every CONNECT and every tunnel.
+//! The agent gateway: one policy decision for every request, CONNECT and tunnel.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
 
-/// What a request that may be sent goes with.
+/// Attributes of an admitted request.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     pub(super) grantee: Grantee,
@@ -31,7 +31,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Has `entry` tell of the decision, and last as long as the request counts for its identity's budget.
+    /// Adds the decision to `entry`, which also keeps the request counted for its identity's budget.
     pub(super) fn note(&mut self, entry: &mut Entry) {
         if let Some(judgement) = self.judgement.take() {
             entry.set_judgement(judgement);
@@ -42,7 +42,7 @@ impl Admission {
     }
 }
 
-/// A refusal, and the line of the access log about it.
+/// A refusal, and its data for the access log.
 pub(super) struct Refused {
     pub(super) page: PolicyRefusal,
     pub(super) judgement: Judgement,
@@ -55,7 +55,7 @@ impl Refused {
     }
 }
 
-/// A request or a connection, for pages and logs.
+/// Subject of a decision, for pages and logs.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     client: &'a Client,
@@ -67,7 +67,7 @@ struct Subject<'a> {
 }
 
 impl Proxy {
-    /// Decides about a request, before anything is resolved or dialled for it.
+    /// Decides about a request, before anything is resolved or dialled.
     pub(super) fn admit(
         &self,
         rules: &RuleSet,
@@ -96,7 +96,7 @@ impl Proxy {
         self.begin(policy, &subject, &decision)
     }
 
-    /// Decides about a tunnel to `target`, whose client asks for `name`, and audits it. A refusal is logged.
+    /// Decides about a tunnel to `target` for the host `name`, and audits it. Logs a refusal.
     pub(super) async fn admit_tunnel(
         &self,
         client: &Client,
@@ -129,7 +129,7 @@ impl Proxy {
         }
     }
 
-    /// Whether the policy admits a connection to `target` as `name`, its budget aside.
+    /// Returns whether the policy admits a connection to `target` as `name`, without a check of the budget.
     pub(super) fn may_be_admitted(
         &self,
         client: &Client,
@@ -140,7 +140,7 @@ impl Proxy {
         admits(&self.rules.now().policy, client, target, name, phase)
     }
 
-    /// Decides about the target of CONNECT or SOCKS5. A refusal is logged; a tunnel is decided once more when it begins.
+    /// Decides about the target of CONNECT or SOCKS5. Logs a refusal. A tunnel is decided again when it starts.
     pub(super) async fn admit_target(
         &self,
         client: &Client,
@@ -163,7 +163,7 @@ impl Proxy {
         Err(refused)
     }
 
-    /// Audits a connection that the policy refuses, and writes its line.
+    /// Audits and logs a connection that the policy refuses.
     async fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
         self.metrics.rejected();
         let audited = || Audited::connection("connection", client, (target, name), Some(&refused.judgement));
@@ -244,7 +244,7 @@ impl Subject<'_> {
     fn mismatched(&self, mismatch: &Mismatch) -> Box<Refused> {
         let status = match mismatch {
             Mismatch::Connect { .. } => StatusCode::FORBIDDEN,
-            // A client of HTTP/2 that shares a connection of another host makes one of its own.
+            // A client that shared an HTTP/2 connection for another host retries on a new connection.
             Mismatch::Host { .. } => StatusCode::MISDIRECTED_REQUEST,
         };
         let mut refused = self.refused(status, "host-mismatch", None);
@@ -274,7 +274,7 @@ impl Subject<'_> {
     }
 }
 
-/// Names that have to be the same, and are not (domain fronting).
+/// Host names of one request that must be equal but differ (domain fronting).
 #[derive(Debug, thiserror::Error)]
 enum Mismatch {
     #[error("CONNECT names {connect}, and the TLS handshake names {server}")]
@@ -283,7 +283,7 @@ enum Mismatch {
     Host { connection: HostOrIp, host: HostOrIp },
 }
 
-/// The host that a request is judged by: the one that its connection is for, never a mere claim.
+/// Returns the host by which a request is judged: that of its connection, never an unverified claim.
 fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a HostOrIp, Mismatch> {
     let target = &way.origin.target;
     let of_connection = match &way.origin.server {
@@ -291,7 +291,7 @@ fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a 
             return Err(Mismatch::Connect { connect: target.name.clone(), server: server.clone() });
         }
         Some(server) => server,
-        // In plain HTTP that the firewall has redirected, the client may name any host: the address is what it reaches.
+        // In redirected plain HTTP, the client may name any host, so the address decides.
         None if target.redirected => return Ok(&target.name),
         None => &target.name,
     };
@@ -301,7 +301,7 @@ fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a 
     }
 }
 
-/// Whether the policy admits a connection of `client` to `target` as `name`.
+/// Returns whether the policy admits a connection of `client` to `target` as `name`.
 pub(super) fn admits(
     policy: &Policy,
     client: &Client,

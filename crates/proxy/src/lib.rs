@@ -6,14 +6,16 @@
 //! 2. `access`: authentication of clients.
 //! 3. `connect`: what the client sends after CONNECT: TLS, whose ClientHello contains the host's name, or plain HTTP.
 //! 4. `rules`: whether the connection is intercepted, mirrored (`mirror`), tunneled or rejected.
-//! 5. [`permission`]: asks an external service whether there may be a leaf certificate for the host.
+//! 5. [`permission`]: asks an external service for permission to issue a leaf certificate for the host.
 //! 6. [`certificate_store`] and [`mint`]: cached leaf certificates, and new ones.
 //! 7. `serving`: HTTP of an intercepted connection, or `tunnel`: bytes that pass through.
-//! 8. `exchange`: one request and its answer; [`requests`]: the rules on requests.
+//! 8. `exchange`: one request and its response; [`requests`]: the rules on requests.
 //!
-//! `gateway` has every request, CONNECT and tunnel decided by the [`policy`], if there is one, and `budgets` counts what identities use.
+//! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
+//! identities.
 //!
-//! [`minting`] hands leaf certificates out of the same store to other TLS servers. [`revocation`] checks client certificates against CRLs.
+//! [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
+//! CRLs.
 
 mod access;
 mod audited;
@@ -57,7 +59,7 @@ mod transparent;
 mod tunnel;
 mod url_path;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::{AccessOptions, BadOwnTls, BadUsers, IssuerKeys, IssuerOptions, OwnTls, Token, Users};

@@ -53,7 +53,7 @@ struct DirectionLabel {
     direction: &'static str,
 }
 
-/// How a handshake with a client ended.
+/// Result of a handshake with a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Handshake {
     Full,
@@ -83,7 +83,7 @@ pub(super) enum End {
     NoRequest,
     Refused,
     CutOff,
-    /// The request came back to the proxy.
+    /// The request was routed back to the proxy.
     Loop,
 }
 
@@ -108,7 +108,7 @@ impl End {
     }
 }
 
-/// The proxy's figures. Cheap to clone.
+/// Metrics of the proxy. Clones share them.
 #[derive(Clone, Default)]
 pub struct ProxyMetrics(Arc<MetricFamilies>);
 
@@ -139,7 +139,7 @@ struct MetricFamilies {
 
 impl Default for MetricFamilies {
     fn default() -> Self {
-        // 100 µs to some 100 s
+        // Buckets from 100 µs to about 100 s.
         let durations: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0001, 2.0, 21));
         Self {
             connections: Gauge::default(),
@@ -162,7 +162,7 @@ impl Default for MetricFamilies {
     }
 }
 
-/// Counted while it is held.
+/// An increment of a gauge, undone when dropped.
 pub(super) struct Open(Gauge);
 
 impl Drop for Open {
@@ -172,7 +172,7 @@ impl Drop for Open {
 }
 
 impl ProxyMetrics {
-    /// Makes them part of what is served.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register_collector(Box::new(StoreFigures(Arc::clone(&inner.store))));
@@ -222,13 +222,13 @@ impl ProxyMetrics {
         );
     }
 
-    /// Figures of requests' rules.
+    /// Metrics of rules on requests.
     #[must_use]
     pub fn requests(&self) -> &RequestMetrics {
         &self.0.rules
     }
 
-    /// Has the store's figures among the others.
+    /// Adds the metrics of the certificate store.
     pub(super) fn watch(&self, store: &CertificateStore) {
         let _ = self.0.store.set(store.clone());
     }
@@ -238,7 +238,7 @@ impl ProxyMetrics {
         self.0.minting.clone()
     }
 
-    /// Metrics of permission questions.
+    /// Metrics of permission requests.
     pub(super) fn permission(&self) -> PermissionMetrics {
         self.0.permission.clone()
     }
@@ -286,7 +286,7 @@ impl ProxyMetrics {
         self.0.denied.get_or_create(&WhyLabel { why: denied.name() }).inc();
     }
 
-    /// Of requests to upstreams.
+    /// Counters of pooled and new upstream connections.
     pub(super) fn reuse(&self) -> Reuse {
         let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
         Reuse { kept: of("kept"), made: of("new") }
@@ -303,7 +303,7 @@ impl ProxyMetrics {
     }
 }
 
-/// What the certificate store counts by itself.
+/// Metrics that the certificate store counts itself.
 #[derive(Debug)]
 struct StoreFigures(Arc<OnceLock<CertificateStore>>);
 

@@ -1,9 +1,8 @@
-//! Leaves like the server's own certificate.
+//! Leaves that mirror the server's own certificate.
 //!
-//! Its server is spoken to before the client is shown anything, by the way that requests go, and that connection is kept for the
-//! first of them. What it showed is remembered for a while for all clients, so that many of them cost one such look. A server that
-//! is not reached or not believed is no reason to end the client's handshake: it is shown a leaf like any other, and its requests
-//! are told what is wrong.
+//! The proxy connects to the server before the client's handshake, by the route that requests use. The connection is kept for the
+//! first request. The server's certificate is cached for all clients, so that many connections cost one such probe. If the server
+//! is unreachable or not trusted, the handshake continues with a normal leaf, and requests get an error page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +19,24 @@ use super::options::Options;
 use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use crate::mint::{Likeness, NoLikeness, VALIDITY_MIN};
 
-/// How long it counts what a server showed: so late another certificate of its is seen.
+/// How long a server's certificate is cached. A replaced certificate is noticed after this time.
 const SEEN_FOR: Duration = Duration::from_secs(300);
-/// How long it counts that a server was not reached, or not believed.
+/// How long a failure to connect or verify is cached.
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
-/// Bytes of what is remembered: some 20,000 servers of usual certificates. What was asked for the longest ago goes first.
+/// Maximum bytes of the cache: about 20,000 servers with usual certificates. The least recently used entry is evicted first.
 const OCTETS_MAX: u64 = 32 << 20;
-/// Bytes of an entry beside its likeness: the cache's own nodes, and the key.
+/// Bytes of an entry without its certificate: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 512;
 
-/// What a client is shown in place of a leaf like any other.
+/// Properties for a mirrored leaf.
 #[derive(Clone)]
 pub(super) struct Mirrored {
     pub(super) likeness: Arc<Likeness>,
-    /// Whether the server speaks HTTP/2.
+    /// Whether the server supports HTTP/2.
     pub(super) http2: bool,
 }
 
-/// Why a leaf is like any other.
+/// Why a certificate is not mirrored.
 #[derive(Clone, Debug, thiserror::Error)]
 enum NotMirrored {
     #[error("{0}")]
@@ -55,7 +54,7 @@ impl NotMirrored {
         match self {
             Self::Unreached(_) => UNREACHED_FOR,
             Self::Nothing | Self::Unlike(_) => SEEN_FOR,
-            // The next client may.
+            // Not cached: the next client may be within its limit.
             Self::TooMany(_) => Duration::ZERO,
         }
     }
@@ -69,10 +68,10 @@ impl NotMirrored {
     }
 }
 
-/// What servers showed. Bounded in bytes and time.
+/// Cached certificates of servers, limited in bytes and time.
 pub(super) struct Mirrors {
     seen: Cache<Arc<Origin>, Mirrored, NotMirrored>,
-    /// Who has servers looked at: names come from clients, and hosts of one certificate are no new names.
+    /// Rate limit of probes: clients choose the names, and hosts of one certificate are not new names in the store.
     newcomers: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,
@@ -97,9 +96,8 @@ impl Mirrors {
         }
     }
 
-    /// What stands behind `target` as `name`, for clients that speak HTTP/2 or do not. None when there is nothing to be like.
-    /// Takes as long as connecting to an upstream may.
-    /// `client` is who asks, and is charged for a look.
+    /// Returns the properties of the server at `target` for `name`, for clients with or without HTTP/2; `None` if nothing can be
+    /// mirrored. Takes as long as a connection to an upstream. The probe is charged to `client`.
     pub(super) async fn of(
         &self,
         target: &Target,
@@ -115,7 +113,7 @@ impl Mirrors {
             in_full: false,
             may_be_here: client.is_here(),
         });
-        // Names that nobody vouched for are not vouched for here.
+        // Names of an unverified certificate must not be copied to a trusted leaf.
         if !self.upstreams.verifies(&origin) {
             return None;
         }
@@ -147,7 +145,7 @@ async fn look(
     let shown = introduced.certificate.ok_or(NotMirrored::Nothing)?;
     let now = now();
     let likeness = Likeness::of(&shown, name, now)?;
-    // A leaf like it has to hold for a while.
+    // A mirrored leaf must be valid for some time.
     let left =
         Duration::from_secs(likeness.not_after().since(now).max(0) as u64).saturating_sub(VALIDITY_MIN);
     let seen = Mirrored { likeness: Arc::new(likeness), http2: introduced.http2 };

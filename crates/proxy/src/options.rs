@@ -20,17 +20,17 @@ use crate::{minting, permission, requests};
 pub struct Options {
     /// The address that the proxy listens on. Port 0 takes a free port. Default: 127.0.0.1:3128.
     pub listen: SocketAddr,
-    /// Transparent proxy: where connections that the host's firewall redirects come in. Default: nowhere.
+    /// Transparent proxy: listeners for connections that the host's firewall redirects. Default: none.
     pub transparent: TransparentOptions,
     /// Other addresses that this process listens on. The proxy connects no client to them. Default: none.
     pub own_addresses: Vec<SocketAddr>,
     /// Networks of clients that may use the proxy. Default: empty, which allows all networks.
     pub clients: Vec<IpNet>,
-    /// How these clients authenticate. Default: they do not have to.
+    /// How clients authenticate. Default: authentication is not required.
     pub access: AccessOptions,
     /// Whether a connection is intercepted, mirrored, tunneled or rejected, by the host's name. Default: all are intercepted.
     pub rules: Rules,
-    /// Which identity may send which request. Default: none; all requests are sent.
+    /// Which identity may send which request. Default: none; all requests are permitted.
     pub policy: Policy,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
@@ -42,56 +42,57 @@ pub struct Options {
     pub leaf_key_life: Duration,
     /// Maximum bytes of leaf certificates in memory. Default: 64 MiB.
     pub store_octets_max: u64,
-    /// The store of leaf certificates behind memory, which other proxies may share. Default: none.
+    /// The second level behind memory, which other proxies may share. Default: none.
     pub second_level: Option<SecondLevel>,
-    /// Rate limit of each client: names a minute that nobody has asked for before. Default: 600.
+    /// Rate limit of each client: new names per minute. A name is new if no leaf for it exists yet. Default: 600.
     pub new_names_per_minute: u32,
-    /// Burst of that rate limit: new names that a client may ask for at once. Default: 2,000.
+    /// Burst of that rate limit: new names that a client may request at once. Default: 2,000.
     pub new_names_burst: u32,
     /// Trust anchors (DER) for the certificates of upstreams. Default: none; the proxy does not start without any.
     pub upstream_roots: Vec<Vec<u8>>,
     /// Trust, client certificates and parent proxies of certain upstreams. Default: all are reached directly and verified.
     pub upstreams: UpstreamPolicies,
-    /// Which addresses the proxy connects to at all, anyone who asks. Default: neither link-local nor metadata addresses of clouds.
+    /// Addresses that the proxy never connects to, for any client. Default: link-local addresses and metadata addresses of clouds.
     pub guard: Guard,
     /// How long the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that host.
-    /// Default: `None`, which tunnels none of them.
+    /// Default: `None`, which disables it.
     pub auto_tunnel: Option<Duration>,
-    /// Maximum connections of clients. The proxy closes further connections at once. Default: 8,192.
+    /// Maximum connections of clients. The proxy closes further connections immediately. Default: 8,192.
     pub connections_max: usize,
     /// Maximum connections of one address (of IPv6, one /64). Default: `None`, which is an eighth of [`Self::connections_max`], so
-    /// that no client shuts out all others.
+    /// that one client cannot exclude all others.
     pub connections_per_address_max: Option<usize>,
-    /// Networks of load balancers before the proxy, whose PROXY protocol headers (version 2) name the client. Default: none.
+    /// Networks of trusted load balancers, whose PROXY protocol headers (version 2) contain the client's address. Default: none.
     pub trusted_proxies: Vec<IpNet>,
-    /// Maximum connections to upstreams, idle connections included. Default: 8,192.
+    /// Maximum connections to upstreams, including idle ones. Default: 8,192.
     pub upstream_connections_max: usize,
-    /// Maximum connections to one host and port, idle connections included. Default: 1,024.
+    /// Maximum connections to one host and port, including idle ones. Default: 1,024.
     pub upstream_per_host_max: usize,
     /// Maximum idle upstream connections. The least recently used one is closed first. Keep it below
     /// [`Self::upstream_per_host_max`], so that idle connections under other names of a host leave slots free. Default: 512.
     pub upstream_idle_max: usize,
     /// How long an upstream connection may be idle before the proxy closes it. Default: 60 s.
     pub upstream_idle: Duration,
-    /// Timeout of a client's TLS: one for the ClientHello after CONNECT, another for the handshake. Default: 10 s.
+    /// Timeouts of a client's TLS: for the ClientHello after CONNECT, and for the rest of the handshake. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Timeout of a request's head, from its first byte; on a connection to the proxy itself the first one from its beginning.
-    /// Default: 10 s.
+    /// Timeout of a request's header, from its first byte. For the first request on a connection to the proxy itself, from the
+    /// start of the connection. Default: 10 s.
     pub head_timeout: Duration,
-    /// How long a client's HTTP/1 connection may wait for its next request, or behind CONNECT and TLS for its first one. Default: 75 s.
+    /// How long a client's HTTP/1 connection may be idle before its next request; after CONNECT and TLS, also before the first one.
+    /// Default: 75 s.
     pub keep_alive: Duration,
-    /// Timeout of an upstream connection: name resolution, TCP and TLS together. Default: 10 s.
+    /// Timeout of connecting to an upstream: name resolution, TCP and TLS together. Default: 10 s.
     pub connect_timeout: Duration,
-    /// Timeout of the head of an answer, from when the request was sent. Default: 5 min.
+    /// Timeout of a response's header, from the end of the request. Default: 5 min.
     pub response_timeout: Duration,
     /// Idle timeout of a body, of a tunnel, and of a client's HTTP/2 connection without requests. Default: 10 min.
     pub idle: Duration,
-    /// Lifetime of an intermediate CA that signs the leaf certificates, with a key that exists in memory alone.
-    /// Default: `None`, which signs with the given CA.
+    /// Lifetime of an intermediate CA that signs the leaf certificates, with a key that exists in memory only. Default: `None`,
+    /// which signs with the configured CA.
     pub intermediate: Option<Duration>,
-    /// The external service that is asked for permission before a leaf certificate is minted. Default: `None`, which permits all.
+    /// External service that decides whether a leaf certificate may be minted. Default: `None`, which permits all.
     pub permission: Option<permission::Options>,
-    /// How other TLS servers get leaf certificates. Default: `None`, which serves none.
+    /// Options for issuing leaf certificates to other TLS servers. Default: `None`, which disables it.
     pub minting: Option<minting::Options>,
 }
 
@@ -138,7 +139,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Connections of one address.
+    /// Returns the maximum number of connections of one client address.
     pub(crate) fn per_address(&self) -> usize {
         self.connections_per_address_max.unwrap_or(inbound::address_share(self.connections_max))
     }

@@ -8,33 +8,33 @@ use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::{Authority, Uri};
 use hyper::{Response, StatusCode};
 
-/// How a client came to the proxy itself.
+/// How a client reached the proxy itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProxyEndpoint {
-    /// Our address in its connection.
+    /// The proxy's address in the client's connection.
     pub(super) at: SocketAddr,
     pub(super) by_tls: bool,
 }
 
-/// By which a client that uses the proxy reaches its pages, whatever its address.
+/// Host name of the proxy's pages for clients that use the proxy.
 pub(super) const OWN_NAME: &str = "bulla.proxy";
 
-/// Tells a client that the rules reject its target.
+/// Returns the page for a target that the rules reject.
 pub(super) fn rejected_page(target: &Target) -> Response<Body> {
     let detail = format!("connections to {} are not allowed here", target.name);
     problem(StatusCode::FORBIDDEN, "http_request_denied", &detail)
 }
 
-/// A proxy auto-configuration file that names the address it was asked at.
+/// Returns a proxy auto-configuration file with the address by which the client reached the proxy.
 pub(super) fn pac(reached: ProxyEndpoint, uri: &Uri, headers: &HeaderMap) -> String {
     let of_header = || headers.get(HOST).and_then(|host| host.to_str().ok());
     let named = uri.authority().map(Authority::as_str).or_else(of_header);
-    // What a client sends goes into a script: nothing but a name and a port.
+    // Client input becomes part of a script, so only a plain host and port are permitted.
     let is_plain = |host: &&str| {
         host.bytes()
             .all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'-' | b':' | b'[' | b']'))
     };
-    // A name that only the proxy knows leads nobody to it.
+    // The proxy's own host name resolves only through the proxy, so it is not used.
     let leads_here = |host: &&str| {
         let name = host.rsplit_once(':').map_or(*host, |(name, _)| name);
         !name.eq_ignore_ascii_case(OWN_NAME) && !name.is_empty()
@@ -45,7 +45,7 @@ pub(super) fn pac(reached: ProxyEndpoint, uri: &Uri, headers: &HeaderMap) -> Str
     format!("function FindProxyForURL(url, host) {{\n  return \"{way} {place}\";\n}}\n")
 }
 
-/// How to trust the authority.
+/// Returns a page that explains how to trust the CA.
 pub(super) fn about(subject: &str, fingerprint: &str) -> String {
     include_str!("about.html").replace("{subject}", &escaped(subject)).replace("{fingerprint}", fingerprint)
 }
@@ -72,7 +72,7 @@ mod tests {
         for (by_tls, uri, host, wanted) in [
             (false, "/proxy.pac", Some("p.example:3128"), "PROXY p.example:3128"),
             (true, "/proxy.pac", Some("p.example:3128"), "HTTPS p.example:3128"),
-            // HTTP/2, and requests with a whole URL.
+            // HTTP/2, and requests with absolute URLs.
             (true, "https://p.example:3128/proxy.pac", None, "HTTPS p.example:3128"),
             (false, "http://bulla.proxy/proxy.pac", Some("bulla.proxy"), "PROXY 10.0.0.7:3128"),
             (false, "http://Bulla.Proxy:80/proxy.pac", None, "PROXY 10.0.0.7:3128"),

@@ -1,4 +1,5 @@
-//! What is not permitted is not looked into: asked at CONNECT, so that there is a page, and by the name in the ClientHello.
+//! Permission checks of the proxy: connections are intercepted only with permission. Checked at CONNECT, so that the client can get
+//! an error page, and for the server name in the ClientHello.
 
 use http_relay::client::Client;
 use http_relay::page::{self, Body};
@@ -11,8 +12,8 @@ use super::proxy::Proxy;
 use crate::permission::{Asker, NotPermitted};
 
 impl Proxy {
-    /// Whether whom CONNECT names may be looked into, where it would be by that name. Addresses wait for the ClientHello, which
-    /// says the name behind them.
+    /// Checks the permission for the CONNECT target if it would be intercepted. Addresses are checked later, when the ClientHello
+    /// contains the name.
     pub(super) async fn permits_target(&self, target: &Target, client: &Client) -> Result<(), NotPermitted> {
         let name = &target.name;
         let is_looked_into = self.action_of(target, name).await.looks() && !self.refusals.has(client, name);
@@ -22,14 +23,14 @@ impl Proxy {
         }
     }
 
-    /// Whether a request for `host` may be looked into on a connection whose leaf has the names of its server's certificate: that of
-    /// the connection was asked for before its handshake, its other names are not.
+    /// Checks the permission for a request to `host` on a connection with a mirrored leaf. The connection's own name was checked
+    /// before the handshake, but the leaf's other names were not.
     pub(super) async fn permits_beside(&self, way: &ConnectionContext, host: &HostOrIp) -> bool {
         let is_another = way.mirrored.is_some() && way.origin.server.as_ref() != Some(host);
         !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
     }
 
-    /// Whether there may be a leaf for `name`, behind `target`. A refusal is told in both logs.
+    /// Checks the permission for a leaf for `name` at `target`. Logs a denial in both logs.
     pub(super) async fn permits(
         &self,
         target: &Target,
@@ -54,7 +55,7 @@ fn status(refused: &NotPermitted) -> StatusCode {
     }
 }
 
-/// The response to CONNECT without permission. The reason is only in the log.
+/// Returns the response to CONNECT without permission. The reason is only in the log.
 pub(super) fn page(name: &HostOrIp, refused: &NotPermitted) -> Response<Body> {
     let (reason, detail) = match refused {
         NotPermitted::No => ("http_request_denied", format!("{name} is not permitted here")),

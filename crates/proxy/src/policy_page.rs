@@ -1,4 +1,4 @@
-//! The answer to a request that the policy refuses: what happened, by which rule, and what to do.
+//! Response to a request that the policy denies: what happened, by which rule, and what to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::page::escaped;
 
-/// Characters of a text that the client has sent.
+/// Maximum characters of a text from the client.
 const SENT_CHARS_MAX: usize = 300;
 
 /// A refusal, as an RFC 9457 problem.
@@ -33,7 +33,7 @@ pub(crate) struct PolicyRefusal {
 }
 
 impl PolicyRefusal {
-    /// JSON for programs, HTML for clients that ask for HTML.
+    /// Returns the response: JSON, or HTML for clients that request HTML.
     pub(crate) fn page(&self, headers: &HeaderMap) -> Response<Body> {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::FORBIDDEN);
         let is_browser = headers
@@ -70,7 +70,7 @@ impl PolicyRefusal {
     }
 }
 
-/// A text that the client has sent, as far as it is shown.
+/// Returns a text from the client, shortened for display.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(SENT_CHARS_MAX).collect()
 }

@@ -1,4 +1,4 @@
-//! What all connections of the proxy share.
+//! Shared state of all connections of the proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

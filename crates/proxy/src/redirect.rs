@@ -1,4 +1,4 @@
-//! Connections that this host's firewall redirects here: where they come in, and where they went before.
+//! Connections that this host's firewall redirects to the proxy: listeners, and original destinations.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,12 +9,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::start_error::StartError;
 
-/// Where redirected connections come in, and whose they are.
+/// Options of the listeners for redirected connections.
 #[derive(Clone, Debug, Default)]
 pub struct TransparentOptions {
-    /// Where; port 0 takes a free one. Nowhere when empty.
+    /// Addresses of the listeners; port 0 takes a free port. Empty: no listener.
     pub listen: Vec<SocketAddr>,
-    /// Whose, of those that may use the proxy at all: all of these when empty. Nobody here can say who they are.
+    /// Networks of clients that may use these listeners, in addition to the proxy's general restriction; empty: all. Clients cannot
+    /// authenticate here.
     pub clients: Vec<IpNet>,
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn listen(options: &TransparentOptions) -> Result<Vec<(TcpListener, S
     Ok(listeners)
 }
 
-/// The original destination of a connection that was redirected to `at`. Fails if it was not redirected.
+/// Returns the original destination of a connection that was redirected to `at`. Fails if it was not redirected.
 pub(crate) fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
     let destination = canonical(original_destination(stream, at)?);
     match destination == canonical(at) {
@@ -39,7 +40,7 @@ pub(crate) fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<Sock
     }
 }
 
-/// The original destination by the system's connection tracking.
+/// Returns the original destination from the system's connection tracking.
 #[cfg(target_os = "linux")]
 fn original_destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
     let socket = socket2::SockRef::from(stream);

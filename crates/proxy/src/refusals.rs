@@ -1,6 +1,6 @@
-//! Clients that refuse leaves, as those do which pin certificates: what they refused is passed on to them the next time.
+//! Clients that reject leaves, for example because of certificate pinning: their next connection to the host is tunneled.
 //!
-//! Anyone who wants to get past the proxy unseen only needs to refuse, so this is done where it is asked for alone.
+//! Any client could bypass the proxy by rejecting a leaf, so this feature is off by default.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use x509::HostOrIp;
 use super::tls::NotIntercepted;
 use crate::certificate_store::RateLimitKey;
 
-/// Names of clients that are remembered; those refused the longest ago are forgotten.
+/// Maximum remembered pairs of client and host name; the oldest are forgotten first.
 const REMEMBERED_MAX: u64 = 65_536;
-/// Handshakes that end without a word, before that is a refusal: a client may have other reasons to go.
+/// Number of handshakes that end without an alert before they count as a rejection, because a client may have other reasons to
+/// disconnect.
 const BROKEN_OFF: u8 = 3;
-/// And within so long of the first of them.
+/// These handshakes must occur within this time after the first.
 const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
 
-/// How often, and since when.
+/// Number of rejections, and time of the first.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     times: u8,
@@ -32,7 +33,7 @@ impl Refused {
         self.times >= BROKEN_OFF
     }
 
-    /// With another one, of `weight`.
+    /// Adds a rejection of this `weight`.
     fn and(before: Option<Self>, weight: u8) -> Self {
         match before {
             Some(before) if before.is_enough() || before.first.elapsed() <= BROKEN_OFF_WITHIN => {
@@ -47,7 +48,7 @@ impl Refused {
 pub(super) struct Refusals(Option<BoundedMap<(RateLimitKey, HostOrIp), Refused>>);
 
 impl Refusals {
-    /// Remembered for `life`; nothing is when there is none.
+    /// Remembers rejections for `life`; `None` disables it.
     pub(super) fn new(life: Option<Duration>) -> Self {
         let remembering = |life| {
             let cache = BoundedMap::builder(REMEMBERED_MAX).time_to_live(life);
@@ -56,13 +57,13 @@ impl Refusals {
         Self(life.map(remembering))
     }
 
-    /// Whether `client` is passed on to `name`.
+    /// Returns whether connections of `client` to `name` are tunneled.
     pub(super) fn has(&self, client: &Client, name: &HostOrIp) -> bool {
         let Some(remembered) = &self.0 else { return false };
         remembered.get(&key(client, name)).is_some_and(Refused::is_enough)
     }
 
-    /// A handshake failed. True when the next connection is passed on.
+    /// Notes a failed handshake. Returns true if the next connection will be tunneled.
     pub(super) fn note(&self, client: &Client, name: &HostOrIp, error: &NotIntercepted) -> bool {
         let Some(remembered) = &self.0 else { return false };
         let NotIntercepted::Handshake(error) = error else { return false };
@@ -71,7 +72,7 @@ impl Refusals {
         counted.is_enough()
     }
 
-    /// A handshake was done: those that were broken off before had other reasons.
+    /// Notes a successful handshake: earlier broken handshakes had other causes.
     pub(super) fn accepted(&self, client: &Client, name: &HostOrIp) {
         let Some(remembered) = &self.0 else { return };
         let key = key(client, name);
@@ -85,7 +86,7 @@ fn key(client: &Client, name: &HostOrIp) -> (RateLimitKey, HostOrIp) {
     (RateLimitKey::from(client), name.clone())
 }
 
-/// How much a failure says that the leaf was not wanted.
+/// Returns how strongly a failure indicates a rejected leaf; `None` if not at all.
 fn weight(error: &std::io::Error) -> Option<u8> {
     use AlertDescription as Alert;
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
@@ -127,7 +128,7 @@ mod tests {
         assert!(!note() && !note(), "those before are long ago");
         assert!(!refusals.has(&client, &name));
         assert!(note() && refusals.has(&client, &name));
-        // One that began before and ends now changes nothing, nor does time.
+        // A handshake that began earlier and ends now changes nothing, nor does time.
         refusals.accepted(&client, &name);
         tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
         assert!(note() && refusals.has(&client, &name));

@@ -1,9 +1,8 @@
-//! Certificates of clients that were revoked: lists (CRLs, RFC 5280 section 5) that are read again while connections are there.
+//! Revocation of client certificates by CRLs (RFC 5280 section 5), which are reloaded at runtime.
 //!
-//! Where there are lists, a certificate whose authority has none lets nobody in: nobody could tell whether it is revoked. A list
-//! that cannot be read, or cannot be used, changes nothing, and one that is past its time counts until there is a newer one; both are
-//! told. Of several lists of one authority the newest counts. A connection ends when the certificate it was made by is revoked; who
-//! serves it asks that first.
+//! If there are CRLs, a certificate is rejected when its issuer has none. An unreadable or invalid CRL changes nothing, and an
+//! outdated one stays in use until there is a newer one; both are logged. Of several CRLs of one issuer, the newest counts. A
+//! connection ends when its client's certificate is revoked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use x509::crl::{CrlSet, CrlVerdict};
 /// Interval of checks for changed CRL files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Where lists are from. Asked off the threads that serve.
+/// Source of the CRLs. It is called outside of the threads that serve connections.
 #[derive(Clone)]
 pub struct RevocationLists {
     files: Arc<Files>,
@@ -43,8 +42,8 @@ impl fmt::Debug for RevocationLists {
 }
 
 impl RevocationLists {
-    /// What `files` finds each time; `ders` is asked for the lists (DER) in them when they are others than before. Either says why
-    /// there is nothing.
+    /// Creates a source. `files` returns the current bytes of the files; `ders` parses the CRLs (DER) in them after a change.
+    /// Either may return an error.
     pub fn new(
         files: impl Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static,
         ders: impl Fn(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static,
@@ -53,7 +52,7 @@ impl RevocationLists {
     }
 }
 
-/// Lists that cannot be used.
+/// The CRLs cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("lists of revoked certificates: {0}")]
 pub struct BadLists(String);
@@ -61,15 +60,15 @@ pub struct BadLists(String);
 /// The loaded CRLs.
 #[derive(Default)]
 pub(crate) struct LoadedCrls {
-    /// Those that count, the newest first: of several that speak of a certificate the TLS library takes the first.
+    /// The CRLs in use, newest first: the TLS library uses the first one for a certificate.
     pub(crate) ders: Vec<Vec<u8>>,
-    /// The bytes of the files.
+    /// Bytes of the files.
     files: Arc<Vec<Vec<u8>>>,
     set: CrlSet,
 }
 
 impl LoadedCrls {
-    /// None where there is no source.
+    /// Loads the CRLs; empty without a source.
     pub(crate) fn of(source: Option<&RevocationLists>) -> Result<Self, BadLists> {
         let Some(source) = source else { return Ok(Self::default()) };
         let files = (source.files)().map_err(BadLists)?;
@@ -93,18 +92,18 @@ impl LoadedCrls {
         self.set.verdict(certificate) == CrlVerdict::Revoked
     }
 
-    /// How many are past their time.
+    /// Returns the number of outdated CRLs.
     fn outdated(&self) -> usize {
         self.set.outdated(now())
     }
 }
 
-/// Makes TLS that holds clients against lists.
+/// Builds a TLS configuration that checks clients against CRLs.
 type Build = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
 /// The bytes of the files, and the result of loading them.
 type LoadResult = (Arc<Vec<Vec<u8>>>, Result<(), String>);
 
-/// TLS with clients that show certificates, by the lists that count now.
+/// TLS configuration for client certificates with the current CRLs.
 pub(crate) struct RevocationGuard {
     tls: RwLock<Arc<ServerConfig>>,
     lists: watch::Sender<Arc<LoadedCrls>>,
@@ -115,7 +114,8 @@ pub(crate) struct RevocationGuard {
 }
 
 impl RevocationGuard {
-    /// `tls` is what `build` makes of `lists`, which `source` had; `door` tells it from others.
+    /// Creates the guard. `tls` is the result of `build` for `lists`, loaded from `source`; `door` identifies the listener in
+    /// metrics and logs.
     pub(crate) fn new(
         tls: ServerConfig,
         lists: LoadedCrls,
@@ -127,12 +127,12 @@ impl RevocationGuard {
         Self { tls: RwLock::new(Arc::new(tls)), lists, source, build: Arc::new(build), metrics, door }
     }
 
-    /// For a handshake that begins now.
+    /// Returns the configuration for a new handshake.
     pub(crate) fn tls(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.tls.read())
     }
 
-    /// Ends once `certificate` is revoked.
+    /// Completes when `certificate` is revoked.
     pub(crate) async fn revoked(&self, certificate: Option<CertificateDer<'static>>) {
         let certificate = certificate.filter(|_| self.source.is_some());
         let certificate = certificate.and_then(|der| Certificate::parse(&der).ok());
@@ -150,7 +150,7 @@ impl RevocationGuard {
         );
     }
 
-    /// Has lists count as they change, until `stop`.
+    /// Reloads the CRLs when they change, until `stop`.
     pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let Some(source) = self.source.clone() else { return };
         let _live = telemetry::tasks::guard("client-crls");
@@ -176,7 +176,7 @@ impl RevocationGuard {
         }
     }
 
-    /// Nothing is made of files that are the `last`.
+    /// Reloads the CRLs, unless the files equal those of the `last` attempt.
     async fn look(&self, source: RevocationLists, last: &mut LoadResult) -> Result<(), String> {
         let (build, before) = (Arc::clone(&self.build), Arc::clone(&last.0));
         let looking = move || {
@@ -210,7 +210,7 @@ struct DoorLabel {
     door: &'static str,
 }
 
-/// Cheap to clone.
+/// Metrics of CRLs. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RevocationMetrics {
     reloads: Family<DoorLabel, Counter>,
@@ -220,7 +220,7 @@ pub(crate) struct RevocationMetrics {
 }
 
 impl RevocationMetrics {
-    /// Makes them part of what is served.
+    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("bulla_intercept_client_crls");
         registry.register("reloads", "Other lists of revoked certificates that count", self.reloads.clone());
@@ -284,7 +284,7 @@ mod tests {
             Certificate::parse(&der).unwrap()
         }
 
-        /// Made at `at`.
+        /// Creates a CRL issued at `at`.
         fn list(&self, at: i64, number: u64, point: Option<&str>, serials: &[u8]) -> Vec<u8> {
             let spec = CrlSpec {
                 signature: self.key.algorithm(),
@@ -299,7 +299,7 @@ mod tests {
                 freshest: None,
             };
             let revoked = |serial: &u8| Revoked {
-                // A zero too many makes it no other number.
+                // A leading zero does not change the number.
                 serial: SerialNumber::from_content(&[0, *serial]),
                 at: UnixTime(at),
                 reason: None,
@@ -329,7 +329,7 @@ mod tests {
                 assert_eq!(lists.outdated(), 2);
             }
         }
-        // Parts of one authority's list are no older ones.
+        // Partial CRLs of one issuer do not replace each other.
         let parts = ["http://a.example/1", "http://a.example/2"];
         let files = parts.map(|point| issuer.list(1_000, 1, Some(point), &[3 + point.len() as u8 % 2]));
         assert_eq!(LoadedCrls::of(Some(&source(files.into()))).unwrap().ders.len(), 2);

@@ -1,4 +1,4 @@
-//! Requests with a credential that has been rotated since: a server that does not take the old one any more is asked again with the new one.
+//! Requests during the rotation of a credential: if a server rejects the old value, the request is retried with the new one.
 
 use http_relay::access_log::Entry;
 use http_relay::fields::address;
@@ -10,19 +10,19 @@ use super::audited::Audited;
 use super::proxy::Proxy;
 use super::requests::{Destination, Injected, MatchedRules, Secrets, was_taken};
 
-/// A request that is ready to be sent, but for its credentials.
+/// A request that is ready to be sent, except for its credentials.
 pub(super) struct Sending<'a> {
     pub(super) place: &'a Destination,
     pub(super) judged: Option<&'a MatchedRules>,
     pub(super) secrets: Option<&'a dyn Secrets>,
     pub(super) audited: Option<&'a Audited>,
-    /// Whether it changes protocols: such a request is sent once.
+    /// Whether the request upgrades the protocol; such a request is sent only once.
     pub(super) is_upgrade: bool,
 }
 
 impl Proxy {
-    /// Sends a request that has `injected`. If the server answers 401, the request has no body, and its credentials have changed
-    /// meanwhile, it is sent once more with the new ones. All credentials that were sent are in `injected` then.
+    /// Sends a request with the credentials `injected`. Retries once with new credentials if the server responds with 401, the
+    /// request has no body, and the credentials have changed meanwhile. `injected` then contains all sent credentials.
     pub(super) async fn send(
         &self,
         request: Request<RequestBody>,
@@ -75,7 +75,7 @@ impl Proxy {
     }
 }
 
-/// The same request, if it has no body.
+/// Copies the request; `None` if it has a body.
 fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
     let mut copy = Request::new(request.body().empty_copy()?);
     *copy.method_mut() = request.method().clone();

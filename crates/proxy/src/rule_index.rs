@@ -1,4 +1,4 @@
-//! Rules by the hosts and paths that they name, so that a request does not try all rules. Each list of rules is in their order.
+//! Index of rules by host and path, so that a request does not try all rules. Each list of rules is in configuration order.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use x509::{HostName, HostOrIp};
 
 use crate::setting::{InvalidSetting, invalid};
 
-/// A host that a rule names.
+/// Host pattern of a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum HostPattern {
     /// A name or an address.
     Exact(HostOrIp),
-    /// All names below this one, at any depth.
+    /// All subdomains of this name, at any depth.
     Below(String),
 }
 
 impl HostPattern {
-    /// Reads the patterns of setting `key`.
+    /// Parses the patterns of setting `key`.
     pub(crate) fn read(key: &'static str, texts: &[String]) -> Result<Vec<Self>, InvalidSetting> {
         let read = |text: &String| {
             let pattern = match text.strip_prefix("*.") {
@@ -29,7 +29,7 @@ impl HostPattern {
         texts.iter().map(read).collect()
     }
 
-    /// Whether `host` is the pattern's.
+    /// Returns whether the pattern matches `host`.
     pub(crate) fn is_for(&self, host: &HostOrIp) -> bool {
         match self {
             Self::Exact(exact) => exact == host,
@@ -50,7 +50,7 @@ pub(crate) struct ByHost<T> {
 }
 
 impl<T: Default> ByHost<T> {
-    /// Calls `add` with the rules of each of `hosts`; with those of all hosts where there are none.
+    /// Calls `add` with the rules of each of `hosts`; if `hosts` is empty, with those for all hosts.
     pub(crate) fn add(&mut self, hosts: &[HostPattern], mut add: impl FnMut(&mut T)) {
         if hosts.is_empty() {
             return add(&mut self.any);
@@ -79,7 +79,7 @@ impl<T: Default> ByHost<T> {
     }
 }
 
-/// Rules by the beginning of their path, up to a star.
+/// Rules by the literal prefix of their path, up to the first star.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByPath {
     /// Paths without a star.
@@ -92,7 +92,7 @@ pub(crate) struct ByPath {
 }
 
 impl ByPath {
-    /// Adds a rule. `patterns` is empty for rules of all paths.
+    /// Adds a rule. Empty `patterns` mean all paths.
     pub(crate) fn add(&mut self, patterns: &[String], rule: u32) {
         let put = |list: &mut Vec<u32>| {
             if list.last() != Some(&rule) {
@@ -115,7 +115,7 @@ impl ByPath {
         }
     }
 
-    /// Calls `visit` with lists that have all rules for `path`, and perhaps others.
+    /// Calls `visit` with lists that contain all rules for `path`, and possibly others.
     pub(crate) fn visit(&self, path: &str, mut visit: impl FnMut(&[u32])) {
         visit(&self.any);
         if let Some(found) = self.whole.get(path).filter(|_| !self.whole.is_empty()) {

@@ -1,4 +1,4 @@
-//! What becomes of a connection, by the name it is for.
+//! Rules that decide about connections, by host name and address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,38 +13,38 @@ use crate::destination::{Destination, Networks};
 /// The decision for a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Action {
-    /// Its requests are seen.
+    /// Intercept TLS, and process each request.
     #[default]
     Intercept,
-    /// Its requests are seen, under a leaf like the server's own certificate.
+    /// Intercept TLS with a leaf that mirrors the server's certificate.
     Mirror,
-    /// Bytes are passed on as they are.
+    /// Pass the bytes through without interception.
     Tunnel,
-    /// It is refused, with a page where there can be one.
+    /// Reject the connection, with an error page if possible.
     Reject,
 }
 
 impl Action {
-    /// Whether requests are seen.
+    /// Returns whether requests are intercepted.
     #[must_use]
     pub fn looks(self) -> bool {
         matches!(self, Self::Intercept | Self::Mirror)
     }
 }
 
-/// All of them: a name's own before one below which it stands, the nearest of these first; the smaller network first; of two that are as
-/// near, one with a port. Then the default.
+/// All rules. Precedence: an exact name, then the nearest parent domain; smaller networks before larger ones; with equal precision,
+/// a pattern with a port wins. Otherwise the default applies.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     names: Names<Action>,
-    /// Names with a port.
+    /// Name patterns with a port, by port.
     names_at: HashMap<u16, Names<Action>>,
     networks: Networks<Action>,
     default: Action,
 }
 
 impl Rules {
-    /// With `default` for whatever no pattern is for.
+    /// Creates rules with `default` for hosts that no pattern matches.
     #[must_use]
     pub fn new(default: Action) -> Self {
         Self { default, ..Self::default() }
@@ -72,34 +72,34 @@ impl Rules {
         })
     }
 
-    /// For a name and a port, as far as they say it themselves.
+    /// Decides by name and port only, without name resolution.
     #[must_use]
     pub fn decide(&self, name: &HostOrIp, port: u16) -> Action {
         self.listed(name, port).unwrap_or(self.default)
     }
 
-    /// Decides for `target` before its client has said anything. A redirected connection names no host: only an address that a list
-    /// contains decides then, and the default waits for the name that the client sends.
+    /// Decides about `target` before the client has sent anything. A redirected connection has no host name: it is decided now only
+    /// if a list contains its address, else after the client's name is known.
     pub(crate) fn of_target(&self, target: &Target) -> Option<Action> {
         let listed = self.listed(&target.name, target.port);
         if target.redirected { listed } else { listed.or(Some(self.default)) }
     }
 
-    /// Decides for a name that a list contains, or whose parent domain does, or for an address whose network one contains.
+    /// Returns the action of the list that contains the name, a parent domain, or the network of the address.
     pub(crate) fn listed(&self, name: &HostOrIp, port: u16) -> Option<Action> {
         match name {
             HostOrIp::Ip(address) => self.of_address(*address, port),
             HostOrIp::Dns(_) => {
                 let at = self.names_at.get(&port).and_then(|names| names.nearest(name));
                 let of_any = self.names.nearest(name);
-                // The last of equals: the one with the port.
+                // Of equal matches, the last one: that with the port.
                 of_any.into_iter().chain(at).max_by_key(|(near, _)| *near).map(|(_, action)| *action)
             }
         }
     }
 
-    /// Decides for an address that `name` leads to: a network that is rejected is, whatever is said of the name; else the name's own
-    /// rule, the address's, the default.
+    /// Decides about an address of `name`. A rejected network wins over everything. Otherwise the rule for the name applies, then
+    /// that for the address, then the default.
     pub(crate) fn at_address(&self, name: &HostOrIp, address: IpAddr, port: u16) -> Action {
         match self.of_address(address, port) {
             Some(Action::Reject) => Action::Reject,
@@ -107,8 +107,8 @@ impl Rules {
         }
     }
 
-    /// Decides for `name`, which leads to `addresses`. Those that are rejected are not dialled; where rules differ about the others, its
-    /// requests are seen.
+    /// Decides about `name` with its `addresses`. Rejected addresses are not dialled. If the rules for the others differ, the
+    /// connection is intercepted.
     pub(crate) fn at_addresses(&self, name: &HostOrIp, addresses: &[IpAddr], port: u16) -> Action {
         let each = addresses.iter().map(|address| self.at_address(name, *address, port));
         let left: Vec<Action> = each.filter(|action| *action != Action::Reject).collect();
@@ -119,12 +119,13 @@ impl Rules {
         }
     }
 
-    /// Whether a name that no list contains has to be looked up before it is decided.
+    /// Returns whether a name that is in no list must be resolved for a decision.
     pub(crate) fn go_by_address(&self) -> bool {
         !self.networks.is_empty()
     }
 
-    /// What is said of an address. It is rejected where an IPv4 address within it is, which a translator may lead to.
+    /// Returns the action of an address. An address with an embedded IPv4 address, which a translator may use, is rejected if that
+    /// is.
     fn of_address(&self, address: IpAddr, port: u16) -> Option<Action> {
         let find = |address: IpAddr| self.networks.get(address.to_canonical(), port).copied();
         let is_within = addresses_within(address).skip(1).any(|one| find(one) == Some(Action::Reject));
@@ -224,7 +225,7 @@ mod tests {
             (Intercept, "tunnel.example", &["10.0.0.1"], Reject),
             (Intercept, "tunnel.example", &["203.0.113.1"], Tunnel),
             (Intercept, "a.example", &["192.0.2.1"], Tunnel),
-            // One address of many does not lead the others past.
+            // A tunneled address does not exempt the other addresses.
             (Intercept, "a.example", &["192.0.2.1", "203.0.113.1"], Intercept),
             (Intercept, "a.example", &["192.0.2.1", "10.0.0.1"], Tunnel),
             (Reject, "a.example", &["192.0.2.1"], Tunnel),

@@ -1,4 +1,4 @@
-//! Starting the proxy, and the proxy that runs.
+//! Starting and running of the proxy.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,20 +25,19 @@ use crate::rules::{Action, Rules};
 use crate::start_error::StartError;
 use crate::{access, minting, mirror, redirect, refusals, requests, tls, transparent};
 
-/// Users whose leaf keys are kept, of those that have their own: some 8 MiB. Of more, the one that asked the longest ago gets
-/// another.
+/// Maximum users with their own leaf keys in memory, about 8 MiB. Beyond it, the least recently active user gets a new key.
 pub const USERS_MAX: u64 = 8_192;
 
 /// RSA keys that are generated in advance: so many new users or consumers can ask for an RSA leaf at once.
 const RSA_STOCK: usize = 16;
 
-/// A proxy that runs, until [`Running::stop`].
+/// A running proxy. It runs until [`Running::stop`].
 pub struct Running {
     /// Address of the listener.
     pub address: SocketAddr,
-    /// Where redirected connections come in.
+    /// Addresses of the listeners for redirected connections.
     pub redirected: Vec<SocketAddr>,
-    /// Where leaves are handed out, if that is an address.
+    /// Address of the listener for consumers of leaves, if it is a TCP listener.
     pub minting: Option<SocketAddr>,
     tasks: ServiceTasks,
     store: CertificateStore,
@@ -54,7 +53,7 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Listens; leaves stand below `authority`.
+/// Starts the proxy; leaves are issued by `authority`.
 ///
 /// # Errors
 /// [`StartError`]
@@ -158,7 +157,7 @@ pub async fn start(
     Ok(running)
 }
 
-/// The rules about addresses, as they are whenever one is dialled.
+/// Returns a rule that checks each dialled address by the current rules.
 fn address_rule(rules: &requests::LiveRules) -> AddressRule {
     let rules = rules.clone();
     AddressRule::new(move |name, address, port| {
@@ -166,7 +165,7 @@ fn address_rule(rules: &requests::LiveRules) -> AddressRule {
     })
 }
 
-/// The keys of the process and, where they have their own, those of users.
+/// Returns the keys of the process and, if configured, the keys of users.
 fn leaf_keys(options: &Options, stock: &RsaStock) -> Result<(Arc<LeafKeys>, Option<KeysByOwner>), KeyError> {
     let (of_leaves, users) = match options.leaf_keys {
         KeysOfLeaves::ByUser => {
@@ -178,7 +177,7 @@ fn leaf_keys(options: &Options, stock: &RsaStock) -> Result<(Arc<LeafKeys>, Opti
     Ok((Arc::new(LeafKeys::new()?.of_leaves(of_leaves)), users))
 }
 
-/// Who makes leaves, and the authority that clients have to trust.
+/// Returns the minter, and the CA that clients must trust.
 async fn minter(
     options: &Options,
     authority: Authority,
@@ -202,13 +201,13 @@ async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, tasks: ServiceTasks) {
 }
 
 impl Running {
-    /// The leaves held.
+    /// Returns the store of leaf certificates.
     #[must_use]
     pub fn store(&self) -> &CertificateStore {
         &self.store
     }
 
-    /// Other rules from the next request and the next CONNECT on, of connections that are there too.
+    /// Replaces the rules, from the next request or CONNECT on, also for open connections.
     pub fn change_rules(
         &self,
         names: Rules,
@@ -217,21 +216,21 @@ impl Running {
         secrets: Option<Arc<dyn requests::Secrets>>,
     ) {
         self.rules.change(requests::RuleSet { names, policy, requests, secrets });
-        // Connections that are kept were made by the rules before.
+        // Idle connections were opened under the old rules.
         self.upstreams.retire();
     }
 
-    /// Other users and tokens from now on. Connections of clients whose password or token was removed or changed end at once.
+    /// Replaces users and tokens. Connections of clients whose password or token was removed or changed end immediately.
     pub fn change_access(&self, users: Users, tokens: &[Token]) {
         self.access.change(users, tokens);
     }
 
-    /// Opens the access log again and begins another recording: anyone who moved files away has them.
+    /// Reopens the access log and starts a new recording, after the files were rotated.
     pub fn reopen(&self) {
         self.reopen.all();
     }
 
-    /// Takes no more connections, lets those there are come to their end for `grace`, and ends. False when some were cut off.
+    /// Stops accepting connections, and waits up to `grace` for open connections to end. Returns false if it had to abort some.
     pub async fn stop(self, grace: Duration) -> bool {
         self.tasks.close(grace).await
     }

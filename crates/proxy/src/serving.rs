@@ -1,4 +1,4 @@
-//! HTTP to clients: requests come in, and go to whatever answers them.
+//! HTTP to clients: serves requests by a callback.
 
 use http_relay::client_body::ClientBody;
 use http_relay::next_head::HeadTimeouts;
@@ -41,13 +41,14 @@ impl Proxy {
         }
     }
 
-    /// Takes the body of `request`. What is left of it when the request is answered is read, within the timeout of a request's head.
+    /// Takes the body of `request`. When the request is answered, the rest of the body is read, within the timeout of a request's
+    /// header.
     pub(super) fn with_body(&self, request: Request<Incoming>) -> Request<ClientBody> {
         ClientBody::of(request, &self.tasks, self.options.head_timeout)
     }
 }
 
-/// Waits for the tunnels of a connection, after its own part has ended: until then they count as the client's connection.
+/// Waits for the tunnels of a connection after its HTTP part has ended: until then they count as the client's connection.
 pub(super) async fn ended(tunnels: &TaskTracker) {
     tunnels.close();
     tunnels.wait().await;

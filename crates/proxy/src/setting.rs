@@ -1,8 +1,8 @@
-//! Settings that rules on requests and rules of the policy share, and how a wrong one is reported.
+//! Validation of settings that rules on requests and the policy share.
 
 use hyper::Method;
 
-/// A key, what is wrong with it, and how to correct it.
+/// An invalid setting: key, error, and fix.
 #[derive(Debug)]
 pub(crate) struct InvalidSetting {
     pub(crate) key: &'static str,
@@ -10,12 +10,12 @@ pub(crate) struct InvalidSetting {
     pub(crate) hint: &'static str,
 }
 
-/// Reports that setting `key` is wrong, and how to correct it.
+/// Creates an error for setting `key`.
 pub(crate) fn invalid(key: &'static str, why: impl Into<String>, hint: &'static str) -> InvalidSetting {
     InvalidSetting { key, why: why.into(), hint }
 }
 
-/// Methods as HTTP has them: `get` would never match.
+/// Parses methods in upper case: `get` would never match.
 pub(crate) fn methods(texts: &[String]) -> Result<Vec<Method>, InvalidSetting> {
     let read = |text: &String| {
         let known = Method::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains(char::is_lowercase));

@@ -1,4 +1,4 @@
-//! SOCKS5 (RFC 1928), with user and password (RFC 1929). Connections are served like those after CONNECT.
+//! SOCKS5 (RFC 1928) with user and password (RFC 1929). Connections are served like those after CONNECT.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::permission::NotPermitted;
 const NO_AUTHENTICATION: u8 = 0;
 const USER_AND_PASSWORD: u8 = 2;
 const NO_ACCEPTABLE_METHOD: u8 = 0xff;
-/// RFC 1929's own version.
+/// Version of the subnegotiation (RFC 1929).
 const PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
 
-/// What a request is answered with (RFC 1928 section 6).
+/// Reply codes (RFC 1928 section 6).
 #[derive(Clone, Copy)]
 enum Reply {
     Succeeded = 0,
@@ -31,7 +31,7 @@ enum Reply {
     AddressTypeNotSupported = 8,
 }
 
-/// Why nothing comes of it.
+/// Why a SOCKS5 request fails.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoRequest {
     #[error(transparent)]
@@ -53,7 +53,7 @@ pub(super) enum NoRequest {
 }
 
 impl Proxy {
-    /// Hears what is asked for and agrees; who calls sets the time. What the client says next is for the target.
+    /// Reads the request and accepts it; the caller sets the timeout. The following bytes are for the target.
     pub(super) async fn socks<S: AsyncRead + AsyncWrite + Send + Unpin>(
         self: &Arc<Self>,
         stream: &mut S,
@@ -64,7 +64,7 @@ impl Proxy {
         }
         let methods = counted(stream).await?;
         let wanted = match self.access.asks() && client.user.is_none() {
-            // SOCKS5 has no certificates.
+            // SOCKS5 has no authentication by certificates.
             true => self.access.has_passwords().then_some(USER_AND_PASSWORD),
             false => Some(NO_AUTHENTICATION),
         };
@@ -109,7 +109,7 @@ impl Proxy {
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::NotPermitted(target, refused));
         }
-        // As with CONNECT, whether the target is there shows when something is asked of it.
+        // As with CONNECT, the target is dialled only when it is needed.
         reply(stream, Reply::Succeeded).await?;
         Ok((target, client))
     }
@@ -131,7 +131,7 @@ impl Proxy {
     }
 }
 
-/// Bytes after their number.
+/// Reads bytes that are prefixed by their number.
 async fn counted<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
     let mut octets = vec![0; stream.read_u8().await?.into()];
     stream.read_exact(&mut octets).await?;
@@ -149,7 +149,7 @@ async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, 
             let text = counted(stream).await?;
             std::str::from_utf8(&text).ok().and_then(|text| HostOrIp::parse(text).ok())
         }
-        // How long it is is not known.
+        // The length of an unknown address type is unknown.
         _ => return Ok(Err(Reply::AddressTypeNotSupported)),
     };
     let port = stream.read_u16().await?;
@@ -162,12 +162,12 @@ async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Result<Target, 
     }
 }
 
-/// With no address of our own: which one it is, is decided when something is asked for.
+/// Sends a reply without a bound address, because the upstream connection does not exist yet.
 async fn reply<S: AsyncWrite + Unpin>(stream: &mut S, reply: Reply) -> std::io::Result<()> {
     send(stream, &[VERSION, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]).await
 }
 
-/// Writes and flushes: a TLS stream may keep in its buffer what it has taken, and reading does not send it.
+/// Writes and flushes: a TLS stream may buffer data, and reading does not flush it.
 async fn send<S: AsyncWrite + Unpin>(stream: &mut S, message: &[u8]) -> std::io::Result<()> {
     stream.write_all(message).await?;
     stream.flush().await

@@ -1,4 +1,4 @@
-//! Why the proxy did not start.
+//! Errors that prevent the start of the proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::mint::MintError;
 use crate::minting;
 use crate::permission::BadPermission;
 
-/// Why the proxy did not start.
+/// Errors that prevent the start of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is in use, or not permitted.
@@ -23,31 +23,31 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The first key for leaves.
+    /// The first leaf key cannot be generated.
     #[error("no key for leaves: {0}")]
     Key(#[from] KeyError),
-    /// The TLS library.
+    /// The TLS library rejected its configuration.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    /// No trust anchors: upstreams could not be authenticated.
+    /// There are no trust anchors, so upstreams could not be verified.
     #[error("there are no roots to hold upstreams against")]
     NoRoots,
-    /// Its own TLS.
+    /// TLS to the proxy itself cannot be set up.
     #[error("clients cannot speak TLS to the proxy: {0}")]
     OwnTls(#[from] BadOwnTls),
-    /// The system's generator of randomness.
+    /// The system's random number generator failed.
     #[error("the system gives no randomness")]
     NoRandomness,
-    /// Issuers of tokens.
+    /// The HTTP client for token issuers cannot be set up.
     #[error("the keys of issuers of tokens cannot be fetched: {0}")]
     Issuers(SetupError),
-    /// The access log.
+    /// The access log cannot be opened.
     #[error("the access log cannot be written: {0}")]
     AccessLog(io::Error),
-    /// The audit log.
+    /// The audit log cannot be opened.
     #[error("the audit log cannot be written: {0}")]
     AuditLog(io::Error),
-    /// This machine's resolver.
+    /// The system's DNS resolver cannot be set up.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
     /// Creating the intermediate CA failed.
@@ -56,7 +56,7 @@ pub enum StartError {
     /// The configuration of the permission service is invalid.
     #[error(transparent)]
     Permission(#[from] BadPermission),
-    /// Leaves for others.
+    /// The listener for consumers of leaves cannot start.
     #[error("leaves are not handed out: {0}")]
     Minting(#[from] minting::StartError),
 }

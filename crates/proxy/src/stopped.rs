@@ -1,4 +1,4 @@
-//! The end of open connections: their client may not use the proxy any more, or the policy does not admit them.
+//! Ends open connections when their client loses access to the proxy, or the policy no longer admits them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use super::policy::{Identity, Phase};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
 
-/// The clock of expiries may be set: it is read again after this.
+/// Maximum wait for an expiry before the clock is read again, because it may be set.
 const CLOCK_READ_AFTER: Duration = Duration::from_secs(60);
 
-/// A client with an open connection, and the identity that it had when it was let in.
+/// A client with an open connection, and its identity when the connection was admitted.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     client: Client,
     identity: Option<Arc<str>>,
 }
 
-/// The clients of one connection to the proxy, on which each request may have another. Clones share them.
+/// The clients of one connection to the proxy, because each request may have another client. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServedClients(watch::Sender<Vec<Served>>);
 
 impl ServedClients {
-    /// A request of `served` has come.
+    /// Adds the client of a request.
     pub(super) fn add(&self, served: Served) {
         self.0.send_if_modified(|all| {
             let is_new = all.iter().all(|one| one.client.user != served.client.user);
@@ -41,7 +41,7 @@ impl ServedClients {
         });
     }
 
-    /// Waits until one of them may not use the proxy any more.
+    /// Waits until one of the clients loses access to the proxy.
     pub(super) async fn stopped(&self, proxy: &Proxy) {
         let mut all = self.0.subscribe();
         loop {
@@ -62,15 +62,14 @@ impl ServedClients {
 }
 
 impl Proxy {
-    /// `client`, which is let in now.
+    /// Returns `client` with its current identity.
     pub(super) fn served(&self, client: &Client) -> Served {
         let rules = self.rules.now();
         let identity = identify(&rules.policy, client).filter(|identity| !identity.has_expired(now().0));
         Served { client: client.clone(), identity: identity.map(|identity| Arc::clone(&identity.name)) }
     }
 
-    /// Waits until a client may not use the proxy any more: its password or token was removed or changed, or its identity was removed or
-    /// has expired.
+    /// Waits until a client loses access: its password or token was removed or changed, or its identity was removed or has expired.
     pub(super) async fn stopped(&self, served: &Served) {
         let client = &served.client;
         let Some(begun) = &served.identity else { return client.ended().await };
@@ -91,7 +90,7 @@ impl Proxy {
         }
     }
 
-    /// Waits until a connection to `target` as `name` has to end: the policy does not admit it any more, or its client is
+    /// Waits until a connection to `target` as `name` must end: the policy no longer admits it, or its client is
     /// [stopped](Self::stopped).
     pub(super) async fn no_longer_admitted(
         &self,
@@ -118,7 +117,7 @@ impl Proxy {
     }
 }
 
-/// Waits for other rules, for the expiry of `identity`, or for the time at which the clock is read again.
+/// Waits for a change of the rules, the expiry of `identity`, or the next reading of the clock.
 async fn reconsidered(changes: &mut watch::Receiver<Arc<RuleSet>>, identity: Option<&Arc<Identity>>) {
     let expires = identity.and_then(|identity| identity.expires);
     let left = expires.and_then(|expires| u64::try_from(expires.saturating_sub(now().0)).ok());

@@ -1,4 +1,4 @@
-//! TLS towards clients: one configuration, one set of ticket keys, a leaf for each name.
+//! TLS towards clients: one configuration, one set of ticket keys, and a leaf for each host name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use super::mirror::Mirrored;
 use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, RateLimitKey};
 use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafKeyKind, MintError, Minter};
 
-/// Bytes that one side may leave unread within rustls.
+/// Maximum bytes that one side may leave unread within rustls.
 const BUFFER_MAX: usize = 64 << 10;
 
 tokio::task_local! {
-    /// The leaf of the handshake that is being polled.
+    /// The leaf for the handshake that is being polled.
     static LEAF: Arc<CertifiedKey>;
 }
 
@@ -38,7 +38,7 @@ impl ResolvesServerCert for LeafOfTheHandshake {
     }
 }
 
-/// Why a client was not shown a leaf, or did not take it.
+/// Why the handshake with a client failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotIntercepted {
     #[error(transparent)]
@@ -49,15 +49,15 @@ pub(super) enum NotIntercepted {
     Handshake(std::io::Error),
 }
 
-/// Shows clients leaves.
+/// Performs intercepted handshakes with clients.
 pub(super) struct Interception {
     minter: Minter,
     trusted: Authority,
     store: CertificateStore,
-    /// Where users have keys of their own.
+    /// Keys of users, if they have their own.
     users: Option<KeysByOwner>,
     acceptor: TlsAcceptor,
-    /// Which offers no HTTP/2.
+    /// Acceptor that offers only HTTP/1.1.
     http1: TlsAcceptor,
     profile: Arc<str>,
     timeout: Duration,
@@ -76,11 +76,11 @@ impl Interception {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(LeafOfTheHandshake));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Most clients name a suite of SHA-384 first, which nothing in a processor does for them.
+        // Most clients prefer a SHA-384 suite, which processors do not accelerate.
         config.ignore_client_order = true;
-        // Nothing is kept of a client: what it needs to come back is in its ticket.
+        // Stateless tickets: the server stores nothing for session resumption.
         config.ticketer = Ticketer::new()?;
-        // One is enough: a client that uses several at once has a connection by HTTP/2.
+        // One ticket is enough: a client with several concurrent requests uses one HTTP/2 connection.
         config.send_tls13_tickets = 1;
         let profile = minter.profile().into();
         let mut http1 = config.clone();
@@ -97,12 +97,12 @@ impl Interception {
         })
     }
 
-    /// The authority, for people who want to trust it.
+    /// Returns the CA, for users who want to trust it.
     pub(super) fn trusted(&self) -> &Authority {
         &self.trusted
     }
 
-    /// Handshakes with who said `hello`, as `name` or, where its server's certificate was seen, as its like.
+    /// Performs the handshake for a ClientHello, with a leaf for `name`, or a mirrored leaf if the server's certificate is known.
     pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
@@ -111,7 +111,7 @@ impl Interception {
         hello: &Hello,
         client: &Client,
     ) -> Result<TlsStream<S>, NotIntercepted> {
-        // What the server does not speak is not agreed upon, unless the client speaks nothing else.
+        // HTTP/2 is not negotiated if the server does not support it, unless the client supports nothing else.
         let acceptor = match mirrored {
             Some(Mirrored { http2: false, .. }) if hello.http1 => &self.http1,
             _ => &self.acceptor,
@@ -135,7 +135,7 @@ impl Interception {
         let of_user = self.users.as_ref().zip(client.user.as_ref());
         let of_user = of_user.map(|(keys, user)| (keys.clone(), Arc::clone(user)));
         let id = LeafId {
-            // Whose certificate it is like says what it is: all hosts of that certificate have one leaf.
+            // A mirrored leaf is identified by its certificate, so that all its hosts share one leaf.
             name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
             kind: if hello.ecdsa { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 },
@@ -165,7 +165,7 @@ fn no_key(error: Arc<KeyError>) -> MintError {
     MintError::NoKey(error.to_string())
 }
 
-/// Whether the client came back with a ticket.
+/// Returns whether the session was resumed by a ticket.
 pub(super) fn was_resumed<S>(stream: &TlsStream<S>) -> bool {
     stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
 }

@@ -1,8 +1,8 @@
-//! Connections that this host's firewall redirects here, of clients that know nothing of a proxy: where one went is asked of the
-//! system, who is meant is what its client says then (the name in its ClientHello, the host of its requests).
+//! Transparent proxy: connections that this host's firewall redirects, of clients that do not know the proxy. The system returns
+//! the original destination; the client's data names the host (server name in the ClientHello, or host of a request).
 //!
-//! The server is the one at that address, whatever name the client says: a name that led elsewhere would let it choose another
-//! machine. That it is who the name says is verified in TLS, as of any upstream.
+//! The proxy always connects to the original address, whatever name the client sends: otherwise the name could select another
+//! machine. TLS verifies that the server belongs to the name, as for any upstream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::proxy::Proxy;
 use super::redirect::destination;
 use super::rules::Action;
 
-/// The proxy, for clients that were redirected to it.
+/// The proxy for redirected clients.
 pub(super) struct Transparent(pub(super) Arc<Proxy>);
 
 impl ConnectionHandler for Transparent {
@@ -65,7 +65,7 @@ impl Proxy {
         let action = self.rules.now().names.of_target(&target);
         match action {
             Some(Action::Reject) => return self.closed_out(&client, &target),
-            // A host that is let through may let its server speak first.
+            // The server of a tunneled host may speak first.
             Some(Action::Tunnel) => {}
             _ => match tokio::time::timeout(self.options.handshake_timeout, stream.peek(&mut [0])).await {
                 Ok(Ok(1..)) => {}
@@ -76,7 +76,7 @@ impl Proxy {
                 }
             },
         }
-        // What it said was sent when the connection it comes by was known already.
+        // Checked after the first data: by then the upstream connection that it may come from is registered.
         if self.is_ours(&client, destination) {
             return End::Loop;
         }
@@ -85,7 +85,7 @@ impl Proxy {
         End::Closed
     }
 
-    /// Who says nothing waits for its server's word, and is for the server's address.
+    /// Serves a client that sends nothing, by the server's address: it may wait for the server to speak first.
     async fn silent(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -93,7 +93,7 @@ impl Proxy {
         target: Target,
         client: Client,
     ) -> End {
-        // It was not known at first, where we were told late that our own connection is made.
+        // Checked again: the proxy's own connection may have been registered late.
         if self.is_ours(&client, destination) {
             return End::Loop;
         }
@@ -117,7 +117,7 @@ impl Proxy {
         End::Refused
     }
 
-    /// Whether it is the proxy's own connection to an upstream, which somebody redirected back.
+    /// Returns whether the connection is the proxy's own upstream connection, redirected back to it.
     fn is_ours(&self, client: &Client, destination: SocketAddr) -> bool {
         let is_ours = self.upstreams.made(client.address, destination);
         if is_ours {

@@ -1,4 +1,4 @@
-//! Bytes that pass through as they are: tunnels, and connections that have changed protocols.
+//! Connections whose bytes pass through unchanged: tunnels, and upgraded connections.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::proxy::Proxy;
 use super::rules::Action;
 
 impl Proxy {
-    /// A tunnel for the name in a ClientHello, which leads to that name, whatever CONNECT said: else a name that passes unseen would
-    /// lead to any server. A redirected connection is for the address that the firewall let it reach, and never for another one, so
-    /// that address has to be the name's.
+    /// Tunnels a connection for the server name in its ClientHello. The tunnel leads to that name instead of the CONNECT target:
+    /// otherwise a tunneled name could reach any server. A redirected connection always leads to its original address, so that
+    /// address must belong to the name.
     pub(super) async fn tunnel_as<S>(&self, stream: S, target: &Target, name: &HostOrIp, client: &Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -26,7 +26,7 @@ impl Proxy {
         if *name == target.name {
             return self.tunnel(stream, target, name, client).await;
         }
-        // With a policy, names that differ are refused.
+        // With a policy, differing names are refused.
         if !target.redirected && !self.rules.now().policy.is_active() {
             let named = Target { name: name.clone(), ..target.clone() };
             return self.tunnel(stream, &named, name, client).await;
@@ -41,7 +41,7 @@ impl Proxy {
         tracing::info!(%client, %target, %name, "the address is not one of the name in the ClientHello: closed");
     }
 
-    /// Whether the address of a redirected connection is the name's: by the DNS, or by a certificate that it shows.
+    /// Returns whether the address of a redirected connection belongs to the name: by DNS, or by the certificate of the server.
     async fn is_address_of(&self, target: &Target, name: &HostOrIp, client: &Client) -> bool {
         if self.upstreams.leads_to(name, &target.name).await {
             return true;
@@ -57,7 +57,7 @@ impl Proxy {
         self.upstreams.verifies(&origin) && self.upstreams.probe(&origin, name).await.is_ok()
     }
 
-    /// Tunnels a connection. `name`: the name by which it was decided, regardless of CONNECT.
+    /// Tunnels a connection. `name` is the host that the decision was made for, which may differ from the CONNECT target.
     pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &HostOrIp, client: &Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -95,7 +95,7 @@ impl Proxy {
         }
     }
 
-    /// Passes on bytes of connections that were HTTP before; once one side has ended, the other is silent for `half` at most.
+    /// Relays the bytes of upgraded connections. After one side has ended, the other may be silent for `half` at most.
     pub(super) async fn relay_upgraded<A, B>(
         &self,
         way: &ConnectionContext,

@@ -1,25 +1,25 @@
-//! Paths of URLs in one spelling, so that rules and servers read the same path.
+//! Normalisation of URL paths, so that rules and servers interpret the same path.
 
 use std::borrow::Cow;
 
-/// A path as rules see it: of all spellings of one path the same (RFC 3986 section 6.2.2), so that none goes around a rule. Escapes of
-/// what a path may have as it is are undone, everything else is escaped, slashes in a row are one, dot segments are gone. `%2F` stays.
+/// Returns the normal form of a path for rules (RFC 3986 section 6.2.2), so that no spelling bypasses a rule. Unnecessary escapes
+/// are decoded, all other characters are escaped, repeated slashes are merged, and dot segments are removed. `%2F` stays.
 pub(crate) fn plain_path(path: &str) -> Cow<'_, str> {
     settled(path, is_of_paths)
 }
 
-/// The path that rules have seen as it can be sent: escapes of delimiters stay, which mean another thing to some servers (RFC 3986
-/// section 2.2).
+/// Returns the path for the server that corresponds to the path in rules. Escaped delimiters stay, because some servers interpret
+/// them differently (RFC 3986 section 2.2).
 pub(crate) fn sent_path(path: &str) -> Cow<'_, str> {
     settled(path, is_unreserved)
 }
 
-/// Whether a path has dot segments, however they are spelled.
+/// Returns whether a path has dot segments in any spelling.
 pub(crate) fn has_dots(path: &str) -> bool {
     path.contains(['.', '%']) && spelled(path, is_unreserved).split('/').any(is_dots)
 }
 
-/// Whether some server would find dot segments in a [`plain_path`]: behind `%2F`, behind a backslash, before a `;`.
+/// Returns whether some server could find dot segments in a [`plain_path`]: after `%2F`, after a backslash, or before a `;`.
 pub(crate) fn hides_dots(path: &str) -> bool {
     let seen =
         |path: &str| path.split('/').any(|segment| is_dots(segment.split(';').next().unwrap_or_default()));
@@ -29,7 +29,7 @@ pub(crate) fn hides_dots(path: &str) -> bool {
     }
 }
 
-/// Whether servers differ in what a [`plain_path`] is: some undo these escapes before they look, some undo escapes twice.
+/// Returns whether servers interpret a [`plain_path`] differently: some decode these escapes before matching, some decode twice.
 pub(crate) fn is_doubtful(path: &str) -> bool {
     const SOME_UNDO: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
     let is_escaped = path.contains('%') && {
@@ -47,7 +47,7 @@ fn is_unreserved(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"-._~".contains(&octet)
 }
 
-/// `pchar` of RFC 3986 section 3.3, escapes aside.
+/// Returns whether the byte is a `pchar` of RFC 3986 section 3.3, without escapes.
 fn is_of_paths(octet: u8) -> bool {
     is_unreserved(octet) || b"!$&'()*+,;=:@".contains(&octet)
 }
@@ -78,8 +78,8 @@ fn settled(path: &str, is_undone: fn(u8) -> bool) -> Cow<'_, str> {
     Cow::Owned(format!("/{}", segments.join("/")))
 }
 
-/// With escapes of some bytes undone, the others in upper case, and escaped what a path may not have. A `%` that escapes nothing
-/// stands for itself: it must not become part of another escape.
+/// Decodes the selected escapes, writes the others in upper case, and escapes invalid characters. A `%` that starts no escape is
+/// escaped itself, so that it cannot become part of another escape.
 fn spelled(path: &str, is_undone: fn(u8) -> bool) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let hex = |octet: Option<&u8>| octet.and_then(|octet| char::from(*octet).to_digit(16));
@@ -122,7 +122,7 @@ mod tests {
             ("/a/%2e%2E/admin/.", "/admin/"),
             ("/../../x", "/x"),
             ("/a%2fb%zz%", "/a%2Fb%25zz%25"),
-            // Undone once: what is left is no escape.
+            // Decoded once: the result is not an escape.
             ("/%%32e%%32e/x", "/%252e%252e/x"),
             ("/%+f", "/%25+f"),
             ("//admin", "/admin"),

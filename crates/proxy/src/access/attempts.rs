@@ -1,4 +1,4 @@
-//! How often who is not known may try.
+//! Rate limit of failed authentication attempts.
 
 use std::net::IpAddr;
 
@@ -7,22 +7,22 @@ use outbound::rate::Rate;
 
 use crate::client_buckets::ClientBuckets;
 
-/// Tries that fail, at once.
+/// Maximum failed attempts in a burst.
 const BURST: u32 = 20;
-/// Tries that fail, in a minute.
+/// Maximum failed attempts per minute.
 const PER_MINUTE: u32 = 20;
 
-/// Passwords of one client that wait to be looked at, or are.
+/// Maximum password checks of one client, queued or in progress.
 const WAITING_OF_ONE_MAX: usize = 16;
-/// Of all of them.
+/// Maximum password checks of all clients, queued or in progress.
 const WAITING_MAX: usize = 256;
 
-/// Slots of passwords that wait to be looked at; more are told to come back.
+/// Returns the slots for password checks. Beyond them, clients are told to retry later.
 pub(super) fn waiting() -> Slots {
     Slots::limited(WAITING_MAX, OriginLimit::PerNetwork(WAITING_OF_ONE_MAX))
 }
 
-/// Of each client (an IPv4 address, or an IPv6 network of 64 bits) so many may fail.
+/// Limit of failed attempts for each client (an IPv4 address, or an IPv6 /64).
 #[derive(Clone, Debug)]
 pub(super) struct Attempts(ClientBuckets<IpAddr, 1>);
 
@@ -31,17 +31,17 @@ impl Attempts {
         Self(ClientBuckets::new([Rate::per_minute(PER_MINUTE).with_burst(BURST)]))
     }
 
-    /// Whether one may be made; it counts as failed until [`Self::succeeded`].
+    /// Returns whether an attempt is permitted. It counts as failed until [`Self::succeeded`].
     pub(super) fn begin(&self, client: IpAddr) -> bool {
         self.0.take(&inbound::network(client))
     }
 
-    /// Whether one could be made.
+    /// Returns whether an attempt would be permitted.
     pub(super) fn may_begin(&self, client: IpAddr) -> bool {
         self.0.has_tokens(&inbound::network(client))
     }
 
-    /// It did not fail after all.
+    /// Notes that the attempt succeeded after all.
     pub(super) fn succeeded(&self, client: IpAddr) {
         self.0.give_back(&inbound::network(client));
     }

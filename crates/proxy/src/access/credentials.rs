@@ -1,4 +1,4 @@
-//! The users and tokens of one time, which a reload replaces.
+//! A version of users and tokens, which a reload replaces.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use super::denied::Denied;
 use super::keyed_digest::{DIGEST, Digest, under};
 use super::passwords::Users;
 
-/// Passwords that fit, which are remembered.
+/// Maximum verified passwords in the cache.
 const REMEMBERED_MAX: u64 = 65_536;
 
-/// A token of which only the digest is known.
+/// A token, known only by its digest.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// Who has it.
+    /// Name of the token's owner.
     pub name: String,
-    /// SHA-256 of it.
+    /// SHA-256 of the token.
     pub digest: [u8; DIGEST],
 }
 
-/// A user, and the end of the password or token that proved it.
+/// An authenticated user, with the end of its password or token.
 #[derive(Clone, Debug)]
 pub(crate) struct Proven {
     pub(crate) user: Arc<str>,
     pub(crate) ended: Ended,
 }
 
-/// The users and tokens of one time.
+/// A version of users and tokens.
 pub(super) struct Credentials {
     pub(super) users: Arc<Users>,
     by_password: HashMap<Arc<str>, Proven>,
-    /// By digests under the key of the process: how long a look takes says nothing of what stands there.
+    /// Tokens by digests under a key of the process, so that the time of a lookup reveals nothing about them.
     tokens: HashMap<Digest, Proven>,
-    /// Users by the digests of passwords that fit.
+    /// Users by the digests of verified passwords.
     pub(super) remembered: Cache<Digest, Proven, Denied>,
 }
 
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Takes the place of `old`: what both have goes on, and everything else of `old` ends.
+    /// Replaces `old`: credentials in both continue, all others of `old` end.
     pub(super) fn replace(&mut self, old: &Self) {
         for (name, proven) in &old.by_password {
             match self.by_password.get_mut(name).filter(|_| self.users.has_same(name, &old.users)) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!([user("alice"), user("bob"), user("carol")], [true, false, true]);
         let token = |value: &str| old.token(value.as_bytes(), &key()).unwrap().ended.has_ended();
         assert_eq!(["1", "2", "3", "4", "5"].map(token), [true, false, true, true, false]);
-        // A third generation still ends what the first has begun.
+        // A third version still ends the credentials of the first.
         let mut newest = credentials(&[], &[]);
         newest.replace(&new);
         assert!(user("bob") && token("2") && token("5"));

@@ -1,6 +1,6 @@
-//! Why a client is not let in.
+//! Why a client is denied access.
 
-/// Why somebody is not let in.
+/// Why a client is denied access.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error("who uses this proxy has to say who they are")]

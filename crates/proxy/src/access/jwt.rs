@@ -1,4 +1,4 @@
-//! JSON Web Tokens (RFC 7519) of issuers that the configuration names: service accounts of Kubernetes, jobs of GitHub Actions and GitLab.
+//! JSON Web Tokens (RFC 7519) of the configured issuers: service accounts of Kubernetes, jobs of GitHub Actions and GitLab.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,44 +16,44 @@ use serde::Deserialize;
 use serde_json::Value;
 use x509::jwk::{Algorithm, JwkKey};
 
-/// Bytes of a token.
+/// Maximum bytes of a token.
 const TOKEN_OCTETS_MAX: usize = 16 << 10;
-/// Bytes of a key set, and of an issuer's configuration.
+/// Maximum bytes of a key set, and of an issuer's configuration.
 const KEYS_OCTETS_MAX: usize = 256 << 10;
-/// Keys of an issuer.
+/// Maximum keys of an issuer.
 const KEYS_MAX: usize = 64;
-/// How long keys are believed.
+/// How long fetched keys are used before they are refreshed.
 const KEYS_FRESH: Duration = Duration::from_secs(600);
-/// How long keys that cannot be fetched again are believed.
+/// How long keys are used if they cannot be refreshed.
 const KEYS_STALE: Duration = Duration::from_secs(86_400);
-/// A token with a key that is not known has the keys fetched again, this often at most.
+/// Minimum interval between fetches because of a token with an unknown key.
 const KEYS_AGAIN: Duration = Duration::from_secs(30);
-/// After keys could not be fetched.
+/// Pause after a failed fetch of keys.
 const KEYS_RETRY: Duration = Duration::from_secs(5);
-/// The deadline of a fetch.
+/// Timeout of a fetch.
 const FETCH_WITHIN: Duration = Duration::from_secs(5);
-/// Clocks differ so much, seconds: for `nbf`.
+/// Tolerated difference between clocks, in seconds: for `nbf`.
 const SKEW_S: i64 = 60;
 
 /// An issuer whose tokens are accepted.
 #[derive(Clone, Debug)]
 pub struct IssuerOptions {
-    /// The name in identities of the policy.
+    /// Name of the issuer in identities of the policy.
     pub name: String,
-    /// `iss` of its tokens.
+    /// Required `iss` claim of the tokens.
     pub issuer: String,
-    /// `aud`: a token names one of them.
+    /// Accepted values of `aud`; a token must contain one of them.
     pub audiences: Vec<String>,
-    /// Where its keys are.
+    /// Source of the issuer's keys.
     pub keys: IssuerKeys,
-    /// Trust anchors (DER) for its server. `None`: those of the system.
+    /// Trust anchors (DER) for the issuer's server. `None` uses those of the system.
     pub roots: Option<Vec<Vec<u8>>>,
 }
 
-/// Where the keys of an issuer are.
+/// Source of an issuer's keys.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IssuerKeys {
-    /// The `jwks_uri` of the issuer's `/.well-known/openid-configuration`.
+    /// The `jwks_uri` in the issuer's `/.well-known/openid-configuration`.
     Discovered,
     /// An https URL of a key set (RFC 7517 section 5).
     Url(String),
@@ -61,7 +61,7 @@ pub enum IssuerKeys {
     File(PathBuf),
 }
 
-/// Why a token is not accepted.
+/// Why a token is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum BadToken {
     #[error("it is no signed JSON Web Token")]
@@ -76,7 +76,7 @@ pub(super) enum BadToken {
     NoKeys(String, String),
 }
 
-/// The issuers of one proxy.
+/// The configured issuers.
 pub(super) struct Issuers {
     all: Vec<Arc<Issuer>>,
     keys: Cache<usize, Arc<KeySet>, String>,
@@ -111,7 +111,7 @@ struct Jwks {
     keys: Vec<Value>,
 }
 
-/// Whether a text looks like a token: three parts, of which the first begins as a JSON object does.
+/// Returns whether a text looks like a token: three parts, of which the first starts like an encoded JSON object.
 pub(super) fn is_jwt(text: &[u8]) -> bool {
     text.starts_with(b"ey") && text.iter().filter(|octet| **octet == b'.').count() == 2
 }
@@ -164,7 +164,7 @@ impl Issuers {
         }
     }
 
-    /// The keys of an issuer, fetched once for all that wait.
+    /// Returns the keys of an issuer. Concurrent requests share one fetch.
     async fn keys(&self, place: usize, issuer: &Arc<Issuer>) -> Result<Arc<KeySet>, BadToken> {
         let fetching = Arc::clone(issuer);
         let fetch = move || async move {
@@ -242,7 +242,7 @@ impl Issuer {
 }
 
 impl KeySet {
-    /// Keys of kinds that are not known, and those that encrypt, are left out.
+    /// Parses a key set. Skips unknown key types, and keys for encryption.
     fn read(text: &[u8]) -> Result<Self, String> {
         let jwks: Jwks = serde_json::from_slice(text).map_err(|error| format!("no key set: {error}"))?;
         let is_for_signatures =

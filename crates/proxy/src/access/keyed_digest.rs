@@ -1,4 +1,4 @@
-//! Digests that passwords and tokens are compared by.
+//! Digests for the comparison of passwords and tokens.
 
 use aws_lc_rs::hmac;
 
@@ -7,7 +7,7 @@ pub(super) const DIGEST: usize = 32;
 
 pub(super) type Digest = [u8; DIGEST];
 
-/// HMAC-SHA256 of `parts` with `key`.
+/// Returns HMAC-SHA256 of `parts` with `key`.
 pub(super) fn under(key: &hmac::Key, parts: &[&[u8]]) -> Digest {
     let mut context = hmac::Context::with_key(key);
     for part in parts {

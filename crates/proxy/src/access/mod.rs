@@ -1,7 +1,7 @@
-//! Who may use the proxy: users with passwords, tokens, certificates over TLS.
+//! Authentication of proxy clients: users with passwords, tokens, and client certificates.
 //!
-//! A password's hash is dear on purpose, so it is made off the threads that serve, by few at once, once for all who show the same
-//! at a time, and what fits is remembered under a keyed digest: requests of a client that is known cost no hash.
+//! Password hashes are deliberately slow. They are computed on separate threads, a few at a time, and once for concurrent requests
+//! with the same password. Verified passwords are cached under a keyed digest, so that later requests need no hash.
 
 mod attempts;
 mod credentials;
@@ -48,32 +48,32 @@ use attempts::Attempts;
 use passwords::CREDENTIAL_OCTETS_MAX;
 use tls::OwnTlsAcceptor;
 
-/// How long passwords that fit are remembered.
+/// How long verified passwords are cached.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// How long passwords wait to be looked at.
+/// Timeout for waiting in the queue of password checks.
 const WAIT: Duration = Duration::from_secs(10);
-/// Characters of the name of a user whose token has named it.
+/// Maximum characters of a user name that comes from a token.
 const USER_CHARS_MAX: usize = 255;
 
-/// Users of the proxy; all clients of permitted networks if there are none.
+/// Users of the proxy. If there are none, all clients of permitted networks may use it.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
-    /// By password.
+    /// Users with passwords.
     pub users: Users,
-    /// By token.
+    /// Access tokens.
     pub tokens: Vec<Token>,
-    /// By JSON Web Tokens of these issuers.
+    /// Issuers of accepted JSON Web Tokens.
     pub issuers: Vec<IssuerOptions>,
-    /// By certificate, where its roots are named; and how passwords are not seen on their way.
+    /// TLS to the proxy, which protects passwords. With client roots, clients may authenticate by certificates.
     pub tls: Option<OwnTls>,
-    /// The user that all clients are, where the listener is in a network namespace of theirs alone. Default: `None`.
+    /// User of all clients, if the listener is in a network namespace that belongs to this user. Default: `None`.
     pub confined_user: Option<Arc<str>>,
 }
 
 /// Authenticates clients and checks their access.
 pub(super) struct Access {
     credentials: RwLock<Arc<Credentials>>,
-    /// Whether clients had to authenticate at startup: then they have to for good.
+    /// Whether authentication was required at startup. It then stays required, even if a reload removes all users.
     is_guarded: bool,
     issuers: Issuers,
     door: Option<OwnTlsAcceptor>,
@@ -99,7 +99,7 @@ impl Access {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*secret);
         let credentials = Credentials::new(options.users.clone(), &options.tokens, &key);
         let certificates = options.tls.as_ref().is_some_and(|own| !own.client_roots.is_empty());
-        // Half of the processors go on serving who is let in.
+        // At most half of the processors hash passwords; the others serve authenticated clients.
         let workers = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         Ok(Self {
             is_guarded: certificates || !options.issuers.is_empty() || !credentials.is_empty(),
@@ -114,7 +114,7 @@ impl Access {
         })
     }
 
-    /// The client of a new connection from `address`.
+    /// Returns the client of a new connection from `address`.
     pub(super) fn client(&self, address: SocketAddr) -> Client {
         match &self.confined_user {
             Some(user) => Client::confined(address, Arc::clone(user)),
@@ -126,7 +126,7 @@ impl Access {
         Arc::clone(&self.credentials.read())
     }
 
-    /// Has these users and tokens count from now on. What was removed or changed ends, and with it the connections of its clients.
+    /// Replaces users and tokens. Removed or changed credentials end, and with them the connections of their clients.
     pub(super) fn change(&self, users: Users, tokens: &[Token]) {
         let mut new = Credentials::new(users, tokens, &self.key);
         let mut credentials = self.credentials.write();
@@ -134,22 +134,23 @@ impl Access {
         *credentials = Arc::new(new);
     }
 
-    /// Whether somebody has to say who they are.
+    /// Returns whether clients must authenticate.
     pub(super) fn asks(&self) -> bool {
         self.is_guarded || !self.credentials.read().is_empty()
     }
 
-    /// Whether passwords are of use: those of users, and tokens, with the token's name as the user.
+    /// Returns whether Basic authentication is possible: with passwords of users, or with a token as password and its name as the
+    /// user.
     pub(super) fn has_passwords(&self) -> bool {
         !self.credentials.read().is_empty()
     }
 
-    /// TLS of its own.
+    /// Returns the TLS acceptor of the proxy itself.
     pub(super) fn door(&self) -> Option<&OwnTlsAcceptor> {
         self.door.as_ref()
     }
 
-    /// Authenticates the client by `Proxy-Authorization`; anonymous, if authentication is not required.
+    /// Authenticates the client by `Proxy-Authorization`. Returns an anonymous client if authentication is not required.
     pub(super) async fn of_request(&self, headers: &HeaderMap, client: &Client) -> Result<Client, Denied> {
         if !self.asks() || client.user.is_some() {
             return Ok(client.clone());
@@ -179,7 +180,7 @@ impl Access {
         !self.issuers.is_empty() && is_jwt(text)
     }
 
-    /// `client`, which shows a JSON Web Token.
+    /// Authenticates `client` by a JSON Web Token.
     async fn jwt(&self, token: &[u8], client: &Client) -> Result<Client, Denied> {
         let address = client.ip();
         if !self.attempts.may_begin(address) {
@@ -206,7 +207,7 @@ impl Access {
         Err(if self.attempts.begin(client) { Denied::Wrong } else { Denied::TooOften })
     }
 
-    /// Whose name and password these are.
+    /// Authenticates a user by name and password.
     pub(super) async fn password(
         &self,
         name: &[u8],
@@ -218,7 +219,7 @@ impl Access {
         }
         let name = std::str::from_utf8(name).map_err(|_| Denied::Wrong)?;
         let credentials = self.now();
-        // Clients that know only passwords send a token as one, with the token's name as the user.
+        // Clients that support only passwords send a token as password, with its name as the user.
         if let Some(proven) = credentials.token(password, &self.key).filter(|proven| *proven.user == *name) {
             return Ok(proven.clone());
         }
@@ -229,7 +230,7 @@ impl Access {
         if let Some(cached) = credentials.remembered.get(&key) {
             return cached.outcome.clone();
         }
-        // Whose hash stands in for a name that is none is the same each time, and known to nobody.
+        // For an unknown name, the hash of another user is used. The choice is always the same for a name, and secret.
         let stand_in = under(&self.key, &[b"stand-in", &[0], name.as_bytes()]);
         let (user, hash) = credentials.users.hash_of(name, &stand_in).ok_or(Denied::Wrong)?;
         let user = user.and_then(|user| credentials.user(&user).cloned());
@@ -237,9 +238,9 @@ impl Access {
         let (attempts, workers, waiting) =
             (self.attempts.clone(), Arc::clone(&self.workers), self.waiting.clone());
         let look = move || async move {
-            // A failure is not remembered: the next try is another one, and counts.
+            // Failures are not cached: the next attempt counts again.
             let denied = |error| Failed { error, lifetime: Duration::ZERO };
-            // Who may not try takes nobody's place.
+            // A client over its limit must not occupy a slot.
             if !attempts.may_begin(client) {
                 return Err(denied(Denied::TooOften));
             }
@@ -251,10 +252,10 @@ impl Access {
             }
             let looked = tokio::task::spawn_blocking(move || {
                 let _worker = worker;
-                // Also for a name that is none: it takes as long.
+                // Also for an unknown name, so that it takes the same time.
                 let fits = hash.fits(&password);
                 let user = user.filter(|_| fits);
-                // Here, so that it counts too when anyone who asked has gone meanwhile.
+                // Counted here, so that it is counted even if the caller has gone.
                 if user.is_some() {
                     attempts.succeeded(client);
                 }
@@ -268,10 +269,10 @@ impl Access {
         credentials.remembered.fetch(&key, look).await
     }
 
-    /// The response to a client that failed to authenticate (RFC 9110 section 11.7).
+    /// Returns the response to a client that failed to authenticate (RFC 9110 section 11.7).
     pub(super) fn refusal(&self, denied: Denied) -> Response<Body> {
         let status = match denied {
-            // Nothing that a header could say would do.
+            // No header field could authenticate the client.
             _ if !self.has_passwords() && self.issuers.is_empty() => StatusCode::FORBIDDEN,
             Denied::Missing | Denied::Wrong => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Denied::TooOften => StatusCode::TOO_MANY_REQUESTS,
@@ -297,13 +298,13 @@ impl Access {
 }
 
 impl Proven {
-    /// `client`, which has shown the password or token.
+    /// Returns `client`, authenticated by the password or token.
     pub(crate) fn client(self, client: &Client) -> Client {
         client.proven_by(self.user, Credential::Secret(self.ended))
     }
 }
 
-/// The only value of a header.
+/// Returns the single value of a header field.
 fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Result<&str, Denied> {
     let mut values = headers.get_all(name).iter();
     let value = values.next().ok_or(Denied::Missing)?;

@@ -1,4 +1,4 @@
-//! Users and what proves them: a file as `htpasswd -5` and `openssl passwd -6` make it.
+//! Users and their password hashes: a file in the format of `htpasswd -5` and `openssl passwd -6`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,43 +8,43 @@ use sha_crypt::{PasswordHasher as _, ShaCrypt};
 
 use super::keyed_digest::DIGEST;
 
-/// Users of one file.
+/// Maximum users of one file.
 const USERS_MAX: usize = 100_000;
-/// Bytes of a name and of a password, as SOCKS has them (RFC 1929 section 2).
+/// Maximum bytes of a name, and of a password, as in SOCKS (RFC 1929 section 2).
 pub(super) const CREDENTIAL_OCTETS_MAX: usize = 255;
-/// What one password may cost: rounds of SHA-crypt, and KiB, passes and lanes of argon2.
+/// Maximum cost of a hash: rounds of SHA-crypt; memory in KiB, passes and lanes of Argon2.
 const ROUNDS_MAX: u32 = 1_000_000;
 const MEMORY_KIB_MAX: u32 = 256 << 10;
 const PASSES_MAX: u32 = 32;
 const LANES_MAX: u32 = 16;
-/// Rounds of SHA-crypt that are always made, and those where none are written; bytes of its salt that count.
+/// Minimum and default rounds of SHA-crypt, and significant bytes of its salt.
 const ROUNDS_MIN: u32 = 1_000;
 const ROUNDS_USUAL: u32 = 5_000;
 const SALT_OCTETS_MAX: usize = 16;
 
-/// A line that is no user.
+/// Errors in a file of users.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadUsers {
-    /// Neither empty, nor a comment, nor `NAME:HASH`. The line is not shown, as it may be a password.
+    /// The line is neither empty, nor a comment, nor `NAME:HASH`. It is not shown, because it may contain a password.
     #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_OCTETS_MAX} bytes")]
     Line(usize),
-    /// A hash that is not understood, or too weak to be one.
+    /// The hash has an unknown format or is too weak.
     #[error("line {0}: the hash is neither of SHA-crypt ($6$, $5$) nor of argon2 ($argon2id$)")]
     Hash(usize),
-    /// One that would keep a processor busy for anyone who asks.
+    /// The hash is so expensive that any client could keep a processor busy.
     #[error(
         "line {0}: the hash costs more than {ROUNDS_MAX} rounds, or {MEMORY_KIB_MAX} KiB, {PASSES_MAX} passes and {LANES_MAX} lanes"
     )]
     Dear(usize),
-    /// A name in two lines.
+    /// A name occurs in two lines.
     #[error("line {0}: the name appears on an earlier line")]
     Twice(usize),
-    /// More than are held.
+    /// There are more users than the maximum.
     #[error("there are more than {USERS_MAX} users")]
     TooMany,
 }
 
-/// Names and hashes of their passwords.
+/// User names with their password hashes.
 #[derive(Clone, Debug, Default)]
 pub struct Users {
     /// Index of each user's hash.
@@ -52,7 +52,7 @@ pub struct Users {
     hashes: Vec<Hash>,
 }
 
-/// Not shown: who has it may guess for as long as they like.
+/// A password hash. Debug output hides it, because a hash permits unlimited guesses.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) enum Hash {
     ShaCrypt(Arc<str>),
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Hash {
 }
 
 impl Users {
-    /// Of lines `NAME:HASH`; empty ones and those that begin with `#` are left out.
+    /// Parses lines `NAME:HASH`. Skips empty lines and comments (`#`).
     ///
     /// # Errors
     /// [`BadUsers`]
@@ -92,7 +92,7 @@ impl Users {
         Ok(users)
     }
 
-    /// One user with a password, and the salt of its hash.
+    /// Creates one user with a password, hashed with `salt`.
     ///
     /// # Errors
     /// [`BadUsers`]
@@ -102,24 +102,25 @@ impl Users {
         Self::parse(&format!("{name}:{hash}"))
     }
 
-    /// The names of all.
+    /// Iterates over all user names.
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.names.keys()
     }
 
-    /// Whether `name` has the same password hash here and in `other`.
+    /// Returns whether `name` has the same password hash here and in `other`.
     pub(super) fn has_same(&self, name: &str, other: &Self) -> bool {
         let hash = |users: &Self| users.names.get(name).and_then(|at| users.hashes.get(*at)).cloned();
         hash(self).zip(hash(other)).is_some_and(|(one, other)| one == other)
     }
 
-    /// Whether there is nobody.
+    /// Returns whether there are no users.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
-    /// The user's; for a name that is none that of the one whom `stand_in` says, so that asking takes as long as for some user.
+    /// Returns the user's hash. For an unknown name, returns the hash of the user that `stand_in` selects, so that both cases take
+    /// the same time.
     pub(super) fn hash_of(&self, name: &str, stand_in: &[u8; DIGEST]) -> Option<(Option<Arc<str>>, Hash)> {
         let (user, at) = match self.names.get_key_value(name) {
             Some((name, at)) => (Some(Arc::clone(name)), *at),
@@ -151,7 +152,7 @@ impl Hash {
         if dear { Err(BadUsers::Dear(number)) } else { Ok(Self::Argon2(Arc::new(hash))) }
     }
 
-    /// Whether `password` matches. Takes milliseconds or more, on purpose.
+    /// Returns whether `password` matches. Deliberately takes milliseconds or more.
     pub(super) fn fits(&self, password: &[u8]) -> bool {
         match self {
             Self::ShaCrypt(hash) => ShaCrypt::default().verify_password(password, &**hash).is_ok(),
@@ -160,7 +161,7 @@ impl Hash {
     }
 }
 
-/// Those of a hash that something can fit: `$6$SALT$HASH` or `$6$rounds=ROUNDS$SALT$HASH`, as crypt(3) writes it.
+/// Returns the rounds of a valid hash `$6$SALT$HASH` or `$6$rounds=ROUNDS$SALT$HASH` (crypt(3)).
 fn sha_crypt_rounds(text: &str) -> Option<u32> {
     let is_plain =
         |text: &str| text.bytes().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'/'));
@@ -169,7 +170,7 @@ fn sha_crypt_rounds(text: &str) -> Option<u32> {
         [salt, hash] => (ROUNDS_USUAL, salt, hash),
         [rounds, salt, hash] => {
             let digits = rounds.strip_prefix("rounds=")?;
-            // A sign or a nought before it would not be written again.
+            // crypt(3) never writes a sign or a leading zero.
             let is_number = digits.bytes().all(|octet| octet.is_ascii_digit()) && !digits.starts_with('0');
             (digits.parse().ok().filter(|_| is_number)?, salt, hash)
         }
@@ -188,13 +189,13 @@ fn sha_crypt_rounds(text: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// `openssl passwd -6 -salt saltsalt secret`
+    /// Output of `openssl passwd -6 -salt saltsalt secret`.
     const SHA512: &str =
         "$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
 
-    /// `openssl passwd -5 -salt saltsalt secret`
+    /// Output of `openssl passwd -5 -salt saltsalt secret`.
     const SHA256: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
-    /// `openssl passwd -5 -salt 'rounds=1000$saltsalt' secret`
+    /// Output of `openssl passwd -5 -salt 'rounds=1000$saltsalt' secret`.
     const ROUNDS: &str = "$5$rounds=1000$saltsalt$eKLZU9t9OoPWrqOQsoTIKG0aYkZ5rGOoOQhiIvoSWX2";
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
             assert_eq!(user.as_deref(), Some(name));
             assert!(hash.fits(b"secret") && !hash.fits(b"Secret") && !hash.fits(b""), "{name}");
         }
-        // Nobody, though something is there to be hashed: any of them, the same each time.
+        // An unknown name always gets the hash of the same user.
         let mut stood_in = [0; 4];
         for drawn in 0..=255 {
             let (user, hash) = users.hash_of("e", &[drawn; DIGEST]).unwrap();

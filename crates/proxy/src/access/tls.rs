@@ -16,29 +16,29 @@ use x509::GeneralName;
 
 use crate::revocation::{BadLists, LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
-/// What the proxy shows clients that speak TLS to it, on the port where it is also spoken to in the clear.
+/// TLS options of the proxy itself, on the port that also accepts unencrypted connections.
 #[derive(Clone, Debug)]
 pub struct OwnTls {
-    /// Its own certificate, which has nothing to do with leaves.
+    /// Certificate of the proxy itself, independent of the leaves for intercepted hosts.
     pub certificate: Arc<CertifiedKey>,
-    /// Trust anchors for client certificates, DER; no certificates are requested if empty.
+    /// Trust anchors (DER) of client certificates; if empty, no certificates are requested.
     pub client_roots: Vec<Vec<u8>>,
-    /// The CRLs.
+    /// CRLs of client certificates.
     pub revoked: Option<RevocationLists>,
-    /// Whether who speaks in the clear is closed out.
+    /// Whether unencrypted connections are rejected.
     pub only: bool,
 }
 
-/// Why it cannot be spoken.
+/// Why TLS to the proxy cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum BadOwnTls {
-    /// The TLS library refuses the key, a root, or its own defaults.
+    /// The TLS library rejects the key, a root, or its own defaults.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// Roots that certificates cannot be held against.
+    /// The verifier of client certificates cannot be created.
     #[error("certificates of clients cannot be verified: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// Of certificates that were revoked.
+    /// The CRLs are invalid.
     #[error(transparent)]
     LoadedCrls(#[from] BadLists),
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for OwnTlsAcceptor {
 }
 
 impl OwnTlsAcceptor {
-    /// `or_else`: whether a client without a certificate may show something else.
+    /// `or_else`: whether a client without a certificate may authenticate otherwise.
     pub(super) fn new(own: &OwnTls, or_else: bool, metrics: RevocationMetrics) -> Result<Self, BadOwnTls> {
         let lists = LoadedCrls::of(own.revoked.as_ref())?;
         let config = config_of(own, or_else, &lists.ders)?;
@@ -74,13 +74,13 @@ impl OwnTlsAcceptor {
         Ok(Self { tls: Arc::new(tls), only: own.only })
     }
 
-    /// What holds clients against lists.
+    /// Returns the guard that checks clients against CRLs.
     pub(crate) fn guarded(&self) -> &Arc<RevocationGuard> {
         &self.tls
     }
 
-    /// Handshakes; the caller sets the timeout. Returns the certificate that the client showed, and the user it names: its subject, or
-    /// its fingerprint, and its URI names.
+    /// Performs a handshake; the caller sets the timeout. Returns the client's certificate, and the user that it names: its subject
+    /// or fingerprint, and its URI names.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
@@ -135,7 +135,7 @@ fn config_of(own: &OwnTls, or_else: bool, crls: &[Vec<u8>]) -> Result<ServerConf
         config.ticketer = Ticketer::new()?;
         config.send_tls13_tickets = 1;
     } else {
-        // A client's certificate is looked at each time, so that one that has ended lets nobody in.
+        // Without session resumption, each connection verifies the certificate, so that an expired one is rejected.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }

@@ -1,4 +1,4 @@
-//! What a leaf is known by.
+//! Identity of a leaf in the store.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use x509::{Fingerprint, HostOrIp};
 
 use crate::mint::{KeysOfLeaves, LeafKeyKind};
 
-/// All that a leaf depends on.
+/// All properties that distinguish leaves.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct LeafId {
-    /// The host of the leaf.
+    /// Host name of the leaf.
     pub name: HostOrIp,
-    /// The authority's certificate.
+    /// Fingerprint of the CA certificate.
     pub authority: Fingerprint,
     /// The key's type.
     pub kind: LeafKeyKind,
@@ -21,20 +21,20 @@ pub struct LeafId {
     pub user: Option<Arc<str>>,
     /// The profile of the leaf.
     pub profile: Arc<str>,
-    /// The certificate whose like it is, if it is one's.
+    /// Fingerprint of the upstream certificate that the leaf mirrors, if any.
     pub mirrored: Option<Fingerprint>,
-    /// Whether its key goes to another process.
+    /// Whether another process gets the leaf's key.
     pub key_goes_to: KeyGoesTo,
 }
 
-/// Which other process has a leaf's key too.
+/// Other processes that get a leaf's key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum KeyGoesTo {
-    /// None.
+    /// No other process.
     #[default]
     Nobody,
-    /// Whichever asks on this machine: a second level that other machines share does not have such a leaf.
+    /// Any caller on this machine. A second level that other machines share does not store such a leaf.
     ThisMachine,
-    /// One consumer, which is [`LeafId::user`].
+    /// One consumer, whose name is [`LeafId::user`].
     Consumer,
 }

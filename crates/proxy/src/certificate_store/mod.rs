@@ -1,12 +1,12 @@
-//! The certificate store: each leaf minted once, however many ask.
+//! The certificate store: mints each leaf once, however many connections request it.
 //!
-//! A leaf is known by all that makes it what it is ([`LeafId`]), so two authorities, key types or profiles never share one.
-//! Anyone who asks first mints, the others wait for the same; it is renewed before it ends without a caller waiting; a failure
-//! is remembered for a moment, so that a broken authority is not asked by every connection. Names come from clients: memory
-//! is bounded in bytes, and so are the names that one client may have minted in a time ([`NewNameLimit`]).
+//! [`LeafId`] contains everything that determines a leaf, so that two CAs, key types or profiles never share one. The first request
+//! mints; concurrent requests wait for the same result. A leaf is renewed in the background before it expires. A failure is cached
+//! for a moment, so that a broken CA does not receive a request from every connection. Clients choose the names, so memory is
+//! limited in bytes, and each client has a rate limit of new names ([`NewNameLimit`]).
 //!
-//! Behind memory there may be a [`SecondLevel`] that outlives the process and that several proxies share: a leaf that is not in
-//! memory is looked for there, by the one of all who ask, before it is minted.
+//! Behind memory there may be a [`SecondLevel`], which survives restarts and is shared by several proxies. A leaf that is not in
+//! memory is looked up there before it is minted.
 
 mod fetch_error;
 mod leaf_id;
@@ -36,47 +36,47 @@ use x509::{HostOrIp, UnixTime};
 use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
 use second_level::Obtained;
 
-/// Bytes of all leaves, unless said otherwise: some 50,000 names.
+/// Default limit of the leaves in memory, in bytes: about 50,000 names.
 pub const OCTETS_MAX: u64 = 64 << 20;
 /// Time for which a failure is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// Leaves of which it is known that a renewal was begun within that time: of more, some are tried sooner again.
+/// Maximum leaves whose recent renewals are remembered. Beyond that, some renewals are retried earlier.
 const RENEWALS_MAX: u64 = 65_536;
-/// What an entry costs beside its leaf: the cache's own nodes, and the key.
+/// Bytes of a cache entry in addition to its leaf: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 320;
-/// What a leaf's own P-256 key takes: its text (PKCS#8), the library's form, the public key. Likewise one of a user, whose other leaves
-/// may have gone, or stand over another by now.
+/// Bytes of a P-256 key that a leaf owns: PKCS#8 text, the library's form, and the public key. Also used for a user's key, because
+/// the other leaves of that key may no longer exist.
 const KEY_OCTETS: usize = 1_024;
-/// The same, of an RSA key of a user.
+/// Bytes of a user's RSA key.
 const RSA_KEY_OCTETS: usize = 4_096;
-/// A leaf is made again when less than one part in so many of its life is left.
+/// A leaf is renewed when less than this fraction (one in so many parts) of its lifetime remains.
 const RENEW_PARTS: u32 = 3;
 
-/// How often each thing happened.
+/// Counters of the store.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StoreCounts {
-    /// Answered from memory.
+    /// Requests answered from memory.
     pub hits: u64,
     /// Requests that joined a minting in progress.
     pub joined: u64,
-    /// Minted, renewals among them.
+    /// Minted leaves, including renewals.
     pub minted: u64,
-    /// Not minted.
+    /// Failed mintings.
     pub failed: u64,
-    /// Refused for the number of names.
+    /// Requests refused by the rate limit of new names.
     pub refused: u64,
-    /// With the second level; nothing where there is none.
+    /// Counters of the second level; all zero without one.
     pub second: SecondLevelCounts,
 }
 
-/// Leaves by what they are. Cheap to clone; clones are one store.
+/// The store of leaves. Clones share it.
 #[derive(Clone)]
 pub struct CertificateStore(Arc<StoreState>);
 
 struct StoreState {
     leaves: Cache<LeafId, Arc<Leaf>, FetchError>,
     newcomers: NewNameLimit,
-    /// Leaves whose renewal was begun a moment ago, whatever came of it.
+    /// Leaves whose renewal started recently, whatever its result.
     renewals: flight::BoundedMap<LeafId, ()>,
     second: Option<SecondLevel>,
     minted: AtomicU64,
@@ -91,7 +91,7 @@ impl fmt::Debug for CertificateStore {
 }
 
 impl CertificateStore {
-    /// Which holds at most `octets_max` bytes; what was asked for the longest ago goes first.
+    /// Creates a store of at most `octets_max` bytes; the least recently used leaf is evicted first.
     #[must_use]
     pub fn new(octets_max: u64, newcomers: NewNameLimit) -> Self {
         Self::with_second_level(octets_max, newcomers, None)
@@ -122,14 +122,13 @@ impl CertificateStore {
         }))
     }
 
-    /// The leaf, or what `mint` makes: once for all who ask meanwhile. `client` is who asks, and is charged for a name that
-    /// is not here.
+    /// Returns the leaf, or mints it with `mint`, once for all concurrent requests. A new name is charged to `client`.
     ///
     /// # Errors
     /// [`FetchError`]
     ///
     /// # Cancellation
-    /// Dropping the future cancels nothing for others; with the last of them the minting is dropped.
+    /// Dropping the future does not affect other requests; the minting is dropped with the last of them.
     pub async fn fetch<W>(
         &self,
         id: &LeafId,
@@ -141,7 +140,7 @@ impl CertificateStore {
         W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
     {
         match self.0.leaves.get(id) {
-            // The cache counts a clock that stands still while the machine sleeps, and that nobody sets.
+            // The cache's clock stops while the machine sleeps, and is never set, so the leaf's own validity is checked too.
             Some(cached) if cached.outcome.as_ref().is_ok_and(|leaf| !leaf.holds_at(now)) => {
                 self.0.leaves.invalidate(id);
                 self.fetch_new(id, client.into(), now, mint).await
@@ -212,7 +211,7 @@ impl CertificateStore {
         });
     }
 
-    /// What is held for `id`, if it is still true.
+    /// Returns the cached result for `id`, if it is still valid.
     #[must_use]
     pub fn held(&self, id: &LeafId) -> Option<Arc<Cached<Arc<Leaf>, FetchError>>> {
         self.0.leaves.get(id)
@@ -223,19 +222,19 @@ impl CertificateStore {
         self.0.leaves.invalidate(id);
     }
 
-    /// Leaves held.
+    /// Returns the number of leaves in memory.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.leaves.entries()
     }
 
-    /// Whether none is.
+    /// Returns whether the store is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> StoreCounts {
         let flight = self.0.leaves.counts();
@@ -254,12 +253,12 @@ impl StoreState {
     fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), Failed<FetchError>> {
         self.newcomers.admit(client, name).map_err(|error| {
             self.refused.fetch_add(1, Relaxed);
-            // Not remembered: the next client may.
+            // Not cached: the next client may be within its limit.
             Failed { error: error.into(), lifetime: Duration::ZERO }
         })
     }
 
-    /// A leaf that ends at `ends_from` at least, found or minted; `charged` for a new name is who asks.
+    /// Finds or mints a leaf that is valid until `ends_from` at least. A new name is charged to `charged`.
     async fn make(
         &self,
         id: &LeafId,

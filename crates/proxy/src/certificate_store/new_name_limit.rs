@@ -1,4 +1,4 @@
-//! Rate limit of new names: names that a client has minted and that nobody had before.
+//! Rate limit of new names: host names for which a client caused the first leaf.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,17 +10,16 @@ use x509::HostOrIp;
 
 use crate::client_buckets::ClientBuckets;
 
-/// Names a client may ask for, to each that it may have minted: the others are found with the second level, and not charged
-/// for as new, but cost a trip.
+/// Lookups that a client may cause for each new name that it may mint. Names that the second level has are not charged as new, but
+/// each costs a lookup.
 pub(crate) const LOOKS_PER_NAME: u32 = 10;
 
-/// Whose rate limit counts: a user's or, where that is not known, an address (of IPv6, its network of 64 bits, as one machine
-/// has all of it).
+/// Key of a rate limit: the user name or, if unknown, the address (for IPv6, the /64, because one machine may use all of it).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum RateLimitKey {
-    /// By name.
+    /// A user name.
     User(Arc<str>),
-    /// Its network, as [`inbound::network`] has it.
+    /// A client network, as returned by [`inbound::network`].
     Address(IpAddr),
 }
 
@@ -48,19 +47,19 @@ impl fmt::Display for RateLimitKey {
     }
 }
 
-/// Refused, at once.
+/// The client has exceeded its rate limit of new names.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
 pub struct TooManyNames {
-    /// The requester.
+    /// The client.
     pub client: RateLimitKey,
-    /// That are let in.
+    /// Permitted new names per minute.
     pub per_minute: u32,
-    /// That are let in at once.
+    /// Permitted new names in a burst.
     pub burst: u32,
 }
 
-/// Two buckets for each client: one of names, one of looks.
+/// Rate limit with two token buckets for each client: for new names and for lookups.
 #[derive(Debug)]
 pub struct NewNameLimit {
     per_minute: u32,
@@ -69,7 +68,7 @@ pub struct NewNameLimit {
 }
 
 impl NewNameLimit {
-    /// Of each client, `per_minute` names, and `burst` at once.
+    /// Permits `per_minute` new names for each client, and `burst` at once.
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
         let (per_minute, burst) = (per_minute.max(1), burst.max(1));
@@ -79,6 +78,8 @@ impl NewNameLimit {
         Self { per_minute, burst, buckets: ClientBuckets::new([names, looks]) }
     }
 
+    /// Charges a new name to a client.
+    ///
     /// # Errors
     /// [`TooManyNames`]
     pub(crate) fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), TooManyNames> {
@@ -89,7 +90,7 @@ impl NewNameLimit {
         Err(TooManyNames { client: client.clone(), per_minute: self.per_minute, burst: self.burst })
     }
 
-    /// The name was not new: the second level had it. The look stays charged for.
+    /// Returns the token of a name that the second level had. The lookup stays charged.
     pub(super) fn give_back(&self, client: &RateLimitKey) {
         self.buckets.give_back(client);
     }

@@ -13,16 +13,16 @@ use super::error::{BadAuthority, MintError};
 use super::serial::new_serial;
 use super::validity::CLOCK_SKEW_S;
 
-/// Timeout of a signature of the authority.
+/// Timeout of a signature of the CA.
 pub const SIGN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a root made here holds: clients have to trust another one then.
+/// Validity of a generated root in seconds; after it, clients must trust a new root.
 const ROOT_S: i64 = 10 * 365 * 86_400;
 
-/// An authority whose key signs wherever it is: here, in a security module, with a key service.
+/// A CA whose key may be in this process, in a security module or in a key service.
 #[derive(Clone, Debug)]
 pub struct Authority {
     certificate: Arc<Certificate>,
-    /// What clients are sent after the leaf: all but a root, which they have or distrust.
+    /// Certificates that are sent after the leaf: the chain without its root, which clients must already have.
     chain: Vec<CertificateDer<'static>>,
     signer: KeyRef,
     key_id: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// `chain` in DER, its own certificate first; leaves carry `crl_urls`.
+    /// Creates a CA from `chain` (DER, its own certificate first); leaves contain `crl_urls`.
     ///
     /// # Errors
     /// [`BadAuthority`]
@@ -54,13 +54,13 @@ impl Authority {
         Ok(Self { certificate: Arc::new(own), chain: sent, signer, key_id, crl_urls })
     }
 
-    /// Its certificate's, which is part of a leaf's identity: two authorities never share leaves.
+    /// Returns the fingerprint of the CA certificate. It is part of a leaf's identity, so that two CAs never share leaves.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.certificate.fingerprint
     }
 
-    /// Its certificate.
+    /// Returns the CA certificate.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
@@ -90,7 +90,7 @@ impl Authority {
         &self.key_id
     }
 
-    /// Whether a certificate of another authority may stand below it.
+    /// Returns whether the path length constraint permits an intermediate CA below it.
     pub(super) fn permits_below(&self) -> bool {
         self.certificate.basic_constraints.is_some_and(|own| own.path_len != Some(0))
     }
@@ -100,8 +100,8 @@ impl Authority {
     }
 }
 
-/// A root of its own for `key`, in force at `now` for ten years, in DER. Its name ends in a part of the key's identifier, so that
-/// people who trust several tell them apart.
+/// Creates a self-signed root (DER) for `key`, valid for ten years from `now`. Its name ends with a part of the key identifier, so
+/// that people can distinguish several roots.
 ///
 /// # Errors
 /// [`MintError::NoRandomness`], [`MintError::NotSigned`].

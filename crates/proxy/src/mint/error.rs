@@ -1,49 +1,49 @@
-//! Why there is no leaf.
+//! Errors of minting.
 
 use keys::SignError;
 
-/// Why there is no leaf.
+/// Why a leaf cannot be minted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MintError {
-    /// The authority ends within a minute, or has.
+    /// The CA certificate expires within a minute, or has expired.
     #[error("the authority of the leaves ends: give the proxy another one")]
     AuthorityEnds,
-    /// The certificate that is mirrored ends within a minute, or has.
+    /// The mirrored certificate expires within a minute, or has expired.
     #[error("the certificate that the leaf is to be like ends")]
     MirroredEnds,
-    /// Its key.
+    /// The CA's key failed to sign.
     #[error("the authority's key did not sign: {0}")]
     NotSigned(#[from] SignError),
-    /// The client needs an RSA key, and none is ready yet.
+    /// The client needs an RSA key, and none is generated yet.
     #[error("no RSA key is ready yet")]
     NoRsaKey,
-    /// The leaf's own key.
+    /// The leaf's key cannot be generated.
     #[error("no key for the leaf: {0}")]
     NoKey(String),
-    /// The library.
+    /// The system's random number generator failed.
     #[error("there is no randomness")]
     NoRandomness,
-    /// The authority is not to have another below it (RFC 5280 section 4.2.1.9).
+    /// The CA's path length constraint permits no intermediate CA (RFC 5280 section 4.2.1.9).
     #[error("the authority permits none below it: give one whose pathlen is 1 or more, or that has none")]
     NoneBelow,
-    /// The intermediate's own.
+    /// The new intermediate CA is invalid.
     #[error("an intermediate's certificate is not sound: {0}")]
     Intermediate(#[from] BadAuthority),
 }
 
-/// A chain that leaves cannot stand below.
+/// Why a chain cannot issue leaves.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadAuthority {
-    /// No certificate.
+    /// The chain has no certificate.
     #[error("there is no certificate")]
     Empty,
-    /// One that is not read.
+    /// A certificate cannot be parsed.
     #[error("a certificate of the chain cannot be read: {0}")]
     Unreadable(#[from] x509::ParseError),
-    /// Not an authority's.
+    /// A certificate is not a CA certificate.
     #[error("{0} is no authority's certificate: it needs basicConstraints CA:TRUE and keyCertSign")]
     NotAnAuthority(String),
-    /// The key of another.
+    /// The key does not match the certificate.
     #[error("the key is not that of {0}")]
     OtherKey(String),
 }

@@ -1,5 +1,5 @@
-//! An authority of this process alone, below the operator's: its key is in memory and nowhere else, its certificate ends soon,
-//! and the operator's key, wherever it is, signs once in a while instead of once a leaf.
+//! A short-lived intermediate CA below the operator's CA. Its key exists only in the memory of this process. The operator's key
+//! signs one intermediate from time to time, instead of every leaf.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use super::minter::Minter;
 use super::serial::new_serial;
 use super::validity::{CLOCK_SKEW_S, VALIDITY_MIN};
 
-/// One is replaced when less than one part in so many of its life is left.
+/// An intermediate is replaced when less than this fraction (one in so many parts) of its lifetime remains.
 const RENEW_PARTS: i64 = 3;
-/// Between two looks at the clock, which goes on while the machine sleeps; and between two tries.
+/// Interval of checks of the clock, which continues while the machine sleeps, and of retries.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Makes them below an authority.
+/// Creates intermediates below a CA.
 #[derive(Clone, Debug)]
 pub struct Intermediates {
     above: Authority,
@@ -31,13 +31,13 @@ pub struct Intermediates {
 }
 
 impl Intermediates {
-    /// Of which each holds for `life`, and never longer than `above`.
+    /// Creates a source of intermediates. Each is valid for `life`, but never longer than `above`.
     #[must_use]
     pub fn new(above: Authority, life: Duration) -> Self {
         Self { above, life: life.max(VALIDITY_MIN) }
     }
 
-    /// A new one, in force at `now`, over a key made for it.
+    /// Creates an intermediate with a new key, valid from `now`.
     ///
     /// # Errors
     /// [`MintError`]
@@ -83,7 +83,7 @@ impl Intermediates {
         Ok(Authority::new(&chain, Arc::new(key), above.crl_urls().to_vec())?)
     }
 
-    /// Has `minter` sign by a new one before the one it has ends, until `stop`.
+    /// Replaces the intermediate of `minter` before it expires, until `stop`.
     #[crate::boxed]
     pub async fn keep(&self, minter: Minter, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("proxy-intermediate");
@@ -105,7 +105,7 @@ impl Intermediates {
         }
     }
 
-    /// Whether it is time, and the next one would hold longer: below an authority that ends soon it would not.
+    /// Returns whether a new intermediate is due, and would expire later: if the CA above expires soon, it would not.
     fn is_due(&self, current: &Authority, now: UnixTime) -> bool {
         let life = self.life.as_secs() as i64;
         let next = now.plus(life).min(self.above.not_after());
@@ -127,13 +127,13 @@ mod tests {
         };
         let began = now();
         let all = Intermediates::new(ending(began), Duration::from_secs(LIFE as u64));
-        // Times before its end.
+        // `before`: seconds before the end of the current intermediate.
         let due = |current: &Authority, before: i64| all.is_due(current, current.not_after().plus(-before));
         let early = ending(began.plus(-86_400));
         for (before, is) in [(LIFE, false), (LIFE / 3 + 60, false), (LIFE / 3 - 60, true), (0, true)] {
             assert_eq!(due(&early, before), is, "{before} s before it ends");
         }
-        // The next would end with the authority above, as this one does.
+        // The next intermediate would expire together with the CA above, like this one.
         for before in [LIFE, LIFE / 3 - 60, 0] {
             assert!(!due(&ending(began), before), "{before} s before both end");
         }

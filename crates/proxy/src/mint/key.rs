@@ -1,4 +1,4 @@
-//! A key that leaf certificates are issued for.
+//! Keys of leaf certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use rustls::sign::SigningKey;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
 
-/// What key a client can be shown.
+/// Key types of leaf certificates.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LeafKeyKind {
-    /// For anyone who verifies ECDSA: every client of the last fifteen years.
+    /// P-256, for clients that verify ECDSA: every client of the last fifteen years.
     P256,
     /// RSA 2048, for clients without support of ECDSA.
     Rsa2048,
@@ -28,7 +28,7 @@ impl LeafKeyKind {
     }
 }
 
-/// One of them.
+/// The key of a leaf certificate.
 #[derive(Clone)]
 pub struct LeafKey {
     kind: LeafKeyKind,
@@ -37,19 +37,19 @@ pub struct LeafKey {
     spki: Arc<[u8]>,
     id: [u8; 20],
     signing: Arc<dyn SigningKey>,
-    /// Whether it was made to be handed to another process.
+    /// Whether the key was generated for another process.
     pub(super) is_handed_out: bool,
     of: KeyOf,
 }
 
-/// Whose leaf certificates have the key.
+/// The leaves that use a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum KeyOf {
-    /// All for whom there is no other.
+    /// All leaves without a more specific key.
     Process,
-    /// One user, or one consumer.
+    /// The leaves of one user or consumer.
     Owner,
-    /// One leaf.
+    /// A single leaf.
     Leaf,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for LeafKey {
 }
 
 impl LeafKey {
-    /// One that was kept.
+    /// Wraps a key that was read from storage.
     pub(crate) fn read(key: PrivateKey) -> Result<Self, KeyError> {
         let kind = match key.key_type() {
             KeyType::P256 => LeafKeyKind::P256,
@@ -86,41 +86,43 @@ impl LeafKey {
         })
     }
 
-    /// The key itself (PKCS#8), if it was made for another process ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
+    /// Returns the key as PKCS#8 PEM, if it was generated for another process
+    /// ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
         self.is_handed_out.then(|| self.private.to_pkcs8_pem())
     }
 
-    /// Whether only one leaf uses the key ([`KeysOfLeaves::ByHost`](super::KeysOfLeaves::ByHost)).
+    /// Returns whether only one leaf uses the key ([`KeysOfLeaves::ByHost`](super::KeysOfLeaves::ByHost)).
     #[must_use]
     pub fn is_of_one_leaf(&self) -> bool {
         self.of == KeyOf::Leaf
     }
 
-    /// Whether it is kept no longer than the leaves over it, as there are many such keys: one of a user, a consumer or a leaf.
+    /// Returns whether the key is stored only as long as its leaves, because there are many such keys: those of a user, a consumer
+    /// or a single leaf.
     #[must_use]
     pub fn ends_with_its_leaves(&self) -> bool {
         self.of != KeyOf::Process
     }
 
-    /// The same, as one that may be handed to another process, or may not.
+    /// Returns the same key, marked as permitted or not permitted for another process.
     pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
         Self { is_handed_out, ..self }
     }
 
-    /// The same key, with leaves of `owner`.
+    /// Returns the same key, marked as used by the leaves of `owner`.
     pub(super) fn owned_by(self, owner: KeyOf) -> Self {
         Self { of: owner, ..self }
     }
 
-    /// SHA-256 of the public key (DER SubjectPublicKeyInfo).
+    /// Returns SHA-256 of the public key (DER SubjectPublicKeyInfo).
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.spki)
     }
 
-    /// Type of the key.
+    /// Returns the type of the key.
     #[must_use]
     pub fn kind(&self) -> LeafKeyKind {
         self.kind

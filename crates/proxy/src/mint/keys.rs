@@ -9,40 +9,40 @@ use tokio_util::sync::CancellationToken;
 use super::error::MintError;
 use super::key::{KeyOf, LeafKey, LeafKeyKind};
 
-/// How long a new leaf is made over the same key, unless said otherwise.
+/// Default time for which new leaves use the same key.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
-/// The longest that may be said: anyone who keeps leaves keeps their keys by it.
+/// Maximum of that time; the storage of keys relies on it.
 pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Which leaves share a key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum KeysOfLeaves {
-    /// All that are made within the key's life: a leaf is one signature.
+    /// All leaves that are minted within the key's life share it. Minting needs only one signature.
     #[default]
     Shared,
-    /// None but one: a P-256 key is made from the system's randomness with each leaf, renewals included. Leaves over RSA stand over
-    /// one all the same, as no request waits for such a key.
+    /// Each leaf has its own P-256 key, renewals included. RSA leaves still share a key, because generating one for a request would
+    /// take too long.
     ByHost,
-    /// The leaves of one user or consumer, within the life of the key ([`KeysByOwner`](super::KeysByOwner)). Leaves for clients
-    /// without a user share the process's key.
+    /// The leaves of one user or consumer share a key within its life ([`KeysByOwner`](super::KeysByOwner)). Leaves for clients
+    /// without a user use the process's key.
     ByUser,
 }
 
-/// The current key of each kind. No request waits for one to be made: P-256 is there from the start, RSA soon after it.
+/// The current key of each type. Keys are generated in the background: P-256 at startup, RSA soon after.
 #[derive(Debug)]
 pub struct LeafKeys {
     p256: RwLock<LeafKey>,
     rsa: RwLock<Option<LeafKey>>,
     of_leaves: KeysOfLeaves,
-    /// Where an RSA key is taken from when one is first needed; [`Self::keep`] makes it where there is none.
+    /// Source of the first RSA key; without a stock, [`Self::keep`] generates it.
     stock: Option<RsaStock>,
 }
 
 impl LeafKeys {
-    /// With a P-256 key. [`Self::keep`] makes the RSA key and changes both.
+    /// Generates a P-256 key. [`Self::keep`] generates the RSA key and replaces both.
     ///
     /// # Errors
-    /// [`KeyError`] when the library fails.
+    /// [`KeyError`] if the library fails.
     pub fn new() -> Result<Self, KeyError> {
         let first = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
         Ok(Self {
@@ -53,21 +53,22 @@ impl LeafKeys {
         })
     }
 
-    /// The same, with keys for leaves by `of_leaves`.
+    /// Sets which leaves share a key.
     #[must_use]
     pub fn of_leaves(self, of_leaves: KeysOfLeaves) -> Self {
         Self { of_leaves, ..self }
     }
 
-    /// Which leaves share a key.
+    /// Returns which leaves share a key.
     pub(super) fn which(&self) -> KeysOfLeaves {
         self.of_leaves
     }
 
-    /// For one user: never the process's own, nor another's. An RSA key is taken from `stock` when one is needed. Some 30 µs.
+    /// Generates keys for one user, separate from those of the process and of other users, in about 30 µs. An RSA key is taken from
+    /// `stock` when needed.
     ///
     /// # Errors
-    /// [`KeyError`] when the library fails.
+    /// [`KeyError`] if the library fails.
     pub(super) fn of_user(stock: &RsaStock) -> Result<Self, KeyError> {
         let key = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
         Ok(Self {
@@ -78,24 +79,24 @@ impl LeafKeys {
         })
     }
 
-    /// As [`Self::of_user`], with keys that may be handed to the one process that they are made for.
+    /// Like [`Self::of_user`], with keys that may be sent to the consumer that owns them.
     ///
     /// # Errors
-    /// [`KeyError`] when the library fails.
+    /// [`KeyError`] if the library fails.
     pub(super) fn of_consumer(stock: &RsaStock) -> Result<Self, KeyError> {
         let own = Self::of_user(stock)?;
         let key = own.p256.read().clone().for_another(true);
         Ok(Self { p256: RwLock::new(key), ..own })
     }
 
-    /// For one leaf: some 30 µs, a third of what its signature takes.
+    /// Generates a key for one leaf: about 30 µs, a third of the time of its signature.
     fn of_one_leaf() -> Result<LeafKey, MintError> {
         let made = PrivateKey::generate(KeyType::P256).and_then(|key| LeafKey::of(LeafKeyKind::P256, &key));
         let key = made.map_err(|error| MintError::NoKey(error.to_string()))?;
         Ok(key.owned_by(KeyOf::Leaf))
     }
 
-    /// What a new leaf stands over.
+    /// Returns the key for a new leaf.
     ///
     /// # Errors
     /// [`MintError::NoRsaKey`], [`MintError::NoKey`]
@@ -120,7 +121,7 @@ impl LeafKeys {
         rsa.clone()
     }
 
-    /// Makes an RSA key now, and new keys of both kinds each `life`, until `stop`.
+    /// Generates an RSA key now, and new keys of both types after each `life`, until `stop`.
     #[crate::boxed]
     pub async fn keep(&self, life: Duration, stop: CancellationToken) {
         self.change(LeafKeyKind::Rsa2048).await;
@@ -141,7 +142,7 @@ impl LeafKeys {
                 LeafKeyKind::P256 => *self.p256.write() = key,
                 LeafKeyKind::Rsa2048 => *self.rsa.write() = Some(key),
             },
-            // The one before goes on.
+            // The previous key stays in use.
             Err(error) => tracing::warn!(%error, ?kind, "no new key for leaves"),
         }
     }

@@ -9,23 +9,23 @@ use zeroize::Zeroizing;
 
 use super::key::LeafKey;
 
-/// A leaf, ready for handshakes.
+/// A leaf certificate, ready for handshakes.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     /// The chain and the key.
     pub certified: Arc<CertifiedKey>,
     /// The key of the leaf.
     pub key: LeafKey,
-    /// Its first second.
+    /// Start of the validity.
     pub not_before: UnixTime,
-    /// Its last second.
+    /// End of the validity.
     pub not_after: UnixTime,
 }
 
-/// Why a chain is no leaf's.
+/// Why a chain cannot be used as a leaf.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadLeaf {
-    /// There is no certificate, or one that is not read.
+    /// The chain is empty, or its first certificate cannot be parsed.
     #[error("its certificate cannot be read: {0}")]
     Unreadable(#[from] x509::ParseError),
     /// The certificate does not match the key.
@@ -34,7 +34,7 @@ pub enum BadLeaf {
 }
 
 impl Leaf {
-    /// One that was kept: its chain, its own certificate first.
+    /// Creates a leaf from a stored chain, leaf certificate first.
     ///
     /// # Errors
     /// [`BadLeaf`]
@@ -47,13 +47,14 @@ impl Leaf {
         Ok(Self { certified, not_before: own.not_before, not_after: own.not_after, key })
     }
 
-    /// Whether it is in force at `now`.
+    /// Returns whether the leaf is valid at `now`.
     #[must_use]
     pub fn holds_at(&self, now: UnixTime) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 
-    /// The chain and the key in PEM, if the key is one to be handed out ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
+    /// Returns the chain and the key as PEM, if the key may be sent to another process
+    /// ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
     #[must_use]
     pub fn to_pem(&self) -> Option<Zeroizing<String>> {
         let key = self.key.to_pkcs8_pem()?;
@@ -62,13 +63,13 @@ impl Leaf {
         Some(text)
     }
 
-    /// The chain in PEM, the leaf first.
+    /// Returns the chain as PEM, leaf first.
     #[must_use]
     pub fn chain_pem(&self) -> String {
         self.certified.cert.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect()
     }
 
-    /// Bytes it takes, its key aside, which all share.
+    /// Returns the memory size in bytes, without the key, which leaves share.
     #[must_use]
     pub fn octets(&self) -> usize {
         const ITSELF: usize = size_of::<Leaf>() + size_of::<CertifiedKey>() + 2 * size_of::<usize>();

@@ -1,15 +1,15 @@
-//! What a leaf takes over from a server's own certificate.
+//! Properties of a server's certificate that a mirrored leaf copies.
 
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, HostOrIp, UnixTime, name};
 
 use super::validity::VALIDITY_MIN;
 
-/// Bytes of a certificate's subject and names, each name with its header: some 500 names. Every handshake carries them.
+/// Maximum bytes of a certificate's subject and names, each name with its header: about 500 names. Every handshake sends them.
 const LIKENESS_OCTETS_MAX: usize = 16 << 10;
 /// Bytes of a name's header in DER.
 const NAME_HEADER: usize = 2;
 
-/// The subject, the names and the validity of a certificate. What is said of its key is not taken over, as the key is another.
+/// Subject, names and validity of a certificate. Extensions about its key are not copied, because the leaf has another key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Likeness {
     certificate: Fingerprint,
@@ -20,27 +20,27 @@ pub struct Likeness {
     pub(super) not_after: UnixTime,
 }
 
-/// Why nothing is like a certificate.
+/// Why a certificate cannot be mirrored.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoLikeness {
-    /// The bytes are no certificate.
+    /// The bytes are not a valid certificate.
     #[error("its certificate cannot be read: {0}")]
     Unreadable(#[from] x509::ParseError),
-    /// Clients would refuse a leaf like it.
+    /// The certificate does not contain the host name, so clients would reject its copy.
     #[error("its certificate is for others")]
     OtherName,
-    /// It would burden every handshake.
+    /// The subject and names are too large for every handshake.
     #[error(
         "its certificate's subject and names take {0} bytes, and leaves have at most {LIKENESS_OCTETS_MAX}"
     )]
     TooLong(usize),
-    /// Within a minute, or it has ended, or has not begun.
+    /// The certificate has expired, expires within a minute, or is not valid yet.
     #[error("its certificate ends within a minute, or is not in force")]
     Ends,
 }
 
 impl Likeness {
-    /// Of a certificate in DER that `name` is spoken to by, at `now`. Nothing is verified: anyone who calls has.
+    /// Reads a server's certificate (DER) for `name` at the time `now`. Does not verify it; the caller must have done so.
     ///
     /// # Errors
     /// [`NoLikeness`]
@@ -67,35 +67,35 @@ impl Likeness {
         Ok(Self { certificate: certificate.fingerprint, first, subject, names, not_before, not_after })
     }
 
-    /// The certificate whose like it is.
+    /// Returns the fingerprint of the mirrored certificate.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.certificate
     }
 
-    /// Whether the certificate is for `name`.
+    /// Returns whether the certificate is valid for `name`.
     #[must_use]
     pub fn is_for(&self, name: &HostOrIp) -> bool {
         self.names.iter().any(|one| is_for(one, name))
     }
 
-    /// The first name of the certificate, without `*.`: the same for all hosts that it is for, so that they share a leaf.
+    /// Returns the first name of the certificate, without `*.`. It is the same for all its hosts, so that they share a leaf.
     #[must_use]
     pub fn first_name(&self) -> &HostOrIp {
         &self.first
     }
 
-    /// The certificate's last second.
+    /// Returns the end of the certificate's validity.
     #[must_use]
     pub fn not_after(&self) -> UnixTime {
         self.not_after
     }
 
-    /// Bytes it takes in memory.
+    /// Returns the memory size in bytes.
     #[must_use]
     pub fn octets(&self) -> usize {
         let names = self.names.iter().map(|name| size_of::<GeneralName>() + octets_of(name)).sum::<usize>();
-        // The subject is held as DER, as text, and by its parts.
+        // The subject is stored as DER, as text, and in parts.
         size_of::<Self>() + names + 3 * self.subject.der.len()
     }
 }

@@ -1,4 +1,4 @@
-//! Makes leaf certificates below an authority.
+//! Minting of leaf certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,46 +21,46 @@ use super::validity::{CLOCK_SKEW_S, VALIDITY_MAX, VALIDITY_MIN};
 
 /// id-kp-serverAuth (RFC 5280 section 4.2.1.12).
 const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
-/// The longest common name (RFC 5280 appendix A.1, ub-common-name).
+/// Maximum length of a common name (RFC 5280 appendix A.1, ub-common-name).
 const COMMON_NAME_MAX: usize = 64;
 
-/// Makes leaves below an authority.
+/// Mints leaf certificates below a CA.
 #[derive(Clone, Debug)]
 pub struct Minter {
-    /// The current one, for all clones.
+    /// The current CA, shared by all clones.
     authority: Arc<RwLock<Arc<Authority>>>,
     keys: Arc<LeafKeys>,
     validity: Duration,
 }
 
 impl Minter {
-    /// With leaves that hold for `validity`, [`VALIDITY_MAX`] at most, and never longer than the authority.
+    /// Creates a minter. Leaves are valid for `validity`, at most [`VALIDITY_MAX`], and never longer than the CA.
     #[must_use]
     pub fn new(authority: Authority, keys: Arc<LeafKeys>, validity: Duration) -> Self {
         let validity = validity.clamp(VALIDITY_MIN, VALIDITY_MAX);
         Self { authority: Arc::new(RwLock::new(Arc::new(authority))), keys, validity }
     }
 
-    /// As this one, over other keys.
+    /// Returns a minter with the same settings and other keys.
     #[must_use]
     pub fn over(&self, keys: Arc<LeafKeys>) -> Self {
         Self { keys, ..self.clone() }
     }
 
-    /// What makes its leaves differ from those of a minter of other settings.
+    /// Returns a text of all settings that affect leaves. Minters with other settings have another profile.
     #[must_use]
     pub fn profile(&self) -> String {
         let urls = self.authority().crl_urls().join(" ");
         format!("{} s {urls}", self.validity.as_secs())
     }
 
-    /// Which leaves of this minter share a key.
+    /// Returns which leaves of this minter share a key.
     #[must_use]
     pub fn keys(&self) -> KeysOfLeaves {
         self.keys.which()
     }
 
-    /// The present CA.
+    /// Returns the current CA.
     #[must_use]
     pub fn authority(&self) -> Arc<Authority> {
         Arc::clone(&self.authority.read())
@@ -71,7 +71,7 @@ impl Minter {
         *self.authority.write() = Arc::new(authority);
     }
 
-    /// A new leaf for `name`, in force at `now`.
+    /// Mints a leaf for `name`, valid from `now`.
     ///
     /// # Errors
     /// [`MintError`]
@@ -82,7 +82,7 @@ impl Minter {
         self.make(wanted, kind, now).await
     }
 
-    /// A new leaf like a server's own certificate, in force at `now`, and never longer than that one.
+    /// Mints a leaf that mirrors a server's certificate, valid from `now`, and never longer than that certificate.
     ///
     /// # Errors
     /// [`MintError`]
@@ -142,7 +142,7 @@ impl Minter {
 struct LeafFields<'a> {
     subject: &'a DistinguishedName,
     names: &'a [GeneralName],
-    /// Its first and last second at most.
+    /// Limits of the leaf's validity: first and last second.
     within: Option<(UnixTime, UnixTime)>,
 }
 
@@ -165,7 +165,7 @@ fn extensions(authority: &Authority, wanted: &LeafFields<'_>, key: &LeafKey) -> 
     all
 }
 
-/// The name as common name, for old clients; none where it would be too long for one.
+/// Returns a subject with the name as common name, for old clients. Empty if the name is too long for a common name.
 fn subject_of(name: &HostOrIp) -> DistinguishedName {
     let text = name.to_string();
     match text.len() <= COMMON_NAME_MAX {

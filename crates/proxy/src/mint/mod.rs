@@ -1,7 +1,8 @@
-//! Leaf certificates for whatever name a client asks for, each below an authority of the operator's.
+//! Leaf certificates for the host names that clients request, issued by the operator's CA.
 //!
-//! A leaf is one signature: all leaves of a process stand over the same few keys ([`LeafKeys`]), made from the system's
-//! randomness and changed by time, or each over one of its own, or of its user ([`KeysOfLeaves`]). They are never derived from anything, and never the authority's.
+//! Minting a leaf costs one signature, because all leaves of a process share a few keys ([`LeafKeys`]). The keys are random and
+//! rotate. Alternatively, each leaf or each user has its own key ([`KeysOfLeaves`]). Keys are never derived from other data, and
+//! never those of the CA.
 
 mod authority;
 mod error;

@@ -5,7 +5,7 @@ use x509::SerialNumber;
 
 use super::error::MintError;
 
-/// A serial number of 128 random bits.
+/// Returns a serial number of 128 random bits.
 pub(super) fn new_serial() -> Result<SerialNumber, MintError> {
     let mut random = [0; 16];
     rand::fill(&mut random).map_err(|_| MintError::NoRandomness)?;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// How far the past a leaf begins, for clients whose clocks are behind.
+/// Seconds before now at which a leaf's validity begins, for clients whose clocks are slow.
 pub(super) const CLOCK_SKEW_S: i64 = 3_600;
 
-/// The most a leaf may hold: browsers refuse longer from 2029 on (CA/Browser Forum ballot SC-081).
+/// Maximum validity of a leaf: from 2029 on, browsers reject longer ones (CA/Browser Forum ballot SC-081).
 pub const VALIDITY_MAX: Duration = Duration::from_secs(47 * 86_400);
-/// What a leaf still holds at least when it is handed out; an authority that ends sooner signs no more.
+/// Minimum remaining validity of a leaf in use. A CA that expires sooner signs no more leaves.
 pub(crate) const VALIDITY_MIN: Duration = Duration::from_secs(60);

@@ -8,26 +8,26 @@ use x509::{Certificate, Fingerprint, UnixTime};
 
 use crate::permission::Identity;
 
-/// Consumers whose keys are kept, some 1 KiB each; of more, the one that asked the longest ago gets another key.
+/// Maximum consumers with stored keys, about 1 KiB each. Beyond it, the least recently active consumer gets a new key.
 pub const CONSUMERS_MAX: u64 = 1_024;
-/// Of anyone who shows no certificate, as it is on this machine.
+/// Profile for consumers without a certificate, which are on this machine.
 const LOCAL: &str = "minted-for-this-machine";
 
-/// One of them, on one connection.
+/// A consumer on one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Consumer {
     /// The profile of the consumer's leaves: unique for each consumer.
     pub(super) profile: Arc<str>,
-    /// The consumer's identity for permission questions and for keys.
+    /// Identity of the consumer for permission requests and keys.
     pub(super) identity: Arc<Identity>,
-    /// Charged for names that are new.
+    /// Address that is charged for new names.
     pub(super) address: IpAddr,
     /// End of validity of the consumer's identity.
     pub(super) until: Option<UnixTime>,
 }
 
 impl Consumer {
-    /// One on this machine.
+    /// Returns the consumer for this machine.
     pub(super) fn local() -> Self {
         Self {
             profile: LOCAL.into(),
@@ -41,13 +41,13 @@ impl Consumer {
         }
     }
 
-    /// Whether it is known by being on this machine alone.
+    /// Returns whether the consumer is only identified as a process on this machine.
     pub(super) fn is_local(&self) -> bool {
         self.until.is_none()
     }
 
-    /// By the certificate it has shown: its subject, and the names it is for, so that its next certificate makes it no other. Below other
-    /// `roots` it is another, whatever it is called: who shares the store may ask others for certificates.
+    /// Identifies a consumer by subject and names of its certificate, so that a renewed certificate is the same consumer. With
+    /// other `roots` it is another consumer even with equal names, because other proxies of the store may trust other CAs.
     pub(super) fn of_chain(
         chain: Option<&[CertificateDer<'_>]>,
         roots: &Fingerprint,
@@ -66,7 +66,7 @@ impl Consumer {
     }
 }
 
-/// All of them, in whatever order they are configured.
+/// Returns a digest of all roots, independent of their order.
 pub(super) fn digest_of_roots(roots: &[Vec<u8>]) -> Fingerprint {
     let mut each: Vec<_> = roots.iter().map(|root| *Fingerprint::of(root).as_bytes()).collect();
     each.sort_unstable();

@@ -1,4 +1,4 @@
-//! Whether there is a leaf for a consumer, and which.
+//! Decides whether a consumer gets a leaf, and which.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -16,19 +16,19 @@ use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter};
 use crate::permission::{Asker, NotPermitted, Permission};
 use crate::{Action, Rules};
 
-/// The port that rules with one are held against: leaves are for HTTPS.
+/// Port for rules with a port: leaves are for HTTPS.
 const HTTPS_PORT: u16 = 443;
 
-/// Why there is none.
+/// Why no leaf is available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum NoLeaf {
-    /// Not one of the names that leaves are handed out for.
+    /// The configuration does not permit leaves for this name.
     #[error("there are no leaves for that name here")]
     NotAllowed,
     /// The permission service denies a leaf.
     #[error("the name is not permitted")]
     NotPermitted,
-    /// The permission service did not answer.
+    /// The permission service returned no decision.
     #[error("the permission service is unavailable")]
     Unknown(#[source] NotPermitted),
     #[error(transparent)]
@@ -50,7 +50,7 @@ impl NoLeaf {
 /// The source of leaves.
 pub(crate) struct Leaves {
     pub(crate) minter: Minter,
-    /// How the minter makes them.
+    /// Profile of the minter.
     pub(crate) profile: Arc<str>,
     pub(crate) store: CertificateStore,
     /// The permission check before minting.
@@ -59,7 +59,7 @@ pub(crate) struct Leaves {
     pub(crate) stock: RsaStock,
 }
 
-/// Gives leaves to consumers.
+/// Issues leaves to consumers.
 pub(super) struct LeafDesk {
     leaves: Leaves,
     names: Rules,
@@ -70,7 +70,7 @@ pub(super) struct LeafDesk {
 }
 
 impl LeafDesk {
-    /// Keys of consumers are changed after their life; those in the set have RSA keys.
+    /// Creates the desk. Keys of consumers are replaced after their life; consumers in the set get RSA keys.
     pub(super) fn new(
         leaves: Leaves,
         names: Rules,
@@ -81,7 +81,7 @@ impl LeafDesk {
         Self { leaves, names, keys, rsa, metrics }
     }
 
-    /// Key type of the consumer's leaves, unless a request lists supported algorithms.
+    /// Returns the key type of the consumer's leaves, unless a request lists supported algorithms.
     pub(super) fn kind_of(&self, consumer: &Consumer) -> LeafKeyKind {
         let identity = &consumer.identity;
         match std::iter::once(&identity.subject).chain(&identity.names).any(|name| self.rsa.contains(name)) {
@@ -90,7 +90,7 @@ impl LeafDesk {
         }
     }
 
-    /// The leaf for `name`: minted once, however many ask. Whether there may be one is asked before anything is looked up.
+    /// Returns the leaf for `name`, minted once for all concurrent requests. Permission is checked before any lookup.
     pub(super) async fn leaf(
         &self,
         consumer: &Consumer,
@@ -117,7 +117,7 @@ impl LeafDesk {
         fetched
     }
 
-    /// Whether `name` is one that there are leaves for.
+    /// Returns the host if the configuration permits leaves for `name`.
     pub(super) fn allows(&self, name: &str) -> Option<HostOrIp> {
         HostOrIp::parse(name).ok().filter(|name| self.names.decide(name, HTTPS_PORT) == Action::Intercept)
     }

@@ -1,4 +1,4 @@
-//! Requests of consumers: Caddy's form, and gRPC.
+//! Requests of consumers: Caddy's HTTP format, and gRPC.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,12 +26,13 @@ use crate::mint::LeafKeyKind;
 const CERTIFICATE: &str = "/certificate";
 /// Path of the gRPC methods.
 const SDS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
-/// ecdsa_secp256r1_sha256 (RFC 8446 section 4.2.3), as Caddy writes it.
+/// Number of ecdsa_secp256r1_sha256 (RFC 8446 section 4.2.3) in Caddy's notation.
 const P256: &str = "403";
-/// Those of a certificate's RSA key, likewise: rsa_pkcs1_sha256 to sha512, rsa_pss_rsae_sha256 to sha512.
+/// Numbers of the signature schemes for an RSA certificate in the same notation: rsa_pkcs1_sha256 to sha512, rsa_pss_rsae_sha256 to
+/// sha512.
 const RSA: [&str; 6] = ["401", "501", "601", "804", "805", "806"];
 
-/// For one connection.
+/// Serves one connection of a consumer.
 pub(super) struct ConsumerService {
     shared: Arc<MintingService>,
     consumer: Consumer,
@@ -63,21 +64,21 @@ impl ConsumerService {
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "certificates are asked for by GET\n");
         }
-        // Anyone who is of this machine by its address alone may be a browser that was told the address is another site's.
+        // A consumer identified only by a loopback address may be a browser, with DNS rebinding by another site.
         if self.consumer.is_local() && !names_this_machine(&request) {
             return text(StatusCode::MISDIRECTED_REQUEST, "ask by 127.0.0.1, [::1] or localhost\n");
         }
         self.certificate(request.uri().query().unwrap_or_default()).await
     }
 
-    /// The chain and its key, or 204 where Caddy is to look elsewhere.
+    /// Returns the chain and its key, or 204 to let Caddy use another source.
     async fn certificate(&self, query: &str) -> Response<Body> {
         let Some(name) = parameter(query, "server_name").filter(|name| !name.is_empty()) else {
             return empty(StatusCode::NO_CONTENT);
         };
         let own = self.shared.desk.kind_of(&self.consumer);
         let schemes = parameter(query, "signature_schemes").unwrap_or_default();
-        // A client that can verify by none that there is gets none.
+        // A client that supports no available signature scheme gets no leaf.
         let Some(kind) = kind_for(&schemes, own) else { return empty(StatusCode::NO_CONTENT) };
         match self.shared.desk.leaf(&self.consumer, &name, kind, MintingProtocol::Http).await {
             Ok(leaf) => match leaf.to_pem() {
@@ -100,7 +101,7 @@ impl ConsumerService {
     }
 }
 
-/// What a client that verifies by `schemes` is shown, of whom has P-256 and, where that is its own, RSA.
+/// Returns the key type for a client that supports `schemes`: P-256, or RSA if that is the consumer's own type.
 fn kind_for(schemes: &str, own: LeafKeyKind) -> Option<LeafKeyKind> {
     let verifies = |known: &[&str]| {
         let mut schemes = schemes.split(',').map(|scheme| scheme.trim_start_matches('0'));
@@ -121,7 +122,7 @@ fn names_this_machine<B>(request: &Request<B>) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// The first of that name in a query.
+/// Returns the first parameter with this name in a query.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(key, _)| *key == name)?;

@@ -10,11 +10,11 @@ use super::consumer;
 use super::options::{Listen, StartError};
 use crate::revocation::{LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
-/// How consumers show who they are.
+/// TLS of consumers, which authenticate by certificates.
 #[derive(Clone)]
 pub(super) struct ConsumerTls {
     pub(super) guarded: Arc<RevocationGuard>,
-    /// Of the roots below which their certificates stand.
+    /// Digest of the roots of their certificates.
     pub(super) roots: Fingerprint,
 }
 

@@ -1,4 +1,4 @@
-//! Connections of consumers, to their ends.
+//! Connections of consumers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,22 +22,22 @@ use super::http;
 use super::listener::{ConsumerTls, Listener};
 use super::service::MintingService;
 
-/// For a handshake.
+/// Timeout of a handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// For a request's head.
+/// Timeout of a request's header.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of a request's head.
+/// Maximum bytes of a request's header.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
-/// Requests of one connection under way: Envoy has a stream for each name.
+/// Maximum concurrent requests of one connection: Envoy opens a stream for each name.
 const REQUESTS_MAX: u32 = 4_096;
-/// Requests that were reset before they were looked at (rapid reset, CVE-2023-44487).
+/// Maximum requests that were reset before they were processed (rapid reset, CVE-2023-44487).
 const RESETS_MAX: usize = 64;
-/// Between two signs of life that are asked for while nothing is said.
+/// Interval of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Accepts connections until the shutdown begins.
 pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slots: Slots) {
-    // Those without TLS are known at once, on loopback or on a socket: none is silent.
+    // Consumers without TLS are identified immediately, by loopback address or socket, so none is silent.
     let evicts = matches!(&listener, Listener::Tcp(_, Some(_)));
     let when_full = if evicts { WhenFull::EvictSilent } else { WhenFull::Refuse };
     let acceptor = Acceptor::new(&shared.tasks, slots, when_full);
@@ -50,7 +50,7 @@ pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slot
     }
 }
 
-/// Serves the connections of a listener. Without TLS they are of this machine.
+/// Serves the connections of a listener. Connections without TLS come from this machine.
 struct Consumers {
     shared: Arc<MintingService>,
     tls: Option<ConsumerTls>,
@@ -113,7 +113,7 @@ async fn over_tls(
     silence.end();
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).cloned();
     tokio::select! {
-        // First: what the handshake let in is not served before it was looked up.
+        // Checked first: a consumer must not be served before its certificate was checked for revocation.
         biased;
         () = tls.revoked(shown.map(CertificateDer::into_owned)) => {}
         () = serve(shared, stream, consumer) => {}

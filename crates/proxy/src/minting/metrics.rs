@@ -1,4 +1,4 @@
-//! What is counted of leaves for others.
+//! Metrics of leaves for consumers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// Cheap to clone.
+/// Metrics of minting for consumers. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct MintingMetrics(Arc<MetricFamilies>);
 
@@ -58,7 +58,7 @@ impl fmt::Debug for MintingMetrics {
     }
 }
 
-/// A stream of secret discovery, counted while it is held.
+/// A secret discovery stream, counted until dropped.
 pub(super) struct Streaming(Gauge);
 
 impl Drop for Streaming {
@@ -68,7 +68,7 @@ impl Drop for Streaming {
 }
 
 impl MintingMetrics {
-    /// Makes them part of what is served.
+    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.0.revocation.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_minting");

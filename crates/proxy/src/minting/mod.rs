@@ -1,9 +1,8 @@
-//! Leaves for others: programs that speak TLS themselves get theirs out of the same store, by HTTP as Caddy asks
-//! (`get_certificate http`) or by Envoy's secret discovery (SDS).
+//! Leaves for other programs: TLS servers get leaves from the same store, by HTTP for Caddy (`get_certificate http`) or by Envoy's
+//! secret discovery service (SDS).
 //!
-//! What is handed out includes a private key, so it goes over loopback, a Unix socket, or TLS where both sides have shown
-//! certificates; and it is never the proxy's own: each consumer has a leaf key of its own, changed as often as that, and those that ask for
-//! it one for RSA.
+//! Responses contain private keys. They are only sent over loopback, a Unix socket, or TLS with client certificates. The keys are
+//! never those of the proxy itself: each consumer has its own leaf key, which rotates equally often, and an RSA key if configured.
 
 mod consumer;
 mod desk;
@@ -38,7 +37,7 @@ pub(crate) struct Open {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// Listens, as one of the `tasks`.
+/// Starts a listener as one of the `tasks`.
 pub(crate) async fn start(
     options: Options,
     leaves: Leaves,
@@ -63,7 +62,7 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         metrics,
     });
-    // A host may have all of them, and half of them silent.
+    // One host may use all slots, with half of them silent.
     let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.connections_max));
     tasks.spawn(listening::accept(shared, listener, slots));
     Ok(Open { address })

@@ -1,4 +1,4 @@
-//! How leaves are handed to other programs.
+//! Options of minting for other programs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,61 +10,61 @@ use keyless::server::{TlsError, TlsOptions};
 use crate::Rules;
 use crate::revocation::{BadLists, RevocationLists};
 
-/// Names of all streams together, some 1 KiB each.
+/// Maximum names of all streams together, about 1 KiB each.
 pub const NAMES_MAX: usize = 262_144;
 
 /// Address or socket for consumers.
 #[derive(Clone, Debug)]
 pub enum Listen {
-    /// Of this machine alone, in the clear.
+    /// Loopback address, without TLS.
     Loopback(SocketAddr),
-    /// For its owner alone.
+    /// Unix socket, accessible by its owner only.
     Socket(PathBuf),
-    /// Anywhere, with certificates on both sides.
+    /// Any address, with TLS and client certificates.
     Tls(SocketAddr, TlsOptions),
 }
 
-/// How leaves are handed to others.
+/// Options of minting for consumers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Address or socket for consumers.
     pub listen: Listen,
-    /// Lists of revoked certificates, where consumers show theirs.
+    /// CRLs of consumers' certificates.
     pub revoked: Option<RevocationLists>,
-    /// The names there are leaves for: those that these rules would have intercepted.
+    /// Names that leaves are issued for: those that these rules would intercept.
     pub names: Rules,
-    /// Connections at once; more are closed at once.
+    /// Maximum connections; further ones are closed immediately.
     pub connections_max: usize,
-    /// Streams of secret discovery at once; more are refused.
+    /// Maximum concurrent secret discovery streams; further ones are rejected.
     pub streams_max: usize,
-    /// Names of one stream; more are refused.
+    /// Maximum names of one stream; further ones are rejected.
     pub names_per_stream_max: usize,
-    /// How long new leaves of a consumer stand over the same key.
+    /// How long new leaves of a consumer use the same key.
     pub key_life: Duration,
-    /// Consumers that have leaves over RSA, by their subject or one of their other names; anyone who is on this machine: `local`.
+    /// Consumers that get RSA leaves, by their subject or another name of their certificate; `local` for consumers on this machine.
     pub rsa_consumers: Vec<String>,
 }
 
-/// Why leaves are not handed out.
+/// Why the listener cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is in use, or not permitted.
     #[error("cannot listen on {place}: {source}")]
     Bind {
-        /// The location.
+        /// Address or path of the listener.
         place: String,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Anybody who sees the network would have the keys.
+    /// The address is reachable from other machines, so private keys could be intercepted.
     #[error(
         "{0} is reachable from other machines, and leaves are sent with their private keys: use a Unix socket or a loopback address"
     )]
     InTheClear(SocketAddr),
-    /// The certificates.
+    /// The certificates for the listener are invalid.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] TlsError),
-    /// Of revoked certificates.
+    /// The CRLs are invalid.
     #[error(transparent)]
     LoadedCrls(#[from] BadLists),
 }

@@ -1,6 +1,6 @@
-//! Envoy's secret discovery: a stream on which a consumer names what it wants, and is told of each leaf when it is there and
-//! whenever another takes its place. Names that there are no leaves for are said to be removed (delta), or not said at all
-//! (state of the world, which has no word for it).
+//! Envoy's secret discovery service. On a stream, a consumer subscribes to names, and gets each leaf when it is available and after
+//! each renewal. Names without a leaf are reported as removed (delta), or omitted (state of the world, which cannot express
+//! removal).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use proto::{
     Resource, Secret, TlsCertificate,
 };
 
-/// Messages, client and server as generated from the protocol's definition, and kept here so that a build needs no compiler
-/// for that: a test makes them again and compares.
+/// Messages, client and server, generated from the protocol's definition. They are checked in so that a build needs no compiler for
+/// it; a test generates them again and compares.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("envoy.service.secret.v3.rs");
 }
 
-/// Type of the resources.
+/// Type URL of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// Bytes of a request for each name that a stream may have: a long one, said to be asked for and again with its version.
+/// Bytes of a request for each permitted name: a long name, both as a subscription and with its version.
 const NAME_OCTETS: usize = 640;
 
-/// Bytes of a request.
+/// Returns the maximum bytes of a request.
 pub(super) fn message_max(names_per_stream_max: usize) -> usize {
     names_per_stream_max.saturating_mul(NAME_OCTETS).clamp(256 << 10, 4 << 20)
 }
 
-/// For one connection.
+/// Secret discovery for one connection.
 pub(super) struct SecretDiscovery {
     shared: Arc<MintingService>,
     consumer: Consumer,
@@ -69,26 +69,26 @@ impl SecretDiscovery {
     }
 }
 
-/// One stream.
+/// A secret discovery stream.
 struct SecretStream<R> {
     asked: Streaming<R>,
     subscriptions: Subscriptions,
     shared: Arc<MintingService>,
     stopping: CancellationToken,
-    /// Responses so far, by which they are acknowledged.
+    /// Number of responses so far, used as nonce for acknowledgements.
     said: u64,
     _counted: Counted,
     _place: OwnedSemaphorePermit,
 }
 
-/// What a stream waits for.
+/// Events of a stream.
 enum Event<R> {
     Asked(R),
     Changed(Change),
 }
 
 impl<R> SecretStream<R> {
-    /// `None` at the end.
+    /// Returns the next event; `None` at the end of the stream.
     async fn event(&mut self) -> Result<Option<Event<R>>, Status> {
         tokio::select! {
             () = self.stopping.cancelled() => Ok(None),
@@ -142,7 +142,7 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
 trait Responds: Sized + Send + 'static {
     type Notification: 'static;
 
-    /// The next response; `None` at the end.
+    /// Returns the next response; `None` at the end.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Notification>, Status>> + Send;
 
     fn all(self) -> BoxStream<'static, Result<Self::Notification, Status>> {
@@ -174,7 +174,7 @@ impl SecretStream<DeltaDiscoveryRequest> {
         }
         for name in asked.resource_names_subscribe.iter().filter(|name| *name != "*") {
             let has = asked.initial_resource_versions.get(name).map_or("", String::as_str);
-            // Who names it again wants to be told again.
+            // A repeated subscription sends the resource again.
             self.subscriptions.add(name, has).map_err(refused)?;
         }
         Ok(())
@@ -224,7 +224,7 @@ impl SecretStream<DiscoveryRequest> {
     fn take(&mut self, asked: &DiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
         self.not_taken(asked.error_detail.as_ref());
-        // What was said before our last response is of no account: the consumer says it again.
+        // Ignore requests that precede our last response: the consumer sends them again.
         if !asked.response_nonce.is_empty() && asked.response_nonce != self.said.to_string() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What all connections of consumers share.
+//! State shared by all connections of consumers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::metrics::MintingMetrics;
 pub(super) struct MintingService {
     pub(super) desk: LeafDesk,
     pub(super) streams: Arc<Semaphore>,
-    /// Of all streams together.
+    /// Permits for the names of all streams together.
     pub(super) names: Arc<Semaphore>,
     pub(super) names_per_stream_max: usize,
     pub(super) tasks: ServiceTasks,

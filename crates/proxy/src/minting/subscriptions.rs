@@ -1,4 +1,4 @@
-//! The names of one stream, and what changes of them: a leaf that is there, one that was made again, one that there is not.
+//! Subscribed names of one stream, and their changes: a new leaf, a renewed leaf, no leaf.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,10 +16,10 @@ use super::metrics::MintingProtocol;
 use super::service::MintingService;
 use crate::mint::Leaf;
 
-/// Before a leaf that could not be had is asked for again at first; after each failure twice as long, up to the last.
+/// First pause before a failed leaf is requested again; it doubles with each failure, up to the maximum.
 const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
-/// Bytes of a name: a host has 253 at most.
+/// Maximum bytes of a name; a host name has at most 253.
 pub(super) const NAME_MAX: usize = 255;
 /// A leaf is requested again after three quarters of its remaining validity: by then the store renews it.
 const RENEW_PARTS: u32 = 4;
@@ -27,19 +27,19 @@ const RENEW_PARTS: u32 = 4;
 /// A notification for a consumer.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// There is this leaf now, of this version.
+    /// A leaf is available: name, leaf and version.
     Leaf(String, Arc<Leaf>, String),
-    /// There is none.
+    /// No leaf exists for this name.
     Gone(String),
 }
 
 struct Subscription {
-    /// What the consumer has; empty when it has nothing.
+    /// Version that the consumer has; empty if none.
     version: String,
     /// Whether the consumer was notified that there is no leaf.
     told_none: bool,
     asking: AbortHandle,
-    /// How often in a row it could not be had.
+    /// Number of failures in a row.
     failures: u32,
     _place: OwnedSemaphorePermit,
 }
@@ -53,12 +53,12 @@ pub(super) struct Subscriptions {
     asking: FuturesUnordered<Abortable<BoxFuture<'static, FetchedLeaf>>>,
 }
 
-/// Why a name is not told of.
+/// Why a subscription is rejected.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The stream, or all streams together, have as many as they may.
+    /// The stream, or all streams together, have the maximum number of names.
     TooMany,
-    /// It is no name of a host.
+    /// The name is longer than any host name.
     TooLong,
 }
 
@@ -81,7 +81,7 @@ impl Subscriptions {
         self.names.keys()
     }
 
-    /// Has `name` told of from now on, at once if the consumer has not `version` already.
+    /// Subscribes to `name`. The leaf is sent immediately, unless the consumer already has this `version`.
     pub(super) fn add(&mut self, name: &str, version: &str) -> Result<(), Refused> {
         if name.len() > NAME_MAX {
             return Err(Refused::TooLong);
@@ -105,16 +105,16 @@ impl Subscriptions {
         }
     }
 
-    /// The next change. Waits for ever where there is no name.
+    /// Returns the next change. Waits forever without subscriptions.
     ///
     /// # Cancellation
-    /// Nothing is lost.
+    /// No change is lost.
     pub(super) async fn changed(&mut self) -> Change {
         loop {
             let Some(asked) = self.asking.next().await else {
                 return std::future::pending().await;
             };
-            // Else somebody who asks for the name no more.
+            // Otherwise the consumer has unsubscribed from the name.
             if let Ok((name, asked)) = asked
                 && let Some(change) = self.take(name, asked)
             {
@@ -125,7 +125,7 @@ impl Subscriptions {
 
     fn take(&mut self, name: String, asked: Result<Arc<Leaf>, NoLeaf>) -> Option<Change> {
         let again = match &asked {
-            // Names are allowed from the start on, or never.
+            // Permitted names do not change at runtime.
             Err(NoLeaf::NotAllowed) => None,
             Err(_) => {
                 let held = self.names.get_mut(&name)?;
@@ -152,13 +152,13 @@ impl Subscriptions {
                 self.names.remove(&name);
                 Some(Change::Gone(name))
             }
-            // One that it has is taken back.
+            // A leaf that the consumer has is withdrawn.
             (Err(NoLeaf::NotPermitted), _) if !held.told_none => {
                 held.version.clear();
                 held.told_none = true;
                 Some(Change::Gone(name))
             }
-            // One that it has still holds.
+            // A leaf that the consumer has stays valid.
             (Err(_), _) if held.version.is_empty() && !held.told_none => {
                 held.told_none = true;
                 Some(Change::Gone(name))
@@ -181,7 +181,7 @@ impl Subscriptions {
     }
 }
 
-/// Names that failed together are not asked for together again: each within the second half of its pause.
+/// Returns a random pause between half and all of the retry pause, so that names that failed together are not retried together.
 fn retry_after(failures: u32, name: &str) -> Duration {
     let pause = RETRY.saturating_mul(1 << (failures.clamp(1, 8) - 1)).min(RETRY_LAST);
     let mut hasher = DefaultHasher::new();
@@ -189,7 +189,7 @@ fn retry_after(failures: u32, name: &str) -> Duration {
     pause / 2 + pause.mul_f64((hasher.finish() % 1_000) as f64 / 2_000.0)
 }
 
-/// Soon, where it is being made again right now.
+/// Returns the time until the leaf is requested again: soon if a renewal is in progress.
 fn asked_again_after(leaf: &Leaf) -> Duration {
     let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
     let (left, whole) = (seconds(now()), seconds(leaf.not_before));
@@ -199,12 +199,12 @@ fn asked_again_after(leaf: &Leaf) -> Duration {
     }
 }
 
-/// As long as it is the same leaf.
+/// Returns the version of a leaf, which changes only with the leaf.
 pub(super) fn version_of(leaf: &Leaf) -> String {
     leaf.certified.cert.first().map(|der| version_of_certificate(der)).unwrap_or_default()
 }
 
-/// 64 bits of its digest: clients say it with each name when they come back.
+/// Returns 64 bits of a certificate's digest. Clients send it with each name when they reconnect.
 fn version_of_certificate(der: &[u8]) -> String {
     x509::Fingerprint::of(der).to_string().chars().filter(char::is_ascii_hexdigit).take(16).collect()
 }
@@ -265,7 +265,7 @@ mod tests {
         names.add("b.other", "").unwrap();
         assert!(matches!(names.changed().await, Change::Gone(name) if name == "b.other"));
         assert!(names.asking.is_empty(), "{}", names.asking.len());
-        // One that there is none of takes no place.
+        // A name without a leaf uses no permit.
         names.add("c.example", "").unwrap();
         names.add("d.example", "").unwrap();
         assert!(matches!(names.add("e.example", ""), Err(Refused::TooMany)), "more than it may have");

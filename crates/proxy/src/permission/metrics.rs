@@ -1,4 +1,4 @@
-//! What is counted of questions for permission.
+//! Metrics of permission requests.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ struct WhyLabel {
 
 type DecisionCache = flight::Cache<Question, bool, Unanswered>;
 
-/// Cheap to clone.
+/// Metrics of permission requests. Clones share them.
 #[derive(Clone)]
 pub(crate) struct PermissionMetrics(Arc<MetricFamilies>);
 
@@ -42,7 +42,7 @@ impl Default for PermissionMetrics {
     fn default() -> Self {
         Self(Arc::new(MetricFamilies {
             questions: Family::default(),
-            // 1 ms to some 16 s
+            // Buckets from 1 ms to about 16 s.
             durations: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             refusals: Family::default(),
             allowed_unanswered: Counter::default(),
@@ -58,7 +58,7 @@ impl fmt::Debug for PermissionMetrics {
 }
 
 impl PermissionMetrics {
-    /// Makes them part of what is served.
+    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Remembered(Arc::clone(&self.0.answers))));
         let registry = registry.sub_registry_with_prefix("bulla_intercept_permission");
@@ -76,12 +76,12 @@ impl PermissionMetrics {
         );
     }
 
-    /// Has the number of what is remembered among the others.
+    /// Adds the number of cached decisions to the metrics.
     pub(super) fn watch(&self, answers: DecisionCache) {
         let _ = self.0.answers.set(answers);
     }
 
-    /// `None`: there was no answer.
+    /// Counts a request to the service. `None`: no decision was returned.
     pub(super) fn asked(&self, answer: Option<bool>, took: Duration) {
         let outcome = match answer {
             Some(true) => "yes",

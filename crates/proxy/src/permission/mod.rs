@@ -1,8 +1,8 @@
-//! Whether there may be a leaf at all, asked of a service of the operator's before anything is looked up or minted.
+//! Permission for leaves, requested from an external service of the operator before any lookup or minting.
 //!
-//! Whose names are refused never reach the store behind memory: the permission protects it too. An answer counts for the same
-//! question and for its time; one question is asked for all who wait for the same. Questions are bounded at once,
-//! and by client in a time; silence is no answer, and [`WhenAway`] says what becomes of it.
+//! Denied names never reach the second level, so the service protects it too. Decisions are cached for a time, and concurrent
+//! identical requests share one. Requests are limited in number, and for each client by rate. If there is no response, [`WhenAway`]
+//! decides.
 
 mod metrics;
 mod options;
@@ -33,27 +33,27 @@ use service::{AskError, PermissionService};
 use silence::Silence;
 use x509::HostOrIp;
 
-/// How long it stands for the same question that there was no answer.
+/// How long a missing response is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// Why there may be no leaf.
+/// Why a leaf is not permitted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum NotPermitted {
-    /// The answer is no.
+    /// The service denied it.
     #[error("it is not permitted here")]
     No,
-    /// There is no answer, and by [`WhenAway::Refuse`] no leaf.
+    /// The service did not respond, and [`WhenAway::Refuse`] denies the leaf.
     #[error("the permission service did not decide: {0}")]
     Unknown(Arc<str>),
-    /// The client has had too many names asked for.
+    /// The client has exceeded its rate limit of new names.
     #[error(transparent)]
     TooMany(#[from] TooManyNames),
-    /// Too many questions are under way.
+    /// Too many permission requests are in progress.
     #[error("too many questions for permission are under way")]
     Busy,
 }
 
 impl NotPermitted {
-    /// As figures and the access log call it.
+    /// Returns the name in metrics and in the access log.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::No => "not-permitted",
@@ -64,14 +64,14 @@ impl NotPermitted {
     }
 }
 
-/// Tells whether there may be a leaf. Cheap to clone; clones share what is remembered.
+/// Decides whether a leaf is permitted. Clones share the cache.
 #[derive(Clone, Default)]
 pub(crate) struct Permission(Option<Arc<PermissionState>>);
 
 struct PermissionState {
     asking: PermissionService,
     answers: Cache<Question, bool, Unanswered>,
-    /// Limits questions about new names, which clients choose.
+    /// Rate limit of requests about new names, which clients choose.
     newcomers: NewNameLimit,
     places: QuestionSlots,
     silence: Silence,
@@ -79,14 +79,14 @@ struct PermissionState {
     no_for: Duration,
     when_away: WhenAway,
     names_clients: bool,
-    /// Whether the last question got an answer.
+    /// Whether the last request got a response.
     answers_now: AtomicBool,
     metrics: PermissionMetrics,
 }
 
 impl Permission {
-    /// By `options`; everything is permitted without. Of each client, ten times as many names are asked for as it may have
-    /// minted again (`per_minute`, `burst`).
+    /// Creates a permission check by `options`; without options, everything is permitted. Each client may cause ten times as many
+    /// requests as it may mint new names (`per_minute`, `burst`).
     pub(crate) fn new(
         options: Option<&Options>,
         resolver: &Resolver,
@@ -113,11 +113,12 @@ impl Permission {
         }))))
     }
 
-    /// Whether `asker` may have a leaf for `name`. Takes the question's time four times at most, and none where the answer
-    /// is known: a place of its own client's, and the answer; once more where others who asked the same had no place.
+    /// Returns whether `asker` may get a leaf for `name`. Immediate if the decision is cached. Otherwise it takes at most four
+    /// times the timeout of a request: waiting for a slot and the response, and once more if another client's identical request
+    /// found no slot.
     ///
     /// # Cancellation
-    /// Dropping the future cancels nothing for others; with the last of them the question is given up.
+    /// Dropping the future does not affect others; the request is cancelled with the last of them.
     pub(crate) async fn ask(&self, asker: Asker<'_>, name: &HostOrIp) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();
@@ -127,7 +128,7 @@ impl Permission {
             let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
             let making = move || async move { this.put(&asked, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
-                // Of another client who asks the same: this one begins again.
+                // The limit of another client, whose request was shared. Start again.
                 Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
                     if client != charged =>
                 {
@@ -155,17 +156,17 @@ impl Permission {
 }
 
 impl PermissionState {
-    /// Puts the question, once for all who wait for it.
+    /// Sends the request to the service, once for all callers that wait.
     async fn put(
         &self,
         question: &Question,
         charged: RateLimitKey,
     ) -> Result<Fresh<bool>, Failed<Unanswered>> {
-        // Not remembered: it says nothing of the name, and the next client may.
+        // Not cached: the error does not depend on the name, and the next client may be within its limits.
         let ours = |error| Failed { error, lifetime: Duration::ZERO };
         let admitted = self.newcomers.admit(&charged, &question.name);
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
-        // Who waits for nobody takes no place and no time.
+        // While the service is unavailable, requests fail without using a slot or time.
         if !self.silence.lets_through() {
             let why = "who is asked has not answered the last questions; one a second is put".into();
             return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
@@ -191,7 +192,7 @@ impl PermissionState {
         }
     }
 
-    /// Once, until there is an answer again: while it is away it is every question.
+    /// Logs the first failure until the next response, because each request fails while the service is unavailable.
     fn note(&self, answer: &Result<bool, AskError>) {
         match answer {
             Ok(_) => {
@@ -234,7 +235,7 @@ mod tests {
             assert_ne!(Question::new(&name, one, true), Question::new(&name, other, true));
             assert_eq!(Question::new(&name, one, false), Question::new(&name, other, false));
         }
-        // A consumer gets keys: it is always told apart.
+        // Requests of consumers, which receive keys, are always distinguished.
         let identity = |whole: &str| {
             Arc::new(Identity { whole: whole.into(), subject: "CN=envoy".to_owned(), names: Vec::new() })
         };
@@ -245,7 +246,7 @@ mod tests {
             Question::new(&name, consumer(&envoy), false),
             Question::new(&name, consumer(&another), false)
         );
-        // However much of it they have in common, and whatever of it is told.
+        // Users are distinguished, even if only part of a name is sent.
         let user = |user| Asker { user: Some(user), ..one };
         assert_ne!(
             Question::new(&name, user(&longer), true),

@@ -6,25 +6,25 @@ use std::time::Duration;
 use outbound::http::SetupError;
 use zeroize::Zeroizing;
 
-/// For a question, unless said otherwise: a fifth of a handshake's usual time, so that what is left does for a trip to the store
-/// and the authority's signature.
+/// Default timeout of a request: a fifth of the usual handshake timeout, so that time remains for a lookup in the store and the
+/// CA's signature.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a yes counts, unless said otherwise: so late a name that is taken back is noticed.
+/// Default cache time of a permission. A revoked permission is noticed after this time.
 pub const YES_FOR: Duration = Duration::from_secs(300);
-/// How long a no counts: shorter, as somebody may be waiting for it to become a yes.
+/// Default cache time of a denial: shorter, because somebody may be waiting for the permission.
 pub const NO_FOR: Duration = Duration::from_secs(30);
-/// Answers remembered, some 300 bytes each; those that were asked for the longest ago go first.
+/// Default maximum of cached decisions, about 300 bytes each; the least recently used are evicted first.
 pub const ANSWERS_MAX: u64 = 65_536;
-/// Questions at once: at 10 ms each, 25,000 a second.
+/// Default maximum of concurrent requests: 25,000 per second at 10 ms each.
 pub const QUESTIONS_MAX: usize = 256;
 
 /// The decision while the permission service is unavailable.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum WhenAway {
-    /// There is no leaf.
+    /// Deny the leaf.
     #[default]
     Refuse,
-    /// There is one.
+    /// Permit the leaf.
     Allow,
 }
 
@@ -33,7 +33,7 @@ pub enum WhenAway {
 pub struct Token(pub(super) Zeroizing<String>);
 
 impl Token {
-    /// With this text.
+    /// Creates a token.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
@@ -49,30 +49,30 @@ impl fmt::Debug for Token {
 /// Options of the permission service.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where: https, or http of this machine. What is asked is added to its query.
+    /// URL of the service: https, or http on this machine. The request's parameters are added to the query.
     pub url: String,
     /// The token sent to the service.
     pub token: Option<Token>,
-    /// The only roots (DER) it may stand below; `None`: this system's.
+    /// Trust anchors (DER) of the service's certificate; `None` uses those of the system.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// For a question.
+    /// Timeout of a request.
     pub timeout: Duration,
-    /// What becomes of a name when there is no answer.
+    /// Decision if the service does not respond.
     pub when_away: WhenAway,
-    /// How long a yes counts.
+    /// Cache time of a permission.
     pub yes_for: Duration,
-    /// How long a no counts.
+    /// Cache time of a denial.
     pub no_for: Duration,
-    /// Answers remembered.
+    /// Maximum cached decisions.
     pub answers_max: u64,
-    /// Questions at once; of one client, a quarter of these.
+    /// Maximum concurrent requests. One client may use a quarter of them.
     pub questions_max: usize,
-    /// Whether the question says which client asks, and its answer counts for that one alone; else it counts for all.
+    /// Whether requests name the client, so that a decision is valid for that client only; otherwise it is valid for all.
     pub names_clients: bool,
 }
 
 impl Options {
-    /// To ask at `url`, as usual.
+    /// Creates options for the service at `url`, with defaults.
     #[must_use]
     pub fn new(url: String) -> Self {
         Self {
@@ -93,16 +93,16 @@ impl Options {
 /// An invalid configuration of the permission service.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPermission {
-    /// It is no URL, has a user or password, or an address that is not connected to.
+    /// The URL is invalid, contains a user or password, or has a forbidden address.
     #[error("the permission service: {0}")]
     Url(#[from] outbound::guard::Refused),
-    /// Anybody on the way could answer.
+    /// The URL is unencrypted and not on this machine, so responses could be forged.
     #[error("the permission service {0} must use https, unless it is on this machine")]
     InTheClear(String),
     /// The token cannot be sent in a header. The error does not show the token.
     #[error("the token for the permission service is empty, or has characters other than visible ASCII")]
     Token,
-    /// The roots, or the library.
+    /// The roots or the TLS library caused an error.
     #[error("the permission service: {0}")]
     Setup(#[from] SetupError),
 }

@@ -1,4 +1,4 @@
-//! A question for permission, and its requester.
+//! Permission requests and their clients.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,36 +7,36 @@ use x509::HostOrIp;
 
 use crate::certificate_store::{RateLimitKey, TooManyNames};
 
-/// For whom a leaf is to be.
+/// The client or consumer that a leaf is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
-    /// The address.
+    /// Address of the client.
     pub(crate) address: IpAddr,
     /// The authenticated user, if any.
     pub(crate) user: Option<&'a str>,
-    /// A consumer of leaves and their keys, if it is one.
+    /// The consumer of leaf and key, if it is one.
     pub(crate) consumer: Option<&'a Arc<Identity>>,
 }
 
-/// A consumer, by its certificate.
+/// Identity of a consumer, from its certificate.
 #[derive(Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Identity {
-    /// All that tells it from others.
+    /// The complete identity, for comparisons.
     pub(crate) whole: Arc<str>,
-    /// The subject; empty where the certificate has none.
+    /// Subject of the certificate; may be empty.
     pub(crate) subject: String,
     /// The subject alternative names, in the certificate's order.
     pub(crate) names: Vec<String>,
 }
 
 impl Asker<'_> {
-    /// Who is charged for the question.
+    /// Returns the client that is charged for the request.
     pub(super) fn charged(&self) -> RateLimitKey {
         self.user.map_or_else(|| self.address.into(), |user| RateLimitKey::User(user.into()))
     }
 }
 
-/// All that is asked. An answer counts for the same question.
+/// All parameters of a request, which are also the cache key.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Question {
     pub(super) name: HostOrIp,
@@ -56,13 +56,13 @@ impl Question {
     }
 }
 
-/// Why a question has no answer.
+/// Why a request has no decision.
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
     NoAnswer(Arc<str>),
-    /// The question could not be put; [`WhenAway`] does not apply.
+    /// The request could not be sent; [`WhenAway`] does not apply.
     NotPut(Arc<str>),
     TooMany(TooManyNames),
-    /// Of this client.
+    /// This client has too many requests in progress.
     Busy(RateLimitKey),
 }

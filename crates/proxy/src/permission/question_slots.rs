@@ -1,4 +1,4 @@
-//! Questions at once: some of all, fewer of each client, so that nobody's many names keep others from asking.
+//! Limits of concurrent permission requests: in total, and lower for each client, so that one client's names do not block others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::certificate_store::RateLimitKey;
 
-/// A client has one part in so many of all places.
+/// One client may use this fraction (one in so many parts) of all slots.
 const SHARE: usize = 4;
-/// Clients of whom it is known how many ask; of more, some have a whole share again.
+/// Maximum clients whose requests are counted. Beyond it, some clients get their full share again.
 const CLIENTS_MAX: u64 = 65_536;
-/// A client is forgotten that has not asked for so long: longer than any question takes.
+/// Idle time after which a client is forgotten: longer than any request takes.
 const IDLE: Duration = Duration::from_secs(300);
 
 pub(super) struct QuestionSlots {
@@ -21,14 +21,14 @@ pub(super) struct QuestionSlots {
     of: BoundedMap<RateLimitKey, Arc<Semaphore>>,
 }
 
-/// Held while a question is under way.
+/// Slot of a request in progress, until dropped.
 pub(super) struct QuestionSlot {
     _own: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
 impl QuestionSlots {
-    /// With so many in all.
+    /// Creates slots for `questions_max` concurrent requests.
     pub(super) fn new(questions_max: usize) -> Self {
         let of = BoundedMap::builder(CLIENTS_MAX).time_to_idle(IDLE);
         Self {
@@ -38,8 +38,8 @@ impl QuestionSlots {
         }
     }
 
-    /// A place of the client's own, for which it waits behind itself alone, `limit` at most; of all, one that is there at once.
-    /// None where there is none.
+    /// Takes a slot. Waits up to `limit` for a slot of the client's own share, but not for one of all slots. Returns `None` if
+    /// there is none.
     pub(super) async fn enter(&self, client: &RateLimitKey, limit: Duration) -> Option<QuestionSlot> {
         let own = self.of.get_with_by_ref(client, || Arc::new(Semaphore::new(self.share)));
         let own = tokio::time::timeout(limit, own.acquire_owned()).await.ok()?.ok()?;
@@ -72,7 +72,7 @@ mod tests {
                 held.push(places.enter(&client(other), limit).await.unwrap());
             }
         }
-        // All are taken: who comes now is told so at once.
+        // All slots are in use: a new request fails immediately.
         let began = tokio::time::Instant::now();
         assert!(places.enter(&client(9), limit).await.is_none());
         assert_eq!(began.elapsed(), Duration::ZERO);

@@ -1,4 +1,4 @@
-//! A question to the permission service, and the parsing of its answer.
+//! Requests to the permission service, and parsing of its responses.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use zeroize::Zeroizing;
 use super::options::{BadPermission, Options, Token};
 use super::question::Question;
 
-/// Bytes of an answer's body, of which nothing is read but that it ends.
+/// Maximum bytes of a response's body, whose content is ignored.
 const BODY_OCTETS_MAX: usize = 16 << 10;
 
-/// Bytes of a user's name, a consumer's subject, or one of its names, in a question.
+/// Maximum bytes of a user name, a consumer's subject or one of its names in a request.
 const WHO_OCTETS_MAX: usize = 1_024;
-/// Names of a consumer in a question.
+/// Maximum names of a consumer in a request.
 const NAMES_MAX: usize = 16;
 
-/// Why there is none.
+/// Why there is no decision.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum AskError {
-    /// No answer, or one without a decision.
+    /// The service did not respond, or its response contains no decision.
     Silent(String),
-    /// The question cannot be put: that is no silence of who is asked.
+    /// The request cannot be sent; this does not mean that the service is unavailable.
     NotPut(String),
 }
 
-/// Asks by HTTP: one client, whose connections are kept.
+/// HTTP client of the permission service, with persistent connections.
 pub(super) struct PermissionService {
     http: Client,
     url: String,
@@ -63,8 +63,10 @@ impl PermissionService {
         self.timeout
     }
 
+    /// Sends a request and returns the decision.
+    ///
     /// # Cancellation
-    /// Dropping the future gives up the question; by HTTP/1.1 its connection too.
+    /// Dropping the future cancels the request; with HTTP/1.1 it also closes the connection.
     pub(super) async fn put(&self, question: &Question) -> Result<bool, AskError> {
         let url = self.url_of(question).map_err(|error| AskError::NotPut(error.to_string()))?;
         let header = self.authorization.as_ref().map(|value| ("authorization", value.as_str()));
@@ -83,8 +85,8 @@ impl PermissionService {
         }
     }
 
-    /// As Caddy asks (`on_demand_tls`, `ask`): the name, an address too, is `domain`. Who asks stands beside it, cut where it is
-    /// long; that is never taken for another all the same, as an answer counts for the whole [`Question`].
+    /// Returns the URL in Caddy's format (`on_demand_tls`, `ask`): the host name or address is `domain`. Parameters about the
+    /// client are truncated, but the cache uses the complete [`Question`], so that clients are not confused.
     fn url_of(&self, question: &Question) -> Result<String, HttpError> {
         let mut url = Guard::default().url(&self.url)?;
         let client = question.client.map(|client| client.to_string());
@@ -107,7 +109,7 @@ impl PermissionService {
     }
 }
 
-/// Cuts a text at a character boundary.
+/// Truncates a text at a character boundary.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
 }
@@ -118,7 +120,8 @@ fn is_of_this_machine(host: &str) -> bool {
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.to_canonical().is_loopback())
 }
 
-/// A yes, a no, or neither: what says that the question was not let in, came too often or too late says nothing of the name.
+/// Returns the decision of a status code: permitted, denied, or none. Authentication, rate limit and timeout errors say nothing
+/// about the name.
 fn meaning(status: u16) -> Result<bool, AskError> {
     match status {
         200 | 204 => Ok(true),
@@ -140,7 +143,7 @@ mod tests {
             (403, Some(false)),
             (404, Some(false)),
             (410, Some(false)),
-            // A page behind a login, a redirect to one, a service in trouble.
+            // A login page, a redirect to one, or a server error.
             (201, None),
             (302, None),
             (401, None),

@@ -1,13 +1,13 @@
-//! A service that does not answer receives few questions, so that no request waits in vain.
+//! Circuit breaker: an unavailable service gets few requests, so that handshakes do not wait for it.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Questions in a row without an answer: after these who is asked counts as away.
+/// Number of failed requests in a row after which the service counts as unavailable.
 pub(super) const AWAY_AFTER: u32 = 8;
-/// Between two questions while it is away.
+/// Interval of requests while the service is unavailable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl Silence {
-    /// Whether a question is to be put: while it is away, one in a time.
+    /// Returns whether a request may be sent: while the service is unavailable, one in each interval.
     pub(super) fn lets_through(&self) -> bool {
         let mut state = self.0.lock();
         if state.in_a_row < AWAY_AFTER {
@@ -34,7 +34,7 @@ impl Silence {
         is_time
     }
 
-    /// A question had no answer.
+    /// Notes a request without a response.
     pub(super) fn goes_on(&self) {
         let mut state = self.0.lock();
         state.in_a_row = state.in_a_row.saturating_add(1);
@@ -43,7 +43,7 @@ impl Silence {
         }
     }
 
-    /// A question had one: a no is one too.
+    /// Notes a response, which may be a denial.
     pub(super) fn over(&self) {
         *self.0.lock() = State::default();
     }

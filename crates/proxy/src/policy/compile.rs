@@ -1,4 +1,4 @@
-//! A policy as it is applied: compiled once, invalid ones refused.
+//! Compilation of policies, with validation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::text::{Action, BadPolicy, Grants, IdentityText, PolicyRuleText, Polic
 use crate::rule_index::HostPattern;
 use crate::setting::{InvalidSetting, invalid, methods};
 
-/// Rules of one policy.
+/// Maximum rules of one policy.
 pub const POLICY_RULES_MAX: usize = 100_000;
-/// Identities of one policy.
+/// Maximum identities of one policy.
 pub const IDENTITIES_MAX: usize = 100_000;
-/// Bytes of a name.
+/// Maximum bytes of a name.
 const NAME_BYTES_MAX: usize = 255;
 
 /// A compiled policy. Clones share it. The default has no identities and no rules, and allows all requests.
@@ -54,7 +54,7 @@ impl Default for Compiled {
     }
 }
 
-/// Numbers of identities, teams and tags.
+/// Index numbers of identities, teams and tags.
 #[derive(Debug, Default)]
 struct Names {
     identities: HashMap<Arc<str>, u32>,
@@ -74,7 +74,7 @@ impl Names {
         (name, number)
     }
 
-    /// The names in `grants` by their kind, each kind beside the names that identities have.
+    /// Returns the names in `grants` by kind, each kind with the names that identities have.
     fn lists<'a>(
         &self,
         grants: &'a Grants,
@@ -123,37 +123,37 @@ impl Policy {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// Whether there is a policy at all.
+    /// Returns whether there are identities or rules.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.0.is_active
     }
 
-    /// Whether there are identities. Credentials then need a grant.
+    /// Returns whether there are identities. Credentials then need a grant.
     #[must_use]
     pub fn has_identities(&self) -> bool {
         !self.0.identities.is_empty()
     }
 
-    /// The number of rules.
+    /// Returns the number of rules.
     #[must_use]
     pub fn rules(&self) -> usize {
         self.0.rules.len()
     }
 
-    /// The identity of a client.
+    /// Returns the identity of a client, if one matches.
     #[must_use]
     pub fn identify(&self, presented: &Presented<'_>) -> Option<&Arc<Identity>> {
         self.0.recognition.identify(presented)
     }
 
-    /// The identity with a name.
+    /// Returns the identity with a name.
     #[must_use]
     pub fn identity(&self, name: &str) -> Option<&Arc<Identity>> {
         self.0.identities.iter().find(|identity| *identity.name == *name)
     }
 
-    /// The first name in `grants` that no identity has, and its kind.
+    /// Returns the first name in `grants` that no identity has, and its kind.
     #[must_use]
     pub fn unknown<'a>(&self, grants: &'a Grants) -> Option<(&'static str, &'a str)> {
         self.0.names.lists(grants).find_map(|(kind, list, known)| {
@@ -161,7 +161,7 @@ impl Policy {
         })
     }
 
-    /// Decides, at the time `now` (Unix time, seconds).
+    /// Decides about a request at the time `now` (seconds since 1970-01-01 UTC).
     #[must_use]
     pub fn decide(&self, request: &PolicyRequest<'_>, now: i64) -> Decision {
         if request.identity.is_some_and(|identity| identity.has_expired(now)) {
@@ -189,7 +189,7 @@ impl Compiled {
                 self.decided(self.first(request, Some(path), test), Reason::Rule)
             }
             Err(why) => {
-                // The first rule that would match by all but the path. Only if that has no path does the path not matter.
+                // Find the first rule that matches everything but the path. If it has no path condition, the path does not matter.
                 let test = |rule: &Rule| rule.is_for_port(request.port) && rule.matches(facts, None);
                 match self.first(request, None, test) {
                     Some(rule) if !rule.paths.is_empty() => Decision {
@@ -203,8 +203,8 @@ impl Compiled {
         }
     }
 
-    /// Of a connection whose requests are not known, rules with conditions on requests count when they have the action `counted`: to allow a
-    /// connection that is intercepted, whose requests are decided later; to deny one that passes through.
+    /// Decides about a connection whose requests are unknown. Rules with conditions on requests apply only if their action is
+    /// `counted`: allow for a connection that is intercepted, whose requests are decided later; deny for a tunnel.
     fn of_connection(&self, request: &PolicyRequest<'_>, counted: Action) -> Decision {
         let test = |rule: &Rule| {
             let counts = rule.action.permits() == counted.permits();
@@ -224,7 +224,7 @@ impl Compiled {
         }
     }
 
-    /// The first rule for which `test` is true, of those for the identity, the host and the path. `None` is for all paths.
+    /// Returns the first rule for identity, host and path that satisfies `test`. With `None`, rules for any path are tried.
     fn first(
         &self,
         request: &PolicyRequest<'_>,
@@ -313,7 +313,7 @@ impl Compiled {
         Ok(())
     }
 
-    /// The numbers of the identities, teams and tags of a rule.
+    /// Returns the index numbers of the identities, teams and tags of a rule.
     fn keys(&self, grants: &Grants) -> Result<Vec<u32>, InvalidSetting> {
         let keys = self.names.lists(grants).flat_map(|(key, list, known)| {
             list.iter().map(move |name| known.get(name.as_str()).copied().ok_or((key, name)))

@@ -13,24 +13,24 @@ use super::text::Action;
 /// The request to decide.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyRequest<'a> {
-    /// The identity of the client, if it has one.
+    /// Identity of the client, if it has one.
     pub identity: Option<&'a Identity>,
-    /// The host for which the connection is, never a mere claim of a header.
+    /// The verified host of the connection, never an unverified header.
     pub host: &'a HostOrIp,
     /// The port.
     pub port: u16,
-    /// How much of the request is known.
+    /// Known part of the request.
     pub phase: Phase<'a>,
 }
 
-/// How much of a request is known.
+/// Known part of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Phase<'a> {
-    /// A connection that will be intercepted: the decision is whether some request on it may be allowed.
+    /// A connection that will be intercepted: decides whether any request on it could be allowed.
     Connect,
-    /// A connection that passes through. Rules with conditions on the request do not allow it.
+    /// A tunneled connection. Rules with conditions on the request do not allow it.
     Tunnel,
-    /// A whole request.
+    /// A complete request.
     Request(RequestFacts<'a>),
 }
 
@@ -45,14 +45,14 @@ pub struct RequestFacts<'a> {
     pub query: Option<&'a str>,
     /// The headers.
     pub headers: &'a HeaderMap,
-    /// The size of the body, where it is known.
+    /// Size of the body in bytes, if known.
     pub body_bytes: Option<u64>,
 }
 
 /// A decision.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision {
-    /// Whether the request is sent.
+    /// Decision about the request.
     pub action: Action,
     /// The rule that decided.
     pub rule: Option<Arc<str>>,
@@ -71,12 +71,12 @@ pub enum Reason {
     Expired,
     /// The decision depends on the path, and the path is ambiguous.
     Path(AmbiguousPath),
-    /// The decision depends on the request, and the connection passes through without interception.
+    /// The decision depends on the request, but the connection is tunneled without interception.
     NotIntercepted,
 }
 
 impl Reason {
-    /// The name in logs.
+    /// Returns the name in logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -3,23 +3,23 @@
 /// Maximum bytes of a pattern.
 pub(super) const GLOB_BYTES_MAX: usize = 1_024;
 
-/// The compiled globs of one rule, side by side in one allocation.
+/// The compiled globs of one rule, in one allocation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Globs(Box<[Part]>);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Part {
     Byte(u8),
-    /// Any bytes but slashes.
+    /// `*`: any bytes except slashes.
     Segment,
-    /// Any bytes.
+    /// `**`: any bytes.
     Any,
-    /// The end of a glob, before another one.
+    /// Separator between two globs.
     Or,
 }
 
 impl Globs {
-    /// Compiles patterns, none of which is empty.
+    /// Compiles patterns; none may be empty.
     pub(super) fn new(patterns: &[String]) -> Self {
         let mut parts = Vec::with_capacity(patterns.iter().map(|pattern| pattern.len() + 1).sum());
         for pattern in patterns {
@@ -40,12 +40,12 @@ impl Globs {
         Self(parts.into())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no globs.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one of the globs matches all of `text`. The time is at most the product of both lengths.
+    /// Returns whether one of the globs matches all of `text`. The time is at most the product of both lengths.
     pub(super) fn matches(&self, text: &str) -> bool {
         self.0.split(|part| *part == Part::Or).any(|glob| Part::match_all(glob, text.as_bytes()))
     }
@@ -54,7 +54,7 @@ impl Globs {
 impl Part {
     fn match_all(glob: &[Self], text: &[u8]) -> bool {
         let (mut part, mut byte) = (0, 0);
-        // Where to go on after a mismatch: the part after a star, and the bytes that the star has.
+        // State for backtracking after a mismatch: the part after the star, and the number of bytes that the star matches.
         let (mut segment, mut any): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
         loop {
             match (glob.get(part), text.get(byte)) {
@@ -77,7 +77,7 @@ impl Part {
                 }
                 _ => {}
             }
-            // A star of one segment takes one byte more, if that is no slash; else the last star of all segments does.
+            // Extend the match of the last `*` by one byte, unless that is a slash; otherwise that of the last `**`.
             if let Some((after, taken)) =
                 segment.filter(|(_, taken)| text.get(*taken).is_some_and(|at| *at != b'/'))
             {
@@ -125,7 +125,7 @@ mod tests {
         assert!(two.matches("/a/x") && two.matches("/b") && !two.matches("/a/x/b") && !two.matches("/a"));
     }
 
-    /// The definition, without a thought for time.
+    /// Reference implementation without regard to speed.
     fn by_definition(parts: &[Part], text: &[u8]) -> bool {
         match parts.split_first() {
             None | Some((Part::Or, _)) => text.is_empty(),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::identity::Identity;
 use super::text::Grants;
 
-/// The client of a request, as far as grants go by it.
+/// Client of a request, as needed for grants.
 #[derive(Clone, Debug, Default)]
 pub struct Grantee {
     /// The identity of the client.
     pub identity: Option<Arc<Identity>>,
-    /// Whether a credential that is granted to nobody by name is for nobody. Without identities it is for all clients.
+    /// Whether a credential needs an explicit grant. False if no identities are configured: then all clients may use it.
     pub needs_grant: bool,
 }
 
@@ -23,7 +23,7 @@ fn includes(grants: &Grants, identity: &Identity) -> bool {
 }
 
 impl Grantee {
-    /// Whether the client may use a credential with these grants.
+    /// Returns whether the client may use a credential with these grants.
     #[must_use]
     pub fn has(&self, grants: &Grants) -> bool {
         match &self.identity {

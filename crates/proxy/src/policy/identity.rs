@@ -23,24 +23,24 @@ pub enum Evidence<'a> {
     Certificate {
         /// The subject, as text.
         subject: &'a str,
-        /// Its URI names, such as a SPIFFE ID.
+        /// URI names of the certificate, such as a SPIFFE ID.
         uris: &'a [Arc<str>],
     },
-    /// A JSON Web Token that was verified.
+    /// A verified JSON Web Token.
     Jwt {
-        /// The name of its issuer in the configuration.
+        /// Name of the token's issuer in the configuration.
         issuer: &'a str,
-        /// Its claims.
+        /// Claims of the token.
         claims: &'a Value,
     },
 }
 
-/// What is known of a client: how it has authenticated, and its address.
+/// Evidence about a client: how it has authenticated, and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Presented<'a> {
     /// The evidence of authentication.
     pub evidence: Evidence<'a>,
-    /// Its address.
+    /// Address of the client.
     pub address: IpAddr,
 }
 
@@ -49,38 +49,38 @@ pub struct Presented<'a> {
 pub struct Identity {
     /// The name.
     pub name: Arc<str>,
-    /// Teams that it is a member of.
+    /// Teams of the identity.
     pub teams: Vec<Arc<str>>,
-    /// Its tags.
+    /// Tags of the identity.
     pub tags: Vec<Arc<str>>,
-    /// The second (Unix time) from which it is refused.
+    /// Expiry in seconds since 1970-01-01 UTC; requests are denied from this second on.
     pub expires: Option<i64>,
-    /// Its limits.
+    /// Limits of the identity.
     pub budget: BudgetText,
-    /// The numbers of its name, teams and tags in the index of rules.
+    /// Index numbers of its name, teams and tags.
     pub(super) keys: Vec<u32>,
 }
 
 impl Identity {
-    /// Whether it has expired at `now` (Unix time, seconds).
+    /// Returns whether the identity has expired at `now` (seconds since 1970-01-01 UTC).
     #[must_use]
     pub fn has_expired(&self, now: i64) -> bool {
         self.expires.is_some_and(|expires| now >= expires)
     }
 }
 
-/// Identities by what recognises them.
+/// Identities by the evidence that identifies them.
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
     users: HashMap<Arc<str>, Arc<Identity>>,
     certificates: HashMap<Arc<str>, Arc<Identity>>,
-    /// By issuer, in the order of the configuration.
+    /// Claims of identities by issuer, in the order of the configuration.
     jwts: HashMap<String, Vec<(BTreeMap<String, String>, Arc<Identity>)>>,
     networks: Networks<Arc<Identity>>,
 }
 
 impl Recognition {
-    /// Has `identity` be recognised as its text says.
+    /// Adds the evidence by which `identity` is recognised.
     pub(super) fn add(
         &mut self,
         text: &IdentityText,
@@ -124,7 +124,7 @@ impl Recognition {
         Ok(())
     }
 
-    /// The identity of a client. A client that has authenticated is never recognised by its network alone.
+    /// Returns the identity of a client. A client that has authenticated is never recognised by its network alone.
     pub(super) fn identify(&self, presented: &Presented<'_>) -> Option<&Arc<Identity>> {
         match presented.evidence {
             Evidence::User(name) => self.users.get(name),
@@ -144,7 +144,7 @@ impl Recognition {
     }
 }
 
-/// Whether a token has a claim that matches. Lists and objects match no pattern.
+/// Returns whether a token has a claim that matches. Lists and objects match no pattern.
 fn has_claim(claims: &Value, name: &str, pattern: &str) -> bool {
     let found = if name.starts_with('/') { claims.pointer(name) } else { claims.get(name) };
     match found {

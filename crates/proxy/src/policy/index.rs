@@ -4,7 +4,7 @@ use x509::HostOrIp;
 
 use crate::rule_index::{ByHost, ByPath, HostPattern};
 
-/// Fewer rules than this are tried one after another: that is faster than finding those of a path.
+/// Below this number of rules, all are tried in turn, which is faster than an index by path.
 const FEW: usize = 8;
 
 /// Rules by host, identity and path. Each list of rules is in the order of the configuration.
@@ -14,7 +14,7 @@ pub(super) struct Index(ByHost<ByIdentity>);
 /// Rules of one host by the number of an identity, a team or a tag.
 #[derive(Debug, Default)]
 struct ByIdentity {
-    /// Sorted by number: most hosts have rules for few identities.
+    /// Sorted by number, because most hosts have rules for few identities.
     keyed: Vec<(u32, Rules)>,
     anyone: Rules,
 }
@@ -27,7 +27,7 @@ pub(super) struct Rules {
 }
 
 impl Index {
-    /// Adds a rule. `hosts`, `keys` and `paths` are empty for rules of all hosts, clients and paths.
+    /// Adds a rule. Empty `hosts`, `keys` or `paths` mean all hosts, clients or paths.
     pub(super) fn add(&mut self, hosts: &[HostPattern], keys: &[u32], paths: &[String], rule: u32) {
         self.0.add(hosts, |by_identity| {
             if keys.is_empty() {
@@ -37,7 +37,7 @@ impl Index {
         });
     }
 
-    /// Calls `visit` with all rules that may be for `host` and the identity with `keys`.
+    /// Calls `visit` with all rules that may apply to `host` and the identity with `keys`.
     pub(super) fn visit<'a>(&'a self, host: &HostOrIp, keys: &[u32], visit: &mut dyn FnMut(&'a Rules)) {
         self.0.visit(host, |by_identity| {
             let Some(((first, _), (last, _))) = by_identity.keyed.first().zip(by_identity.keyed.last())
@@ -75,7 +75,7 @@ impl Rules {
         self.paths.add(paths, rule);
     }
 
-    /// Calls `visit` with lists that have all rules for `path`, and perhaps others; with all rules where it is `None`.
+    /// Calls `visit` with lists that contain all rules for `path`, and possibly others; with all rules if `path` is `None`.
     pub(super) fn visit(&self, path: Option<&str>, mut visit: impl FnMut(&[u32])) {
         match path.filter(|_| self.all.len() > FEW) {
             Some(path) => self.paths.visit(path, visit),

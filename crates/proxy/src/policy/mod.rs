@@ -1,9 +1,9 @@
 //! The policy of the agent gateway: which identity may send which request to which host.
 //!
-//! Pure functions: a policy is compiled once from its text ([`PolicyText`]), and decides without I/O. The first rule that matches a request
-//! decides, in the order of the configuration; a request that no rule matches gets the default.
+//! Performs no I/O: a policy is compiled once from its text ([`PolicyText`]). The first matching rule decides, in the order of the
+//! configuration; if no rule matches, the default applies.
 //!
-//! - `text`: identities and rules as they are written, and errors in them.
+//! - `text`: identities and rules as written, and their errors.
 //! - `identity`: identities, and the identity of a client.
 //! - `rule`: the conditions of one rule; `glob` and `path` for its paths.
 //! - `index`: rules by host, identity and path, so that a decision does not try all rules.

@@ -1,4 +1,4 @@
-//! The path that rules match: normalised, and refused where servers may read it differently.
+//! Normalisation of paths for rules, and rejection of paths that servers may interpret differently.
 
 use std::borrow::Cow;
 
@@ -6,32 +6,32 @@ use percent_encoding::percent_decode_str;
 
 use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path};
 
-/// Why a path is ambiguous. Rules with a `path` refuse such requests.
+/// Why a path is ambiguous. Rules with a `path` deny such requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum AmbiguousPath {
-    /// `.` or `..` as a segment, in any spelling.
+    /// A segment `.` or `..`, possibly escaped.
     #[error("the path has dot segments (`.` or `..`)")]
     Dots,
-    /// `//`
+    /// An empty segment: `//`.
     #[error("the path has an empty segment (`//`)")]
     EmptySegment,
     /// `%2F`, `%5C`, a backslash, `%00`, or one of these escaped twice.
     #[error("the path has an escaped slash, a backslash or a NUL, which servers read differently")]
     Escape,
-    /// A `%` that escapes nothing, or bytes that are not UTF-8.
+    /// An invalid percent-escape, or bytes that are not UTF-8.
     #[error("the path has a broken escape, or bytes that are not UTF-8")]
     Encoding,
-    /// No slash at the beginning: `*`, or a whole URL.
+    /// The path does not start with a slash: `*`, or an absolute URL.
     #[error("the path does not begin with a slash")]
     NotAbsolute,
 }
 
-/// The path in its one spelling (RFC 3986 section 6.2.2): unnecessary escapes are decoded, all others are in upper case.
+/// Returns the path in normal form (RFC 3986 section 6.2.2): unnecessary escapes are decoded, all others are in upper case.
 pub(super) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     if !path.starts_with('/') {
         return Err(AmbiguousPath::NotAbsolute);
     }
-    // Most paths have nothing that could be read in two ways.
+    // Most paths contain only characters without ambiguity.
     let is_simple = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'/' | b'-' | b'_');
     if path.bytes().all(is_simple) && !path.contains("//") {
         return Ok(Cow::Borrowed(path));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server decodes once, it finds the same segments.
+        /// Decoding an accepted path once does not change its segments.
         #[test]
         fn a_path_that_is_accepted_has_the_same_segments_once_it_is_decoded(path in "/([a-c/.;%]|%2[efEF5]|%5[cC]|%00|%61){0,8}") {
             if let Ok(plain) = normalised(&path) {

@@ -12,11 +12,11 @@ use super::decision::RequestFacts;
 use super::glob::Globs;
 use super::text::Action;
 
-/// The port of rules that allow and name no port.
+/// Default port of rules that allow requests.
 const USUAL_PORT: u16 = 443;
 
-/// A compiled rule. The host and the identity are in the index alone. It is small, as a decision reads it from memory that is seldom in a
-/// cache.
+/// A compiled rule, without its host and identity, which are only in the index. It is small, because a decision reads it from
+/// memory that is rarely cached.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: Arc<str>,
@@ -31,17 +31,17 @@ pub(super) struct Rule {
 /// Conditions that few rules have.
 #[derive(Debug)]
 pub(super) struct RareConditions {
-    /// Names and patterns of values.
+    /// Parameter names and patterns of their values.
     pub(super) query: Vec<(String, String)>,
-    /// Names and patterns of values.
+    /// Field names and patterns of their values.
     pub(super) headers: Vec<(HeaderName, String)>,
     pub(super) body_bytes_max: Option<u64>,
 }
 
-/// Methods. None of them stands for all.
+/// A set of methods. An empty set means all methods.
 #[derive(Debug, Default)]
 pub(super) struct Methods {
-    /// The usual ones, a bit each.
+    /// Bit set of the common methods.
     usual: u16,
     others: Box<[Method]>,
 }
@@ -68,7 +68,8 @@ fn usual_bit(method: &str) -> u16 {
 }
 
 impl Rule {
-    /// A rule that denies and names no port is for all ports, one that permits for 443 alone.
+    /// Returns whether the rule applies to the port. Without configured ports, a rule that denies applies to all, and one that
+    /// permits only to 443.
     pub(super) fn is_for_port(&self, port: u16) -> bool {
         match (self.ports.is_empty(), self.action) {
             (true, Action::Deny) => true,
@@ -77,12 +78,12 @@ impl Rule {
         }
     }
 
-    /// Whether the rule has conditions that only a whole request can meet.
+    /// Returns whether the rule has conditions that only a whole request can meet.
     pub(super) fn has_request_conditions(&self) -> bool {
         !self.methods.is_empty() || !self.paths.is_empty() || self.rare.is_some()
     }
 
-    /// Whether a request meets all conditions on it, but for the path where that is `None`.
+    /// Returns whether a request meets all conditions of the rule. With `None`, the path is not checked.
     pub(super) fn matches(&self, request: &RequestFacts<'_>, path: Option<&str>) -> bool {
         (self.methods.is_empty() || self.methods.include(request.method))
             && path.is_none_or(|path| self.paths.is_empty() || self.paths.matches(path))
@@ -95,7 +96,7 @@ impl Rule {
             && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
-    /// A size that is not known is too large for a rule that permits.
+    /// Checks the size limit. An unknown size exceeds it for a rule that permits.
     fn has_size(&self, size: Option<u64>, most: u64) -> bool {
         size.map_or(!self.action.permits(), |size| size <= most)
     }
@@ -114,8 +115,8 @@ impl Rule {
         self.agree(values.map(|value| value.to_str().is_ok_and(|value| star::matches(pattern, value))))
     }
 
-    /// Of a name that is sent several times, servers take the first, the last or all: a rule that permits needs all of them to match, and
-    /// a rule that denies one.
+    /// Combines the matches of several values with the same name. Servers use the first, the last or all of them. Therefore a rule
+    /// that permits needs all to match, and a rule that denies needs one.
     fn agree(&self, mut matches: impl Iterator<Item = bool>) -> bool {
         match self.action.permits() {
             true => matches.next().is_some_and(|first| first) && matches.all(|one| one),

@@ -1,4 +1,4 @@
-//! Decisions, by table and beside a reference without an index.
+//! Tests of decisions: tables, and comparison with a reference without an index.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn an_ambiguous_path_is_refused_where_a_rule_goes_by_paths() {
         let (action, rule, reason) = asks(&policy, "ci", "GET", &format!("api.github.com{path}"));
         assert!(matches!(reason, Reason::Path(_)) && action == Action::Deny, "{path} {reason:?} {rule:?}");
     }
-    // No rule for this host goes by paths: npm has such names.
+    // No rule for this host has a path condition: npm uses such names.
     assert_eq!(asks(&policy, "alice", "GET", "npm.example/@scope%2fname").0, Action::Allow);
 }
 
@@ -130,7 +130,7 @@ fn a_connection_is_decided_before_its_requests_are_known() {
     for (who, host, port, phase, action, reason) in [
         ("ci", "api.github.com", 443, Phase::Connect, Allow, Reason::Rule),
         ("ci", "api.github.com", 8443, Phase::Connect, Deny, Reason::Default),
-        // Its rules go by method and path, which nobody sees there.
+        // The rules of this host need method and path, which a tunnel hides.
         ("ci", "api.github.com", 443, Phase::Tunnel, Deny, Reason::NotIntercepted),
         ("ci", "pinned.test", 443, Phase::Tunnel, Log, Reason::Rule),
         ("alice", "a.example", 8443, Phase::Tunnel, Allow, Reason::Rule),
@@ -194,7 +194,7 @@ fn clients_are_recognised_by_what_they_have_shown() {
         Some("ci")
     );
     assert_eq!(known(Evidence::Nothing, "::ffff:10.1.2.3").as_deref(), Some("rack"));
-    // A user named like a certificate is none, and whoever has authenticated is not recognised by the network.
+    // A user name equal to a certificate's subject is no certificate, and an authenticated client is not recognised by its network.
     assert_eq!(known(Evidence::User("CN=ci"), "10.1.2.3"), None);
     assert_eq!(known(Evidence::Certificate { subject: "ci", uris: &[] }, "10.1.2.3"), None);
     assert_eq!(known(Evidence::Nothing, "192.0.2.1"), None);
@@ -252,7 +252,7 @@ fn an_invalid_policy_says_where_it_is_wrong() {
     }
 }
 
-/// The decision by the definition: rules one after another, without an index.
+/// Reference decision: tries rules in turn, without an index.
 fn by_definition(
     text: &PolicyText,
     who: Option<&IdentityText>,
@@ -321,12 +321,12 @@ proptest! {
         let decided = asks(&policy, who, method, &format!("{host}{path}"));
         let who = text.identities.iter().find(|identity| identity.name == who);
         prop_assert_eq!((decided.0, decided.1.clone()), by_definition(&text, who, method, host, &path));
-        // What is allowed as a request was not refused as a connection.
+        // A request that is allowed must not have been denied as a connection.
         if decided.0.permits() {
             let connected = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Connect);
             prop_assert!(connected.0.permits());
         }
-        // What passes through unseen may be any request.
+        // A tunneled connection may carry any request.
         let tunnelled = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Tunnel);
         if tunnelled.0.permits() {
             prop_assert!(decided.0.permits(), "{:?}", tunnelled);

@@ -1,4 +1,4 @@
-//! Identities and rules as they are written, and errors in them.
+//! Text form of identities and rules, and its errors.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a rule decides.
+/// Decision of a rule.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// The request is sent.
+    /// Allow the request.
     Allow,
-    /// The request is refused with 403.
+    /// Deny the request with status 403.
     Deny,
-    /// The request is sent, and the program's log has a warning: for rules that are to deny later.
+    /// Allow the request and log a warning: for testing rules that will later deny.
     Log,
 }
 
 impl Action {
-    /// The name in configurations and logs.
+    /// Returns the name in configurations and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Action {
         }
     }
 
-    /// Whether the request is sent.
+    /// Returns whether the request is permitted.
     #[must_use]
     pub const fn permits(self) -> bool {
         !matches!(self, Self::Deny)
@@ -41,14 +41,14 @@ impl Action {
 pub struct Grants {
     /// Names of identities.
     pub identities: Vec<String>,
-    /// Teams.
+    /// Names of teams.
     pub teams: Vec<String>,
-    /// Tags.
+    /// Names of tags.
     pub tags: Vec<String>,
 }
 
 impl Grants {
-    /// Whether they name nobody.
+    /// Returns whether nothing is granted to anyone.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.identities.is_empty() && self.teams.is_empty() && self.tags.is_empty()
@@ -59,13 +59,13 @@ impl Grants {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetText {
-    /// Requests a minute.
+    /// Maximum requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
-    /// Requests and tunnels at the same time.
+    /// Maximum concurrent requests and tunnels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent_requests: Option<u32>,
-    /// Bytes of bodies and tunnels an hour, both directions together.
+    /// Maximum bytes of bodies and tunnels per hour, in both directions together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_hour: Option<u64>,
 }
@@ -74,9 +74,9 @@ pub struct BudgetText {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct JwtText {
-    /// The name of the issuer in `[[proxy.access.issuers]]`.
+    /// Name of the issuer in `[[proxy.access.issuers]]`.
     pub issuer: String,
-    /// Names of claims, or JSON Pointers, and patterns of their values, in which `*` stands for any text. All must match.
+    /// Names of claims (or JSON Pointers) and patterns of their values, in which `*` matches any text. All must match.
     pub claims: BTreeMap<String, String>,
 }
 
@@ -86,13 +86,13 @@ pub struct JwtText {
 pub struct IdentityText {
     /// The name in rules and logs.
     pub name: String,
-    /// Teams that it is a member of.
+    /// Teams of the identity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
-    /// Tags, for rules.
+    /// Tags of the identity, for rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The time (RFC 3339) from which it is refused.
+    /// Expiry (RFC 3339); requests are denied from this time on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     /// Names of users (password) and tokens of `[proxy.access]`.
@@ -101,24 +101,24 @@ pub struct IdentityText {
     /// Subjects (`CN=ci`) or URI names (`spiffe://mesh.example/ci`) of client certificates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
-    /// JSON Web Tokens by their claims.
+    /// JSON Web Tokens, by their claims.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jwt: Vec<JwtText>,
     /// Networks of clients that have not authenticated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<IpNet>,
-    /// Its limits.
+    /// Limits of the identity.
     pub budget: BudgetText,
 }
 
-/// A rule of the policy. All conditions that are present must match; of a list, one entry.
+/// A rule of the policy. All its conditions must match; in a list, one entry must match.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyRuleText {
-    /// The name in answers and logs; without one, its position (`#1`).
+    /// Name of the rule in responses and logs; by default its position (`#1`).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Identities. `identities`, `teams` and `tags` are one condition: one entry of any of them must match.
+    /// Names of identities. `identities`, `teams` and `tags` are one condition: one entry of any of them must match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
     /// Teams of identities.
@@ -127,7 +127,7 @@ pub struct PolicyRuleText {
     /// Tags of identities.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// A preset, in place of all conditions on the request. The configuration replaces such a rule by those of the preset.
+    /// Name of a preset, instead of conditions on the request. The rules of the preset replace this rule.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preset: String,
     /// Verified hosts: `NAME`, `*.NAME` or an address.
@@ -142,13 +142,13 @@ pub struct PolicyRuleText {
     /// Globs for the normalised path: `*` within a segment, `**` for any number of segments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// Parameters of the query and globs for their values.
+    /// Query parameters, and globs for their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, String>,
-    /// Headers and globs for their values.
+    /// Header fields, and globs for their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub header: BTreeMap<String, String>,
-    /// The maximum size of the request's body. A body of unknown size does not match.
+    /// Maximum size of the request's body in bytes. A body of unknown size does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes_max: Option<u64>,
     /// The decision. Default: `allow`.
@@ -162,7 +162,7 @@ impl PolicyRuleText {
         Grants { identities, teams, tags }
     }
 
-    /// Whether the rule has conditions on the request, its host included.
+    /// Returns whether the rule has conditions on the request, including its host.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         let Self { host, port, method, path, query, header, body_bytes_max, .. } = self;
@@ -172,7 +172,7 @@ impl PolicyRuleText {
     }
 }
 
-/// Identities, rules and the default.
+/// Identities, rules and default decision.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyText {
@@ -180,24 +180,24 @@ pub struct PolicyText {
     pub default: Option<Action>,
     /// The identities.
     pub identities: Vec<IdentityText>,
-    /// The rules, in the order in which they are tried.
+    /// The rules, in the order of evaluation.
     pub rules: Vec<PolicyRuleText>,
 }
 
-/// An error in a policy: position, reason, correction.
+/// An error in a policy, with position, reason and fix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{list}[{number}]{}: {key}: {why}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
 pub struct BadPolicy {
-    /// `identities` or `rules`.
+    /// List with the error: `identities` or `rules`.
     pub list: &'static str,
-    /// The position in the list, from 1.
+    /// Position in the list, from 1.
     pub number: usize,
-    /// The name, if there is one.
+    /// Name of the entry; empty if it has none.
     pub name: String,
-    /// The key.
+    /// Key of the invalid setting.
     pub key: &'static str,
-    /// The error.
+    /// Description of the error.
     pub why: String,
-    /// The correction.
+    /// How to fix the error.
     pub hint: &'static str,
 }

@@ -1,5 +1,5 @@
-//! What the rules that a request meets do with it. All of them count, in their order: headers are changed by each, of
-//! everything else the first counts.
+//! Application of the rules that match a request. All matching rules apply in order: each may change headers; for everything else,
+//! the first one wins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use crate::policy::Grantee;
 use crate::rule_index::HostPattern;
 use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path, sent_path};
 
-/// The rules that a request meets; of those with a type of answer it is not known yet.
+/// The rules that match a request. Rules with a response type are decided later.
 pub(crate) struct MatchedRules {
     compiled: Arc<Compiled>,
     met: Vec<u32>,
     host: HostOrIp,
     /// The target of the connection, before rules change it.
     target: Target,
-    /// What the connection is for, in TLS.
+    /// Server name of the TLS connection; `None` without TLS.
     server: Option<HostOrIp>,
     /// The client, for grants of credentials.
     grantee: Grantee,
@@ -42,11 +42,11 @@ pub(crate) struct Destination {
 }
 
 impl RequestRules {
-    /// Those that `request` meets, `host` being whom it names; none where there are none. Dot segments are taken out of its path, as no
-    /// server is to see another one than rules do.
+    /// Returns the rules that match `request` for `host`; `None` if no rule matches. Removes dot segments from the path, so that
+    /// the server sees the same path as the rules.
     ///
     /// # Errors
-    /// What a request is refused for that could be read in two ways, in what rules go by.
+    /// Why the request is ambiguous in a property that rules use.
     pub(crate) fn judge<B>(
         &self,
         request: &mut Request<B>,
@@ -95,7 +95,7 @@ impl RequestRules {
 }
 
 impl RequestRules {
-    /// The credentials that a request would get: the rule and the name of each. `port` and `in_tls` are those of its connection.
+    /// Returns the credentials that a request would get: rule and name of each. `port` and `in_tls` describe its connection.
     #[must_use]
     pub fn credentials(
         &self,
@@ -126,12 +126,12 @@ impl RequestRules {
     }
 }
 
-/// A message's media type.
+/// Media type of a message.
 enum Kind {
     Missing,
-    /// Without its parameters, in lower case.
+    /// The type without its parameters, in lower case.
     Of(String),
-    /// Two values, or not text: receivers could interpret it differently.
+    /// Several values, or no text: receivers could interpret it differently.
     Unreadable,
 }
 
@@ -149,7 +149,7 @@ impl Kind {
         }
     }
 
-    /// Whether it is one of a rule's, or none is asked for; one that cannot be read is what is blocked.
+    /// Returns whether the type matches the rule, or the rule has no types. An unreadable type matches rules that block.
     fn is_one_of(&self, patterns: &[String], rule: &Rule) -> bool {
         patterns.is_empty()
             || match self {
@@ -165,7 +165,7 @@ impl MatchedRules {
         self.met.iter().filter_map(|at| self.compiled.rules.get(*at as usize))
     }
 
-    /// The rules that apply before the response.
+    /// Returns the rules that apply before the response.
     fn of_requests(&self) -> impl Iterator<Item = &Rule> {
         self.rules().filter(|rule| rule.response_types.is_empty())
     }
@@ -178,22 +178,22 @@ impl MatchedRules {
         self.of_requests().find_map(|rule| rule.delay)
     }
 
-    /// The proxy's own response, if a rule has one.
+    /// Returns the proxy's own response, if a rule has one.
     pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
         self.of_requests().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
     }
 
-    /// Whether it may have to be recorded.
+    /// Returns whether the exchange may have to be recorded.
     pub(crate) fn records(&self) -> bool {
         self.rules().any(|rule| rule.record)
     }
 
-    /// Whether it has to be, its answer being known.
+    /// Returns whether the exchange must be recorded, once the response's header is known.
     pub(crate) fn records_answer(&self, headers: &HeaderMap) -> bool {
         self.of_answers(&Kind::of(headers)).any(|rule| rule.record)
     }
 
-    /// The rules that match the response's type.
+    /// Returns the rules that match the response's type.
     pub(crate) fn names_of_answer(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
         let kind = Kind::of(headers);
         let by_type = self.of_answers(&kind).filter(|rule| !rule.response_types.is_empty());
@@ -204,7 +204,7 @@ impl MatchedRules {
         self.rules().filter(move |rule| kind.is_one_of(&rule.response_types, rule))
     }
 
-    /// Headers, path and place.
+    /// Changes header, path and destination of the request.
     pub(crate) fn change<B>(&self, request: &mut Request<B>, place: &mut Destination) {
         self.of_requests().for_each(|rule| change(request.headers_mut(), &rule.request));
         let Some(rewrite) = self.of_requests().find_map(|rule| rule.rewrite.as_ref()) else { return };
@@ -218,8 +218,8 @@ impl MatchedRules {
         }
     }
 
-    /// Puts credentials in; says why a request cannot be sent without one that it is to have. `is_verified`: whether whom it
-    /// goes to is held against roots.
+    /// Injects credentials. Returns an error response if a required credential is missing. `is_verified`: whether the upstream's
+    /// certificate is verified.
     pub(crate) async fn inject<B>(
         &self,
         request: &mut Request<B>,
@@ -229,7 +229,7 @@ impl MatchedRules {
     ) -> Result<Vec<Injected>, Response<Body>> {
         let mut all: Vec<Injected> = Vec::new();
         let injections = self.of_requests().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)));
-        // A credential of others is none of the client's: the request goes without.
+        // A credential that is not granted to the client is skipped.
         for (rule, injection) in injections.filter(|(_, one)| self.grantee.has(one.grants())) {
             if all.iter().any(|done| *done.header() == injection.header) {
                 continue;
@@ -267,8 +267,8 @@ impl MatchedRules {
         Ok(all)
     }
 
-    /// Whether the destination may receive the credential: host and port match its rule, and the verified certificate is that
-    /// host's.
+    /// Checks whether the destination may receive the credential: host and port match its rule, and the certificate is verified for
+    /// that host.
     fn may_have(
         &self,
         method: &Method,
@@ -281,7 +281,7 @@ impl MatchedRules {
             let why = "TRACE shows the client what the server is sent, a credential among it";
             return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
         }
-        // The address is the client's to choose who was redirected: who is there has to show that it is the host.
+        // A redirected client chose the address itself, so the server must prove that it is the host.
         if self.target.redirected && !is_verified {
             let why = "its credential goes from where clients are redirected to servers that are verified alone: ask by https://";
             return refuse(StatusCode::FORBIDDEN, why);
@@ -309,7 +309,7 @@ impl MatchedRules {
         }
     }
 
-    /// Headers of the answer; a page in its place where a rule says so.
+    /// Changes header fields of the response. Returns a page instead if a rule blocks it.
     pub(crate) fn answered(&self, response: &mut Response<Relayed>) -> Option<Response<Body>> {
         let as_it_came = Kind::of(response.headers());
         for rule in self.of_answers(&as_it_came) {
@@ -352,7 +352,7 @@ fn said(rule: &Rule, answer: &OwnAnswer) -> Response<Body> {
     }
 }
 
-/// The response without a credential: RFC 9209's error name, without the credential's path.
+/// Returns the response if a credential is missing: with an error type of RFC 9209, without the credential's path.
 fn no_credential(error: &NoSecret) -> Response<Body> {
     let (status, detail) = match error {
         NoSecret::Away(_) => {
@@ -376,7 +376,7 @@ fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// Has the server asked for the path that rules have seen.
+/// Replaces the path of the request by the path that the rules have checked.
 fn settle_path<B>(request: &mut Request<B>) {
     let path = sent_path(request.uri().path());
     if path != request.uri().path()
@@ -389,7 +389,7 @@ fn settle_path<B>(request: &mut Request<B>) {
 fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     let (name, port) = rewrite.host.as_ref()?;
     let mut origin = (*place.origin).clone();
-    // It is the rule's author who names it, not the client.
+    // The author of the rule chose this destination, not the client.
     origin.may_be_here = true;
     origin.target.name = name.clone();
     origin.target.redirected = false;
@@ -407,7 +407,7 @@ fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     Some(Destination { origin: Arc::new(origin), authority })
 }
 
-/// Removes the reason phrase of an upstream that received a credential.
+/// Removes the reason phrase of a response if the upstream received a credential, which it could contain.
 pub(crate) fn redact(response: &mut Response<Relayed>, injected: &[Injected]) {
     if injected.is_empty() {
         return;
@@ -416,7 +416,7 @@ pub(crate) fn redact(response: &mut Response<Relayed>, injected: &[Injected]) {
     injected.iter().for_each(|one| one.redact(response.headers_mut()));
 }
 
-/// Has a credential asked for again when the server did not take it.
+/// Invalidates a credential if the server rejected it.
 pub(crate) fn was_taken(status: StatusCode, injected: &[Injected], secrets: Option<&dyn Secrets>) {
     if status == StatusCode::UNAUTHORIZED {
         injected.iter().for_each(|one| one.refused(secrets));

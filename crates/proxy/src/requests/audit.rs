@@ -1,5 +1,5 @@
-//! The audit log of the proxy: a file of events, each chained to the one before by its hash, in the form of `bulla audit export`. A request
-//! waits until its event is written, so that no credential leaves without one.
+//! The audit log of the proxy: a file of events in the format of `bulla audit export`. Each event contains the hash of the previous
+//! one. A request waits until its event is written, so that no credential is sent without an event.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,25 +15,25 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use x509::Fingerprint;
 
-/// Events that wait to be written. Further requests wait for a place.
+/// Maximum queued events. Further requests wait for a slot.
 const QUEUE: usize = 4_096;
-/// Events of one write.
+/// Maximum events of one write.
 const BATCH: usize = 512;
-/// How long a request waits for its event. Then it is refused.
+/// Timeout of writing an event; after it the request is refused.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Bytes of the longest line that the proxy writes.
+/// Maximum bytes of a line that the proxy writes.
 const LINE_MAX: u64 = 64 << 10;
 
-/// How the audit log is kept.
+/// Options of the audit log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuditOptions {
-    /// The file. It is made for its owner alone.
+    /// Path of the file. It is created for its owner only.
     pub file: PathBuf,
-    /// Whether each write waits for the disk, so that a power failure loses no event.
+    /// Whether each write is synced to disk, so that a power failure loses no event.
     pub sync: bool,
 }
 
-/// What an event says.
+/// Content of an event.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditEvent {
     pub(crate) actor: String,
@@ -58,10 +58,10 @@ struct Waiting {
 }
 
 impl AuditLog {
-    /// Opens the file, and returns the work that writes it: that ends with the last clone.
+    /// Opens the file, and returns the log and the future of its writer. The writer ends with the last clone of the log.
     ///
     /// # Errors
-    /// When the file cannot be written, another process writes it, or its last line is no event.
+    /// The file cannot be written, another process writes to it, or its last line is not an event.
     pub(crate) fn open(
         options: &AuditOptions,
         reopen: Arc<Notify>,
@@ -74,7 +74,7 @@ impl AuditLog {
     /// Waits until `event` is written.
     ///
     /// # Errors
-    /// [`NotAudited`]: what the event is about must not be done.
+    /// [`NotAudited`]: the audited action must not be done.
     pub(crate) async fn record(&self, event: AuditEvent) -> Result<(), NotAudited> {
         let (written, answer) = oneshot::channel();
         let recorded = async {
@@ -85,7 +85,7 @@ impl AuditLog {
     }
 }
 
-/// Writes batches on a thread of its own, until the last clone of the log is gone.
+/// Writes batches on a separate thread, until the last clone of the log is dropped.
 async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<Notify>) {
     let _live = telemetry::tasks::guard("proxy-audit");
     let runtime = Handle::current();
@@ -105,7 +105,7 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
             let done = if is_moved { chain.reopen() } else { chain.write(&batch) };
             let outcome = done.as_ref().map(drop).map_err(|_| NotAudited);
             for waiting in batch {
-                // A request that does not wait any more is not sent.
+                // A request that no longer waits is not sent.
                 let _ = waiting.written.send(outcome);
             }
             if let Err(error) = &done
@@ -121,14 +121,14 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
     }
 }
 
-/// The file, and the end of its chain.
+/// The file with the state of its hash chain.
 #[derive(Debug)]
 struct Chain {
     options: AuditOptions,
     file: File,
-    /// Bytes of whole lines.
+    /// Bytes of complete lines.
     length: u64,
-    /// Whether there may be more than these.
+    /// Whether the file may contain a partial line after these.
     is_torn: bool,
     shard: i64,
     sequence: i64,
@@ -136,7 +136,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// A file that has events is continued; else the chain is a new one, whose number is the time.
+    /// Opens the file. Continues the chain of existing events, or starts a new chain with the time as its number.
     fn open(options: AuditOptions) -> io::Result<Self> {
         let mut file = opened(&options)?;
         let length = without_torn_line(&mut file)?;
@@ -153,9 +153,9 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Opens the file again, as somebody may have moved it away. The chain goes on.
+    /// Reopens the file after a rotation. The chain continues.
     fn reopen(&mut self) -> io::Result<()> {
-        // The lock of the old file is given up first: it may be the same file.
+        // The lock of the old file is released first: it may be the same file.
         self.file.unlock()?;
         let mut file = opened(&self.options)?;
         self.length = without_torn_line(&mut file)?;
@@ -163,7 +163,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Cuts off what was written last.
+    /// Removes a partial write from the end of the file.
     fn cut(&mut self) -> io::Result<()> {
         self.is_torn = true;
         self.file.set_len(self.length)?;
@@ -171,7 +171,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Writes all, or none.
+    /// Writes all events of the batch, or none.
     fn write(&mut self, batch: &[Waiting]) -> io::Result<()> {
         let (mut text, mut sequence, mut hash) = (String::new(), self.sequence, self.hash);
         for Waiting { event, .. } in batch {
@@ -199,7 +199,7 @@ impl Chain {
             false => Ok(()),
         });
         if let Err(error) = written {
-            // Nobody has acted on these events.
+            // No request has continued with these events.
             self.cut()?;
             return Err(error);
         }
@@ -221,7 +221,7 @@ fn opened(options: &AuditOptions) -> io::Result<File> {
     }
 }
 
-/// Cuts off a line that a crash has left without its end: nobody has acted on it. Returns the bytes that are left.
+/// Removes an incomplete last line after a crash: its request was not sent. Returns the remaining length.
 fn without_torn_line(file: &mut File) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let tail = tail(file, length)?;
@@ -240,7 +240,7 @@ fn last_line(file: &mut File, length: u64) -> io::Result<String> {
     String::from_utf8(tail.split_off(from)).map_err(io::Error::other)
 }
 
-/// The last bytes of a file, more than its longest line.
+/// Returns the end of a file: more bytes than the longest line.
 fn tail(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     let from = length.saturating_sub(2 * LINE_MAX);
     let mut tail = Vec::new();
@@ -280,7 +280,7 @@ mod tests {
         (log, tokio::spawn(work))
     }
 
-    /// The number of events of a chain that holds.
+    /// Verifies the chain and returns its number of events.
     #[track_caller]
     fn verified(folder: &TempDir) -> u64 {
         let text = std::fs::read(options(folder).file).unwrap();
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(verified(&folder), 1_001);
         drop(two);
         work.await.unwrap();
-        // What is not an event is not continued.
+        // A file whose last line is not an event is rejected.
         file.write_all(b"{}\n").unwrap();
         let wrong = AuditLog::open(&options(&folder), Arc::default()).err().unwrap().to_string();
         assert!(wrong.contains("is no event") && wrong.contains("move the file away"), "{wrong}");
@@ -342,7 +342,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_done_without_its_event() {
-        // A disk that is full.
+        // A full disk.
         let full = AuditOptions { file: "/dev/full".into(), sync: false };
         let file = private().append(true).open(&full.file).unwrap();
         let chain =

@@ -1,4 +1,4 @@
-//! A body as it is recorded: out of its content coding, without what is to be left out.
+//! Preparation of bodies for recording: decodes the content coding, and redacts secrets.
 
 use std::io::Read;
 
@@ -9,18 +9,18 @@ use hyper::header::{CONTENT_ENCODING, HeaderMap};
 use super::fields;
 use super::needles::{Needles, TooLong};
 
-/// The recorded part of a body.
+/// A body prepared for recording.
 pub(super) struct Shown {
     pub(super) text: Vec<u8>,
-    /// Whether there was more of it.
+    /// Whether the body was truncated.
     pub(super) is_cut: bool,
 }
 
-/// Of `kept`, as its `headers` say that it is; `limits`: how many bytes a content coding may hide, and the names of fields whose values
-/// are left out.
+/// Prepares the body `kept` for recording, by its `headers`. `limits`: maximum bytes after decoding, and the names of fields to
+/// redact.
 ///
 /// # Errors
-/// Why it is not to be written: what is to be left out might be in there.
+/// Why the body must not be recorded: it might contain secrets.
 pub(super) fn shown(
     kept: &CapturedBody,
     headers: &HeaderMap,
@@ -53,7 +53,8 @@ pub(super) fn shown(
     Ok(shown)
 }
 
-/// Text in which what is looked for is found: UTF-8, up to a character that is cut off. That of UTF-16 has bytes of 0.
+/// Returns whether the body is text in which secrets can be found: UTF-8, possibly truncated within a character. UTF-16 contains
+/// zero bytes.
 fn is_text(shown: &Shown) -> bool {
     let is_utf8 = std::str::from_utf8(&shown.text)
         .err()
@@ -78,7 +79,7 @@ fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Show
     }
 }
 
-/// As far as it goes.
+/// Reads up to the limit or the first error.
 fn read(decoder: impl Read, most: usize, is_cut: bool) -> Shown {
     let mut text = Vec::new();
     let mut limited = decoder.take(most as u64 + 1);
@@ -135,12 +136,12 @@ mod tests {
         for coding in ["br", "zstd", "gzip, br", "compress"] {
             assert!(of(&gzip, gzip.len(), coding, "").is_err(), "{coding}");
         }
-        // Cut off in the middle of it, and far more than was sent.
+        // Truncated in the middle, and much longer than what was sent.
         let (cut, is_cut) = of(&gzip[..gzip.len() - 12], gzip.len(), "gzip", "").unwrap();
         assert!(is_cut && !cut.contains("hunter2"), "{cut}");
         let (long, is_cut) = of(&gzipped(&vec![b'.'; 1 << 20]), 2_000, "gzip", "").unwrap();
         assert!(is_cut && long.len() == MOST);
-        // Compressed, and said to be nothing of the kind; and in bytes two by two.
+        // Compressed without a declared coding; and text with two bytes for each character.
         assert!(of(&gzip, gzip.len(), "", "").is_err());
         let wide: Vec<u8> = text.iter().flat_map(|octet| [*octet, 0]).collect();
         assert!(of(&wide, wide.len(), "", "").is_err());

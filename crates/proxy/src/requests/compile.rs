@@ -1,4 +1,4 @@
-//! Rules as they are applied: read once, wrong ones refused.
+//! Compilation of rules, with validation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::rule_index::{ByHost, ByPath, HostPattern};
 use crate::setting::methods;
 use crate::url_path::plain_path;
 
-/// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
+/// Maximum rules of one proxy. Some rules are matched linearly, and a faulty generator is noticed.
 pub const RULES_MAX: usize = 10_000;
-/// Bytes of a pattern, a value, a page.
+/// Maximum bytes of a pattern, a value or a page.
 const TEXT_MAX: usize = 64 << 10;
-/// How long a request is held back at most: it has a place of its client's connection meanwhile.
+/// Maximum delay of a request, which occupies the client's connection meanwhile.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
-/// A rule that is applied.
+/// A compiled rule.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: Arc<str>,
@@ -43,7 +43,7 @@ pub(super) struct Rule {
     pub(super) inject: Option<Arc<Injection>>,
 }
 
-/// Changes of headers: removes those in `remove`, then sets those in `set`.
+/// Changes of headers: fields in `remove` are removed, then those in `set` are set.
 #[derive(Debug, Default)]
 pub(super) struct Headers {
     pub(super) remove: Vec<HeaderName>,
@@ -57,7 +57,7 @@ pub(super) enum OwnAnswer {
     Block(StatusCode, Option<String>),
 }
 
-/// All rules, compiled. Cheap to clone.
+/// All rules, compiled. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRules(pub(super) Arc<Compiled>);
 
@@ -65,19 +65,19 @@ pub struct RequestRules(pub(super) Arc<Compiled>);
 pub(super) struct Compiled {
     pub(super) rules: Vec<Rule>,
     index: ByHost<ByPath>,
-    /// Whether any records.
+    /// Whether any rule records.
     records: bool,
-    /// Whether any is for some paths alone: how a path is spelled counts then.
+    /// Whether any rule has a path condition, so that the spelling of paths matters.
     pub(super) by_path: bool,
-    /// Whether any is for some types of requests.
+    /// Whether any rule has a request type condition.
     pub(super) by_request_type: bool,
 }
 
 impl RequestRules {
-    /// Reads rules.
+    /// Compiles rules.
     ///
     /// # Errors
-    /// [`BadRequestRule`]: the first that cannot be.
+    /// [`BadRequestRule`] of the first invalid rule.
     pub fn compile(texts: &[RuleText]) -> Result<Self, BadRequestRule> {
         let mut compiled = Compiled::default();
         for (place, text) in texts.iter().enumerate() {
@@ -106,31 +106,31 @@ impl RequestRules {
         Ok(Self(Arc::new(compiled)))
     }
 
-    /// How many.
+    /// Returns the number of rules.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.rules.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.rules.is_empty()
     }
 
-    /// Whether any needs the credential store.
+    /// Returns whether any rule needs the credential store.
     #[must_use]
     pub fn need_store(&self) -> bool {
         self.0.rules.iter().any(|rule| rule.inject.as_ref().is_some_and(|inject| inject.is_of_store()))
     }
 
-    /// Whether any records.
+    /// Returns whether any rule records.
     #[must_use]
     pub fn record(&self) -> bool {
         self.0.records
     }
 
-    /// How many rules a request meets by its host and its path as it was sent, all else aside: what a look costs.
+    /// Returns the number of rules that match host and path as sent, without other conditions: a measure of the cost of a lookup.
     #[must_use]
     pub fn met(&self, host: &HostOrIp, path: &str) -> usize {
         self.0.met(host, &plain_path(path)).len()
@@ -138,7 +138,7 @@ impl RequestRules {
 }
 
 impl Compiled {
-    /// Those that are for a host and a [`plain_path`], in their order.
+    /// Returns the rules for a host and a [`plain_path`], in order.
     pub(super) fn met(&self, host: &HostOrIp, path: &str) -> Vec<u32> {
         let mut met = Vec::new();
         self.index.visit(host, |paths| paths.visit(path, |found| met.extend_from_slice(found)));
@@ -190,7 +190,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// What does not go together.
+    /// Checks for settings that exclude each other.
     fn check(&self) -> Result<(), InvalidSetting> {
         if self.inject.is_some() && self.hosts.is_empty() {
             let hint = "name those that are to have it: host = [\"api.example\"]";

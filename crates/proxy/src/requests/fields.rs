@@ -1,4 +1,4 @@
-//! Values that are left out by their names: of queries, forms and JSON.
+//! Redaction of values by field name: in queries, forms and JSON.
 
 use percent_encoding::percent_decode_str;
 
@@ -8,7 +8,7 @@ fn is_one_of(names: &[String], name: &str) -> bool {
     names.iter().any(|one| one.eq_ignore_ascii_case(name))
 }
 
-/// A query's or a form's pairs, with the values of `names` left out.
+/// Splits a query or form into pairs, and redacts the values of `names`.
 pub(super) fn pairs<'a>(text: &'a str, names: &[String]) -> Vec<(&'a str, Option<&'a str>)> {
     let pair = |pair: &'a str| {
         let Some((name, value)) = pair.split_once('=') else { return (pair, None) };
@@ -18,7 +18,7 @@ pub(super) fn pairs<'a>(text: &'a str, names: &[String]) -> Vec<(&'a str, Option
     text.split('&').map(pair).collect()
 }
 
-/// As they were written.
+/// Joins pairs as they were written.
 pub(super) fn joined(pairs: &[(&str, Option<&str>)]) -> String {
     let written = |(name, value): &(&str, Option<&str>)| match value {
         Some(value) => format!("{name}={value}"),
@@ -27,7 +27,7 @@ pub(super) fn joined(pairs: &[(&str, Option<&str>)]) -> String {
     pairs.iter().map(written).collect::<Vec<_>>().join("&")
 }
 
-/// JSON, one value or several, which may be cut off, with the values of members of these `names` left out.
+/// Redacts the values of members with these `names` in JSON: one or several values, possibly truncated.
 pub(super) fn json(text: &str, names: &[String]) -> String {
     let octets = text.as_bytes();
     let mut without = String::with_capacity(text.len());
@@ -58,7 +58,7 @@ fn past_space(octets: &[u8], from: usize) -> usize {
     from + space
 }
 
-/// Behind the quote that ends it, or the end.
+/// Returns the position after the closing quote, or the end of the text.
 fn string_end(octets: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(octet) = octets.get(at) {

@@ -1,4 +1,4 @@
-//! Recordings: HAR 1.2, a file for each hour, whole after each write.
+//! Recordings in HAR 1.2: one file for each hour, complete after each write.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,13 +23,14 @@ use super::{body, fields};
 
 /// End of a file; the next entry overwrites it.
 const TAIL: &str = "\n]}}\n";
-/// Begins the names of all files: those alone are ever removed.
+/// Prefix of all file names. Only such files are ever removed.
 const NAMED: &str = "bulla-proxy-";
-/// Files have so many parts of all bytes at most, so that removing the oldest leaves something.
+/// Maximum size of a file, as a fraction (one in so many parts) of the total limit, so that removing the oldest file leaves the
+/// others.
 const PARTS: u64 = 8;
-/// Files of an hour, so that their names stand in their order.
+/// Maximum files of an hour. The numbers keep file names in order.
 const NUMBERS_MAX: u32 = 100_000;
-/// Headers that are never recorded, in addition to configured and injected ones.
+/// Header fields that are always redacted, besides configured and injected ones.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
 
 /// Base64 with or without padding, as clients write it.
@@ -38,22 +39,22 @@ const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// How recordings are kept.
+/// Options of recordings.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// The folder; created if missing.
+    /// Folder of the recordings; created if missing.
     pub folder: PathBuf,
-    /// Bytes of a body, each way; what is over is left out.
+    /// Maximum recorded bytes of a body, in each direction; the rest is omitted.
     pub body_octets_max: usize,
-    /// Bytes of all files; the oldest are removed.
+    /// Maximum bytes of all files; the oldest are removed.
     pub octets_max: u64,
-    /// Names of headers to redact, in addition to the fixed ones.
+    /// Names of header fields to redact, besides the fixed ones.
     pub redact_headers: Vec<String>,
-    /// The same of the query.
+    /// Names of query parameters to redact.
     pub redact_query: Vec<String>,
 }
 
-/// A message and its answer.
+/// A request and its response.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) began: Timestamp,
@@ -67,12 +68,12 @@ pub(super) struct Exchange {
     pub(super) status: Option<StatusCode>,
     pub(super) response: HeaderMap,
     pub(super) answered: CapturedBody,
-    /// Credentials that were put into the request.
+    /// Secrets to redact, among them injected credentials.
     pub(super) needles: Needles,
     pub(super) rules: Vec<std::sync::Arc<str>>,
 }
 
-/// A recording that is to be written. Its slot is free again once it is.
+/// A finished recording that is not written yet. Its slot is freed once it is written.
 pub(super) struct Recorded {
     exchange: Box<Exchange>,
     _slot: OwnedSemaphorePermit,
@@ -84,11 +85,11 @@ impl Recorded {
     }
 }
 
-/// Writes entries.
+/// Writes recordings to the files.
 pub(super) struct HarFolder {
     options: RecordOptions,
     current: Option<Current>,
-    /// Files that are done, the oldest first.
+    /// Completed files, oldest first.
     done: VecDeque<(PathBuf, u64)>,
 }
 
@@ -107,7 +108,7 @@ impl HarFolder {
 
     fn file(&mut self, hour: i64) -> io::Result<&mut Current> {
         let most = self.options.octets_max / PARTS;
-        // What began in the hour before and ended in this one stays here.
+        // An exchange of the previous hour that ended in this one is written to the current file.
         let hour = self.current.as_ref().map_or(hour, |current| current.hour.max(hour));
         if self.current.as_ref().is_some_and(|current| current.hour != hour || current.octets >= most) {
             self.finish();
@@ -131,14 +132,14 @@ impl HarFolder {
             Timestamp::from_second(hour * 3_600).unwrap_or_default().strftime("%Y%m%dT%HZ").to_string();
         let head = json!({ "name": "bulla", "version": env!("CARGO_PKG_VERSION") });
         let head = format!("{{\"log\":{{\"version\":\"1.2\",\"creator\":{head},\"entries\":[{TAIL}");
-        // After the last of this hour: a number that is free again would make the newest file the oldest.
+        // After the highest number of this hour: reusing a lower number would make the newest file the oldest.
         let first = self.done.iter().filter_map(|(path, _)| number_of(path, &stamp)).max();
         for number in first.map_or(0, |last| last + 1)..NUMBERS_MAX {
             let path = self.options.folder.join(format!("{NAMED}{stamp}-{number:05}.har"));
             match private().write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     if let Err(error) = file.write_all_at(head.as_bytes(), 0) {
-                        // Half a beginning is nothing that could be read; what stays says of itself nothing either.
+                        // A file with a partial header is useless and is removed.
                         let _ = std::fs::remove_file(&path);
                         return Err(error);
                     }
@@ -151,7 +152,7 @@ impl HarFolder {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// What is there, of earlier processes too.
+    /// Finds existing files, including those of earlier processes.
     fn look(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.options.folder)? {
@@ -166,7 +167,7 @@ impl HarFolder {
         Ok(())
     }
 
-    /// Adds an entry; where that fails, the file stays as it was and gets no more.
+    /// Adds an entry. If that fails, the file is restored and closed.
     fn add(&mut self, exchange: &Exchange) -> io::Result<()> {
         let entry = self.entry(exchange).to_string();
         let current = self.file(exchange.began.as_second().div_euclid(3_600))?;
@@ -183,7 +184,7 @@ impl HarFolder {
         Ok(())
     }
 
-    /// The oldest go until all fit.
+    /// Removes the oldest files until the rest fits the limit.
     fn make_room(&mut self) -> io::Result<()> {
         let current = self.current.as_ref().map_or(0, |current| current.octets);
         let mut all = current + self.done.iter().map(|(_, octets)| octets).sum::<u64>();
@@ -216,8 +217,7 @@ impl HarFolder {
         all.collect()
     }
 
-    /// The URL and its query, with what is to be left out left out. Of a fragment nothing stays that could hold a token (RFC 6749
-    /// section 4.2.2).
+    /// Returns URL and query, redacted. A fragment is removed if it could contain a token (RFC 6749 section 4.2.2).
     fn url(&self, url: &str) -> (String, Value) {
         let (url, fragment) = match url.split_once('#') {
             Some((url, fragment)) if fragment.contains('=') => (url, format!("#{REDACTED}")),
@@ -233,7 +233,7 @@ impl HarFolder {
         (format!("{before}?{}{fragment}", fields::joined(&pairs)), all.collect())
     }
 
-    /// Values to remove wherever they appear: injected credentials and redacted values.
+    /// Collects values to redact wherever they appear: injected credentials and redacted values.
     fn needles(&self, exchange: &Exchange) -> Needles {
         let mut needles = exchange.needles.clone();
         for (name, value) in exchange.request.iter().chain(&exchange.response) {
@@ -251,7 +251,7 @@ impl HarFolder {
                 }
                 _ => {
                     needles.own(value);
-                    // Behind the scheme of an Authorization.
+                    // The part after the scheme of an Authorization value.
                     let space = value.iter().position(|octet| *octet == b' ').unwrap_or(value.len());
                     let (scheme, said) = (&value[..space], value[space..].trim_ascii());
                     needles.own(said);
@@ -318,7 +318,7 @@ impl HarFolder {
         entry
     }
 
-    /// A body's type and text; what was over the limit is said, and why it is not there.
+    /// Returns the type and text of a body, or the reason why it is omitted.
     fn body(&self, kept: &CapturedBody, headers: &HeaderMap, needles: &mut Needles) -> Value {
         let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let shown_kind =
@@ -347,7 +347,7 @@ impl HarFolder {
     }
 }
 
-/// A line of text, with secrets removed.
+/// Returns a line of text with secrets redacted.
 fn searched(text: &[u8], needles: &mut Needles) -> String {
     match needles.taken_out(text, false) {
         Ok(without) => String::from_utf8_lossy(&without).into_owned(),
@@ -355,13 +355,13 @@ fn searched(text: &[u8], needles: &mut Needles) -> String {
     }
 }
 
-/// Of a file of this hour.
+/// Returns the number of a file of this hour.
 fn number_of(path: &Path, stamp: &str) -> Option<u32> {
     let name = path.file_name()?.to_str()?.strip_prefix(NAMED)?.strip_prefix(stamp)?;
     name.strip_prefix('-')?.strip_suffix(".har")?.parse().ok().filter(|number| *number < NUMBERS_MAX)
 }
 
-/// What was written in part is taken back: the end goes where it was, for which there was room before.
+/// Undoes a partial write: the end of the file is written at its old position, where there was space before.
 fn take_back(file: &File, at: u64) -> io::Result<()> {
     file.write_all_at(TAIL.as_bytes(), at)?;
     file.set_len(at + TAIL.len() as u64)
@@ -421,7 +421,7 @@ mod tests {
         }
     }
 
-    /// The URLs of all entries, file by file; each file has to be whole.
+    /// Returns the URLs of all entries, file by file, and checks that each file is complete.
     fn urls(place: &Path) -> Vec<String> {
         let mut files: Vec<_> =
             std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -457,13 +457,13 @@ mod tests {
         let mut har = folder(place.path(), 1 << 20);
         har.add(&exchange("https://a/1")).unwrap();
         let current = har.current.as_mut().unwrap();
-        // As a disk that was full half way through the next entry leaves it.
+        // State after a disk became full in the middle of an entry.
         let (at, whole) =
             (current.octets - TAIL.len() as u64, std::fs::read_to_string(&current.path).unwrap());
         current.file.write_all_at(b",\n{\"startedDateTime\":\"19", at).unwrap();
         take_back(&current.file, at).unwrap();
         assert_eq!(std::fs::read_to_string(&current.path).unwrap(), whole);
-        // One that cannot be written to.
+        // A file that cannot be written to.
         current.file = File::open(&current.path).unwrap();
         har.add(&exchange("https://a/2")).unwrap_err();
         har.add(&exchange("https://a/3")).unwrap();
@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(entry["request"]["url"], "https://a/x", "it was searched before");
         assert_eq!(entry["response"]["headers"][0]["value"], REDACTED);
         assert!(!entry.to_string().contains("aaaa"));
-        // Of any other nothing is said.
+        // Other bodies have no comment.
         assert!(har.entry(&exchange("https://a/x"))["comment"].is_null());
     }
 

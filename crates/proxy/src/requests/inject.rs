@@ -1,4 +1,4 @@
-//! Credentials that are put into requests, so that clients never have them.
+//! Injection of credentials into requests, so that clients never have them.
 
 use std::fmt;
 use std::io::Read;
@@ -24,34 +24,34 @@ use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
 use crate::policy::Grants;
 
-/// Bytes of a file with a credential.
+/// Maximum bytes of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
-/// How long what a file holds is believed.
+/// How long the content of a file is cached.
 const FILE_FRESH: Duration = Duration::from_secs(5);
-/// Shorter texts are not looked for in answers: they would stand there at random.
+/// Minimum length of texts that are redacted in responses: shorter ones would match by chance.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
 /// Replaces removed values.
 pub(super) const REDACTED: &str = "[redacted]";
 
-/// A credential that is to come.
+/// Future of a requested credential.
 pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Vec<Secret>, NoSecret>> + Send + 'a>>;
 
-/// A source of credentials. Implementations cache values, coalesce requests, and have a deadline.
+/// A source of credentials. Implementations cache values, coalesce requests, and have a timeout.
 pub trait Secrets: fmt::Debug + Send + Sync {
-    /// The texts at `fields` of what is current at `path`; an empty field is the whole value, which is a text then.
+    /// Returns the values of `fields` in the current version at `path`. An empty field means the whole value, which must be a text.
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a>;
 
     /// Invalidates a credential that a server rejected: the next request reads it again.
     fn doubt(&self, path: &str);
 }
 
-/// Why there is no credential. Says nothing of its value.
+/// Why a credential is not available. Contains no part of its value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoSecret {
-    /// The store does not answer. Safe to ask again.
+    /// The store does not respond. A retry is safe.
     #[error("the credential store does not answer: {0}")]
     Away(String),
-    /// There is none, it may not be read, or it is of another form.
+    /// The credential does not exist, may not be read, or has an unexpected form.
     #[error("{0}")]
     Unusable(String),
 }
@@ -69,7 +69,7 @@ pub(super) struct Injection {
     pub(super) insecure: bool,
     /// Whether the last read failed.
     is_missing: AtomicBool,
-    /// What of it a server refused last (SHA-256): it is asked for again once, not with each request.
+    /// SHA-256 of the last value that a server rejected. A rejected value is reloaded once, not by each request.
     refused: Mutex<Option<[u8; 32]>>,
 }
 
@@ -79,7 +79,7 @@ enum Source {
     File { path: PathBuf, known: Mutex<Option<(Instant, Arc<Secret>)>> },
 }
 
-/// What was put into a request: by which its echo is known.
+/// An injected credential, with the texts to redact in responses.
 pub(crate) struct Injected {
     injection: Arc<Injection>,
     needles: Vec<Zeroizing<Vec<u8>>>,
@@ -158,22 +158,22 @@ impl Injection {
         matches!(self.source, Source::Store { .. })
     }
 
-    /// The identities that it is granted to.
+    /// Returns the identities that the credential is granted to.
     pub(super) fn grants(&self) -> &Grants {
         &self.grants
     }
 
-    /// Whether it may go to this port of its hosts.
+    /// Returns whether the credential may be sent to this port of its hosts.
     pub(super) fn is_for_port(&self, port: u16, in_tls: bool) -> bool {
         port == if in_tls { 443 } else { 80 } || self.ports.contains(&port)
     }
 
-    /// Records whether the read succeeded; true if that changed.
+    /// Records whether the last read failed. Returns true if that changed.
     pub(super) fn is_news(&self, is_missing: bool) -> bool {
         self.is_missing.swap(is_missing, Relaxed) != is_missing
     }
 
-    /// The credential's name, never its value.
+    /// Returns the credential's name, never its value.
     pub(super) fn called(&self) -> String {
         match &self.source {
             Source::Store { path, .. } => path.clone(),
@@ -181,13 +181,13 @@ impl Injection {
         }
     }
 
-    /// Puts it in, in place of what the client may have sent there.
+    /// Injects the credential, replacing a value from the client.
     pub(super) async fn put(
         self: &Arc<Self>,
         headers: &mut HeaderMap,
         secrets: Option<&dyn Secrets>,
     ) -> Result<Injected, NoSecret> {
-        // Whatever becomes of it, the client's own does not go on.
+        // Removed first, so that the client's own value is never forwarded, even after an error.
         headers.remove(&self.header);
         let texts = match &self.source {
             Source::Store { path, fields } => {
@@ -200,14 +200,14 @@ impl Injection {
         let digest = digest(&SHA256, &value);
         let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value))
             .map_err(|_| NoSecret::Unusable(format!("{} cannot stand in a header", self.called())))?;
-        // Neither shown by Debug nor kept in HPACK's tables.
+        // Excluded from Debug output and from the tables of HPACK.
         header.set_sensitive(true);
         headers.insert(self.header.clone(), header);
         let digest = digest.as_ref().try_into().unwrap_or_default();
         Ok(Injected { injection: Arc::clone(self), needles, digest })
     }
 
-    /// The header's value, and what of it may be met again.
+    /// Returns the value of the header field, and the texts to redact in responses.
     fn written(&self, texts: &[Secret]) -> Result<(Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>), NoSecret> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
@@ -235,7 +235,7 @@ impl Injection {
         };
         let mut needles = vec![secret, octets(&[password]), escaped(password)];
         needles.retain(|needle| needle.len() >= NEEDLE_OCTETS_MIN);
-        // What holds another goes first.
+        // A text that contains another one comes first.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
         Ok((value, needles))
@@ -252,7 +252,7 @@ impl Injection {
     }
 }
 
-/// The percent-encoded form.
+/// Returns the percent-encoded form.
 fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
     let mut into = Zeroizing::new(Vec::with_capacity(text.len() * 3));
     for part in percent_encoded(text) {
@@ -277,10 +277,10 @@ async fn of_file(
     Ok(secret)
 }
 
-/// A file that its owner alone may read, without the line break at its end.
+/// Reads a file that only its owner may read, without its final line break.
 fn read_file(path: &Path) -> Result<Secret, NoSecret> {
     let failed = |why: String| NoSecret::Unusable(format!("{}: {why}", path.display()));
-    // A pipe would have us wait for somebody to write into it.
+    // Opening a named pipe must not block until there is a writer.
     let mut options = std::fs::OpenOptions::new();
     options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
     let file = options.open(path).map_err(|error| failed(error.to_string()))?;
@@ -300,32 +300,32 @@ fn read_file(path: &Path) -> Result<Secret, NoSecret> {
 }
 
 impl Injected {
-    /// The header that the credential was put into.
+    /// Returns the name of the header field with the credential.
     pub(crate) fn header(&self) -> &HeaderName {
         &self.injection.header
     }
 
-    /// The name of the credential in logs, never its value.
+    /// Returns the name of the credential in logs, never its value.
     pub(crate) fn name(&self) -> Arc<str> {
         self.injection.called().into()
     }
 
-    /// Whether both are one credential with the same value.
+    /// Returns whether both are the same credential with the same value.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.injection, &other.injection) && self.digest == other.digest
     }
 
-    /// Texts by which it is known.
+    /// Returns the texts to redact.
     pub(crate) fn needles(&self) -> impl Iterator<Item = &[u8]> {
         self.needles.iter().map(|needle| needle.as_slice())
     }
 
-    /// The server does not take it any more.
+    /// Notes that the server rejected the credential.
     pub(super) fn refused(&self, secrets: Option<&dyn Secrets>) {
         self.injection.doubt(self.digest, secrets);
     }
 
-    /// Takes it out of headers of an answer.
+    /// Redacts the credential in a response's header.
     pub(crate) fn redact(&self, headers: &mut HeaderMap) {
         for value in headers.values_mut() {
             let mut text: Option<Zeroizing<Vec<u8>>> = None;

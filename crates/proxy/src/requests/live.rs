@@ -10,7 +10,7 @@ use super::options::Options;
 use crate::Rules;
 use crate::policy::Policy;
 
-/// All rules of one time. They are replaced together, so that a request never meets rules of two times.
+/// A version of all rules. They are replaced together, so that a request never uses rules of two versions.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
     pub(crate) names: Rules,
@@ -19,7 +19,7 @@ pub(crate) struct RuleSet {
     pub(crate) secrets: Option<Arc<dyn Secrets>>,
 }
 
-/// The rules in force. Clones share them.
+/// The current rules. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveRules(watch::Sender<Arc<RuleSet>>);
 
@@ -33,13 +33,13 @@ impl LiveRules {
         Arc::clone(&self.0.borrow())
     }
 
-    /// The rules in force, and their changes from now on.
+    /// Subscribes to changes of the rules.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<RuleSet>> {
         self.0.subscribe()
     }
 
     pub(crate) fn change(&self, new: RuleSet) {
-        // The old ones are dropped outside of the lock.
+        // The old rules are dropped outside of the lock.
         drop(self.0.send_replace(Arc::new(new)));
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of requests: lines of the access log, and recordings.
+//! Logging of requests: access log, audit log and recordings.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct RequestLog {
     metrics: RequestMetrics,
 }
 
-/// Has the files of the access log, of the audit log and of recordings opened again.
+/// Reopens the files of the access log, the audit log and the recordings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reopen {
     log: Arc<Notify>,
@@ -71,7 +71,7 @@ impl RequestLog {
         Ok(Self { lines, recorder, audit, metrics: metrics.clone() })
     }
 
-    /// The entry of `request`, if requests are logged or one of `rules` may record it.
+    /// Returns a log entry of `request`, if requests are logged or one of `rules` may record it.
     pub(crate) fn entry<B>(
         &self,
         request: &Request<B>,
@@ -82,20 +82,20 @@ impl RequestLog {
         (may_record || self.lines.is_enabled()).then(|| self.lines.entry_of(request, client))
     }
 
-    /// The entry of `request`, whether or not requests are logged: it counts bytes.
+    /// Returns an entry of `request`, even if requests are not logged: it also counts bytes.
     pub(crate) fn counted_entry<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
         self.lines.entry_of(request, client)
     }
 
-    /// Whether there is an audit log.
+    /// Returns whether there is an audit log.
     pub(crate) fn audits(&self) -> bool {
         self.audit.is_some()
     }
 
-    /// Waits until the event that `make` returns is in the audit log, where there is one.
+    /// Writes the event that `make` returns to the audit log, if there is one, and waits until it is written.
     ///
     /// # Errors
-    /// [`NotAudited`]: what the event is about must not be done.
+    /// [`NotAudited`]: the audited action must not be done.
     pub(crate) async fn audit(&self, make: impl FnOnce() -> AuditEvent) -> Result<(), NotAudited> {
         match &self.audit {
             Some(audit) => audit.record(make()).await,
@@ -103,40 +103,40 @@ impl RequestLog {
         }
     }
 
-    /// Records what passes `entry` from now on, if there is a slot.
+    /// Records the exchange of `entry` from now on, if a slot is free.
     pub(crate) fn record<B>(&self, entry: &mut Entry, request: &Request<B>, url: String) {
         if let Some(recorder) = &self.recorder {
             recorder.record(entry, request, url);
         }
     }
 
-    /// The entry of a tunnel to `target`, whose client asks for `name`.
+    /// Returns the entry of a tunnel to `target` for the host `name`.
     pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Option<Box<Entry>> {
         self.lines.is_enabled().then(|| self.counted_tunnel(client, target, name))
     }
 
-    /// The entry of a tunnel, whether or not requests are logged: it counts bytes.
+    /// Returns the entry of a tunnel, even if requests are not logged: it also counts bytes.
     pub(crate) fn counted_tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Box<Entry> {
         let mut entry = self.lines.tunnel_of(client, target.to_string());
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
         entry
     }
 
-    /// Logs a connection that was refused.
+    /// Logs a refused connection.
     pub(crate) fn refused(&self, client: &Client, target: &Target) {
         if let Some(mut entry) = self.tunnel(client, target, &target.name) {
             entry.answered(StatusCode::FORBIDDEN, &HeaderMap::new());
         }
     }
 
-    /// Logs a connection to `target` that was refused because its client asks for `name`, which is elsewhere.
+    /// Logs a connection to `target` that was refused because the client's host `name` has other addresses.
     pub(crate) fn misdirected(&self, client: &Client, target: &Target, name: &HostOrIp) {
         if let Some(mut entry) = self.tunnel(client, target, name) {
             entry.answered(StatusCode::MISDIRECTED_REQUEST, &HeaderMap::new());
         }
     }
 
-    /// Logs a CONNECT request for which no leaf is permitted, and the reason.
+    /// Logs a CONNECT request that was refused without permission for a leaf, and the reason.
     pub(crate) fn not_permitted(
         &self,
         client: &Client,

@@ -1,4 +1,4 @@
-//! What is counted of rules, injected credentials, recordings and the access log.
+//! Metrics of rules, injected credentials, recordings and the access log.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +11,7 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// Figures of requests' rules. Cheap to clone.
+/// Metrics of rules on requests. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct RequestMetrics {
     reloads: Family<OutcomeLabel, Counter>,
@@ -24,7 +24,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// `registry` has the prefix already.
+    /// Registers all metrics. `registry` already has the prefix.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("rule_reloads", "Rules read again, by outcome", self.reloads.clone());
         registry.register(
@@ -55,7 +55,7 @@ impl RequestMetrics {
         );
     }
 
-    /// Rules were read again; when they could not be used, those before go on.
+    /// Counts a reload of the rules. `used`: false if they are invalid and the old ones stay in use.
     pub fn reloaded(&self, used: bool) {
         let outcome = if used { "done" } else { "failed" };
         self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();

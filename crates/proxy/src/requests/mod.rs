@@ -1,6 +1,9 @@
-//! Rules on requests: which rule matches (`compile`) and what it does (`apply`), credentials that are put into requests
-//! (`inject`), and what is kept of a request (`log`): the access log, the audit log (`audit`) and recordings (`recording`, `har`; what is left out of them:
-//! `needles`, `fields`, `body`).
+//! Rules on requests.
+//!
+//! - `compile`: which rule matches; `apply`: what it does.
+//! - `inject`: credentials that are put into requests.
+//! - `log`: the access log, the audit log (`audit`) and recordings (`recording`, `har`).
+//! - `needles`, `fields`, `body`: redaction of recordings.
 
 mod apply;
 mod audit;

@@ -1,4 +1,4 @@
-//! Texts to remove from recordings, in every spelling.
+//! Redaction of texts in recordings, in every encoding.
 
 use std::fmt;
 
@@ -10,33 +10,33 @@ use zeroize::Zeroizing;
 
 use super::inject::{NEEDLE_OCTETS_MIN, REDACTED};
 
-/// Texts of one exchange: a client chooses how many cookies it sends, and each is looked for.
+/// Maximum texts of one exchange, because each costs a search, and the client chooses its number of cookies.
 const NEEDLES_MAX: usize = 128;
-/// What a client or a server left out says itself, and is shorter, would stand there at random.
+/// Minimum bytes of redacted values from client or server: shorter ones would match by chance.
 const OWN_OCTETS_MIN: usize = 8;
-/// Bytes of the longest spelling of one character, at the end of a text that is cut off.
+/// Maximum bytes of an encoded character at the end of a truncated text.
 const SPELLING_OCTETS_MAX: usize = 24;
-/// Backslashes before a character: texts within texts, four deep.
+/// Maximum backslashes before a character: for nested texts, four levels deep.
 const BACKSLASHES_MAX: usize = 16;
-/// Places that one text may have come to at once, as backslashes are read in several ways: beyond, it counts as met.
+/// Maximum concurrent positions of a match, as backslashes have several interpretations. Beyond it, the text counts as found.
 const PLACES_MAX: usize = 64;
-/// Characters held against places of what is recorded, for one exchange: enough for [`NEEDLES_MAX`] texts in two bodies of 64 KiB that are
-/// escaped throughout. What repeats itself, and is looked for in what does, would take hours.
+/// Maximum comparisons of characters for one exchange: enough for [`NEEDLES_MAX`] texts in two fully escaped bodies of 64 KiB.
+/// Without a limit, repetitive texts could take hours.
 const STEPS_MAX: u64 = 1 << 23;
 
-/// What is looked for. Wiped when it is dropped, and not shown by `Debug`.
+/// Texts to redact. They are zeroed when dropped, and not shown by `Debug`.
 #[derive(Clone, Default)]
 pub(super) struct Needles {
     all: Vec<Zeroizing<Vec<u8>>>,
-    /// Whether a credential that a rule put in is among them.
+    /// Whether an injected credential is among the texts.
     pub(super) has_injected: bool,
-    /// Whether there were more than are looked for.
+    /// Whether there were more texts than the maximum.
     pub(super) too_many: bool,
-    /// Taken so far, of [`STEPS_MAX`].
+    /// Comparisons so far, limited by [`STEPS_MAX`].
     steps: u64,
 }
 
-/// So many steps would be needed that nobody says what is in there: it is not to be written.
+/// The search exceeded its limit, so the text may contain secrets and must not be written.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct TooLong;
 
@@ -51,7 +51,7 @@ impl Needles {
         self.all.is_empty() && !self.too_many
     }
 
-    /// A credential that was put in: as it is, in base64 wherever it begins there, and in hexadecimal.
+    /// Adds an injected credential: as it is, in base64 at any offset, and in hexadecimal.
     pub(super) fn inject(&mut self, text: &[u8]) {
         self.has_injected = true;
         let mut hex = Zeroizing::new(vec![0; 2 * text.len()]);
@@ -61,7 +61,7 @@ impl Needles {
             shifted.extend_from_slice(text);
             for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
                 let coded = Zeroizing::new(engine.encode(&*shifted));
-                // Of its first and last character bytes beside it have a part.
+                // The first and the last character also encode bits of neighbouring bytes.
                 let inner = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
                 self.put(coded.as_bytes().get(inner).unwrap_or_default());
             }
@@ -70,7 +70,7 @@ impl Needles {
         self.put(text);
     }
 
-    /// Adds a value to remove elsewhere, both as written and percent-decoded.
+    /// Adds a value to redact elsewhere, both as written and percent-decoded.
     pub(super) fn own(&mut self, text: &[u8]) {
         self.own_as_it_is(text);
         if text.contains(&b'%') {
@@ -94,12 +94,13 @@ impl Needles {
         }
     }
 
-    /// Whether more steps would have been needed than are taken.
+    /// Returns whether the search has exceeded its limit.
     pub(super) fn is_used_up(&self) -> bool {
         self.steps > STEPS_MAX
     }
 
-    /// `text` without them. One that goes on beyond a text that `is_cut` is taken out as far as it goes.
+    /// Returns `text` without the secrets. If the text `is_cut`, a secret that continues beyond its end is redacted as far as it is
+    /// present.
     ///
     /// # Errors
     /// [`TooLong`], from then on for all texts.
@@ -128,12 +129,12 @@ impl Needles {
     }
 }
 
-/// Of one text.
+/// Search in one text.
 struct Search<'a> {
     text: &'a [u8],
     is_cut: bool,
     steps: &'a mut u64,
-    /// Where the characters end that were met so far, in each way in which they can be read.
+    /// End positions of the characters matched so far, one for each interpretation.
     at: Vec<usize>,
     next: Vec<usize>,
 }
@@ -142,11 +143,11 @@ impl Search<'_> {
     fn find(&mut self, mut from: usize, needle: &[u8]) -> Result<Option<(usize, usize)>, TooLong> {
         let Some(first) = needle.first() else { return Ok(None) };
         let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
-        // All spellings of a character begin with one of these.
+        // All encodings of a character start with one of these bytes.
         let begins =
             |octet: &u8| *octet == lower || *octet == upper || matches!(octet, b'%' | b'\\' | b'&' | b'+');
         loop {
-            // Where there are no more steps, nothing is said to be without.
+            // Beyond the limit, no text counts as free of secrets.
             if *self.steps > STEPS_MAX {
                 return Err(TooLong);
             }
@@ -160,7 +161,7 @@ impl Search<'_> {
         }
     }
 
-    /// Where `needle` ends that begins at `start`, each of its characters in any spelling.
+    /// Returns the end of `needle` at `start`, with each character in any encoding.
     fn met(&mut self, start: usize, needle: &[u8]) -> Result<Option<usize>, TooLong> {
         let (text, is_cut) = (self.text, self.is_cut);
         self.at.clear();
@@ -177,7 +178,7 @@ impl Search<'_> {
             }
             if self.next.is_empty() {
                 let least = if is_cut { 1 } else { NEEDLE_OCTETS_MIN };
-                // The end has come before the needle's.
+                // The text ends before the needle does.
                 let is_end =
                     |from: &&usize| **from == text.len() || is_cut && begins_spelling(&text[**from..]);
                 return Ok(self.at.iter().find(is_end).filter(|_| read >= least).map(|_| text.len()));
@@ -185,7 +186,7 @@ impl Search<'_> {
             self.next.sort_unstable();
             self.next.dedup();
             if self.next.len() > PLACES_MAX {
-                // It may end anywhere.
+                // The end is unknown, so everything is redacted.
                 return Ok(Some(text.len()));
             }
             std::mem::swap(&mut self.at, &mut self.next);
@@ -195,7 +196,7 @@ impl Search<'_> {
     }
 }
 
-/// The first character and its bytes; an byte that is of none stands for itself.
+/// Returns the first character and its length in bytes. A byte that is not part of a character is returned as itself.
 fn character_of(octets: &[u8]) -> (usize, Option<char>) {
     for length in 1..=octets.len().min(4) {
         if let Ok(text) = std::str::from_utf8(&octets[..length]) {
@@ -209,8 +210,8 @@ fn begins_spelling(rest: &[u8]) -> bool {
     rest.len() < SPELLING_OCTETS_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
 }
 
-/// All ends of the character with these bytes, where it stands at `from`: as it is, in upper or lower case, escaped as in URLs and
-/// forms, as in JSON, or as in HTML. Says how many steps that took.
+/// Collects all ends of the character at `from`: literal, in upper or lower case, or escaped as in URLs, forms, JSON or HTML.
+/// Returns the number of comparisons.
 fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, ends: &mut Vec<usize>) -> u64 {
     let Some(rest) = text.get(from..) else { return 1 };
     let mut steps = 1;
@@ -228,7 +229,7 @@ fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, end
     steps
 }
 
-/// `%2F`, and `%252F` where that was escaped again.
+/// Matches `%2F`, or `%252F` after repeated escaping.
 fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
     let mut at = 0;
     for wanted in octets {
@@ -243,7 +244,7 @@ fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
             {
                 break;
             }
-            // The escape of a percent sign.
+            // A percent sign that is escaped itself.
             (value == u32::from(b'%')).then_some(())?;
             *steps += 1;
         }
@@ -251,8 +252,8 @@ fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
     Some(at)
 }
 
-/// Escapes of JSON: `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes where a text is nested in another; an escaped backslash
-/// goes to `more`.
+/// Matches escapes of JSON: `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes in nested texts. An escaped backslash is passed to
+/// `more`.
 fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
     let wanted = character?;
     let run = rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();
@@ -287,7 +288,7 @@ fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) ->
     (meant == wanted && escaped.is_ascii()).then_some(run + 1)
 }
 
-/// `&amp;`, `&#38;`, `&#x26;`.
+/// Matches `&amp;`, `&#38;` and `&#x26;`.
 fn of_html(rest: &[u8], character: Option<char>) -> Option<usize> {
     const LONGEST: usize = 10;
     let end = rest.iter().take(LONGEST).position(|octet| *octet == b';')?;
@@ -359,7 +360,7 @@ mod tests {
             assert_eq!(left.matches(REDACTED).count(), 2, "{spelled}: {left}");
             let left: String =
                 left.replace(REDACTED, "").chars().filter(|one| one.is_alphanumeric()).collect();
-            // Of a text in base64 the characters stay that others have a part in.
+            // In base64, characters that also encode bits of other bytes stay.
             assert!(
                 left.starts_with("before") && left.ends_with("after") && left.len() < 32,
                 "{spelled}: {left}"
@@ -388,20 +389,20 @@ mod tests {
 
     #[test]
     fn what_repeats_itself_is_given_up_within_the_steps_and_never_shown() {
-        // All places of a text of one character, each up to the last of what is looked for.
+        // Every position of a repetitive text matches up to the last character.
         let mut needles = Needles::default();
         needles.own(&[vec![b'a'; 8 << 10], b"Z".to_vec()].concat());
         let text = [vec![b'a'; 56 << 10], b".".to_vec()].concat();
         assert_eq!(needles.taken_out(&text, false), Err(TooLong));
         assert!(needles.is_used_up() && needles.steps <= STEPS_MAX + PLACES_MAX as u64, "{}", needles.steps);
         assert_eq!(needles.taken_out(b"nothing of it", false), Err(TooLong), "for the whole exchange");
-        // Read in thousands of ways.
+        // A text with thousands of interpretations.
         let mut needles = Needles::default();
         needles.own(&[vec![b'\\'; 1_000], b"secret".to_vec()].concat());
         let text = [b"it is ".to_vec(), vec![b'\\'; 60 << 10], b"secret".to_vec()].concat();
         assert_eq!(needles.taken_out(&text, false).unwrap(), b"it is [redacted]");
         assert!(needles.steps < 1_000, "{}", needles.steps);
-        // Of others all is looked at.
+        // Other texts are searched completely.
         let mut needles = Needles::default();
         needles.inject(b"hunter2-hunter3");
         let text = [b"%2Fh".repeat(16 << 10), b"hunter2-hunter3".to_vec()].concat();

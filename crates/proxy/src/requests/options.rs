@@ -1,4 +1,4 @@
-//! How requests are treated, and what is kept of them.
+//! Options of rules on requests, and of logs and recordings.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use super::compile::RequestRules;
 use super::har::RecordOptions;
 use super::inject::Secrets;
 
-/// The rules on requests, the access log, and recordings.
+/// Options of the rules on requests, the access log, and recordings.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The rules on requests and answers.
+    /// Rules on requests and responses.
     pub rules: RequestRules,
     /// The source of credentials that are not in files.
     pub secrets: Option<Arc<dyn Secrets>>,
-    /// The destination of the access log. `None`: there is no access log.
+    /// Destination of the access log; `None` disables it.
     pub access_log: Option<AccessLog>,
-    /// Whether lines of the access log contain queries.
+    /// Whether access log lines contain the query of the URL.
     pub access_log_query: LoggedQuery,
-    /// How the audit log is kept. `None`: there is no audit log.
+    /// Options of the audit log; `None` disables it.
     pub audit: Option<AuditOptions>,
-    /// How recordings are kept. `None`: nothing is recorded.
+    /// Options of recordings; `None` disables them.
     pub record: Option<RecordOptions>,
 }

@@ -1,4 +1,4 @@
-//! Recordings under way.
+//! Recordings in progress.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::inject::REDACTED;
 use super::metrics::RequestMetrics;
 use super::needles::Needles;
 
-/// Recordings under way and such as wait to be written: each has two bodies of the configured limit at most in memory.
+/// Maximum recordings in progress or waiting to be written. Each has two bodies up to the configured limit in memory.
 const RECORDINGS_MAX: usize = 256;
 
-/// Records requests, as many at once as there are slots.
+/// Records exchanges while slots are free.
 pub(super) struct Recorder {
     spool: Spool<Recorded>,
     slots: Arc<Semaphore>,
@@ -44,7 +44,7 @@ impl Recorder {
         }
     }
 
-    /// Records what passes `entry` from now on, if there is a slot.
+    /// Records the exchange of `entry` from now on, if a slot is free.
     pub(super) fn record<B>(self: &Arc<Self>, entry: &mut Entry, request: &Request<B>, url: String) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             self.metrics.recordings_dropped.inc();
@@ -70,7 +70,7 @@ impl Recorder {
     }
 }
 
-/// One recording under way.
+/// A recording in progress.
 struct HarRecording {
     exchange: Exchange,
     slot: OwnedSemaphorePermit,

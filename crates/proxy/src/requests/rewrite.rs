@@ -1,4 +1,4 @@
-//! Another place that a rule has a request go to.
+//! Rewriting of requests to another host or path.
 
 use hyper::Uri;
 use hyper::http::uri::Authority;
@@ -7,7 +7,7 @@ use x509::HostOrIp;
 use super::rule::RewriteText;
 use super::setting::{InvalidSetting, check_path, invalid};
 
-/// Another place.
+/// A new destination: host, path or both.
 #[derive(Debug)]
 pub(super) struct Rewrite {
     pub(super) path: Option<(String, String)>,

@@ -1,4 +1,4 @@
-//! A rule as it is written, and what is wrong with one.
+//! Text form of a rule, and its errors.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,50 +8,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::Grants;
 
-/// One of `[[proxy.rules]]`: for which requests it is, and what becomes of them. Conditions that are left out are met by all.
+/// A rule of `[[proxy.rules]]`: its conditions and actions. An absent condition matches all requests.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleText {
-    /// By which logs and recordings call it; its place (`#1`) without one.
+    /// Name of the rule in logs and recordings; by default its position (`#1`).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The host that the request names: `NAME`, `*.NAME` or an address.
+    /// Hosts that the request names: `NAME`, `*.NAME` or an address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// The name that the client's handshake was for, in the same form.
+    /// Server names of the client's TLS handshake, in the same form.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub server_name: Vec<String>,
     /// Methods, in upper case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub method: Vec<String>,
-    /// The whole path, without its query; `*` stands for any bytes, none and slashes included.
+    /// Patterns for the whole path without its query; `*` matches any bytes, including none and slashes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// The client's network.
+    /// Networks of clients.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client: Vec<IpNet>,
-    /// The request's media type: `application/json`, `text/*`.
+    /// Media types of the request: `application/json`, `text/*`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub request_type: Vec<String>,
-    /// The answer's; such a rule acts on answers alone.
+    /// Media types of the response. Such a rule acts on responses only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_type: Vec<String>,
-    /// Headers of the request to be replaced.
+    /// Header fields to set in the request.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set_request_headers: BTreeMap<String, String>,
-    /// To be taken out.
+    /// Header fields to remove from the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_request_headers: Vec<String>,
-    /// Headers of the answer to be replaced.
+    /// Header fields to set in the response.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set_response_headers: BTreeMap<String, String>,
-    /// To be taken out.
+    /// Header fields to remove from the response.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_response_headers: Vec<String>,
-    /// A URL that the client is sent to.
+    /// URL that the client is redirected to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect: Option<String>,
-    /// With which status: 301, 302 (where nothing is said), 303, 307, 308.
+    /// Status of the redirect: 301, 302 (default), 303, 307 or 308.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect_status: Option<u16>,
     /// The status of a refusal, 400 to 599.
@@ -60,16 +60,16 @@ pub struct RuleText {
     /// The body of the refusal: HTML if it begins with `<`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<String>,
-    /// Another host or path.
+    /// New host or path of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<RewriteText>,
-    /// How long the request is held back, milliseconds.
+    /// Delay of the request in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
     /// Whether to record the exchange.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub record: bool,
-    /// A credential that is put in.
+    /// Credential to inject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inject: Option<InjectText>,
 }
@@ -84,7 +84,7 @@ pub struct RewriteText {
     /// The new prefix of paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The host that is asked instead, with a port where it is to be another.
+    /// The new host, with an optional port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -93,46 +93,48 @@ pub struct RewriteText {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InjectText {
-    /// Its path in the credential store.
+    /// Path in the credential store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// A field of it, of those in one another the outer first: `a.b`.
+    /// Field of the credential; for nested fields, the outer one first: `a.b`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// A file that holds it, in place of the store; its owner's alone.
+    /// File with the credential, instead of the store; only its owner may have access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// In which form.
+    /// Form of the credential in the request.
     #[serde(rename = "as")]
     pub form: Form,
-    /// The user, with `basic`; without one the credential has `username` and `password`, a file `user:password`.
+    /// User name for `basic`. Without it, the credential must have the fields `username` and `password`, or the file must contain
+    /// `user:password`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The header, with `header`.
+    /// Name of the header field, for the form `header`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
     /// Text before the credential in the header: `Bearer `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Ports of its hosts beside 443 (in the clear 80) to which it may go.
+    /// Additional ports of the host that may receive the credential, besides 443 (80 without TLS).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
-    /// The identities that get it. Where identities are configured, a credential without `identities`, `teams` and `tags` is for nobody.
+    /// Identities that get the credential. If identities are configured, a credential without `identities`, `teams` and `tags` is
+    /// granted to nobody.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
-    /// Teams whose identities get it.
+    /// Teams whose identities get the credential.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
-    /// Tags whose identities get it.
+    /// Tags whose identities get the credential.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Whether it may go over plain HTTP, or to a server that is not verified.
+    /// Whether the credential may be sent over plain HTTP, or to a server whose certificate is not verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
 }
 
 impl InjectText {
-    /// The identities that get it.
+    /// Returns the grants of the credential.
     #[must_use]
     pub fn grants(&self) -> Grants {
         let (identities, teams, tags) = (self.identities.clone(), self.teams.clone(), self.tags.clone());
@@ -149,22 +151,22 @@ pub enum Form {
     Bearer,
     /// `Authorization: Basic` (RFC 7617).
     Basic,
-    /// A header of one's own.
+    /// A header field with another name.
     Header,
 }
 
-/// A rule that cannot be.
+/// An invalid rule.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("rule {number}{}: {key}: {why}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
 pub struct BadRequestRule {
-    /// Its place, from one.
+    /// Position of the rule, from 1.
     pub number: usize,
-    /// Its name, if it has one.
+    /// Name of the rule; empty if it has none.
     pub name: String,
-    /// The key.
+    /// Key of the invalid setting.
     pub key: &'static str,
-    /// The error.
+    /// Description of the error.
     pub why: String,
-    /// The correction.
+    /// How to fix the error.
     pub hint: &'static str,
 }

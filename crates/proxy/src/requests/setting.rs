@@ -1,12 +1,12 @@
-//! Settings of a rule: what may stand there, and how a wrong one is reported.
+//! Validation of a rule's settings.
 
 use hyper::header::HeaderName;
 
 pub(super) use crate::setting::{InvalidSetting, invalid};
 use crate::url_path::plain_path;
 
-/// What frames a message, is of one connection, or says whom it is for: no rule writes it, as two servers could read the same
-/// bytes differently then (request smuggling).
+/// Header fields for framing, connection or routing. Rules must not set them, because two servers could then interpret the same
+/// bytes differently (request smuggling).
 const NOT_OURS: [&str; 14] = [
     "host",
     "content-length",
@@ -24,9 +24,9 @@ const NOT_OURS: [&str; 14] = [
     "expect",
 ];
 
-/// Paths are compared in one spelling: another is never met.
+/// Checks a path pattern. Paths are compared in normal form, so any other spelling would never match.
 pub(super) fn check_path(key: &'static str, path: &str) -> Result<(), InvalidSetting> {
-    // What stands before a first star is no segment of its own.
+    // The text before the first star is not necessarily a complete segment.
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     if plain_path(&whole) != whole {
         let hint = "write it plain: no %41 for A, %C3%A9 for \u{e9}, no dot segments, no // in it";
@@ -35,7 +35,7 @@ pub(super) fn check_path(key: &'static str, path: &str) -> Result<(), InvalidSet
     Ok(())
 }
 
-/// A header's name that a rule may write.
+/// Returns the name of a header field that a rule may set.
 pub(super) fn header_name(key: &'static str, text: &str) -> Result<HeaderName, InvalidSetting> {
     let hint = "a name as in HTTP: X-Team";
     let name: HeaderName = text.parse().map_err(|_| invalid(key, format!("{text:?} is no header"), hint))?;

@@ -1,7 +1,7 @@
-//! Leaves of the proxies that look into TLS, and the keys they stand over: each minted once for all who share the database.
+//! Leaf certificates of the proxies and their keys: each leaf is minted once for all proxies of the database.
 //!
-//! A row is a leaf, or the lease of who mints it, or both while it is renewed. Looking and taking the lease is one statement
-//! on PostgreSQL, and so is putting the leaf.
+//! A row contains a leaf, the lease of the proxy that mints it, or both during a renewal. On PostgreSQL, the lookup including the
+//! lease is a single statement, and so is storing the leaf.
 
 use uuid::Uuid;
 
@@ -13,53 +13,53 @@ store::handle! {
     ProxyLeaves
 }
 
-/// Rows deleted by one statement: some milliseconds of work.
+/// Maximum rows deleted by one statement: some milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;
 
-/// A key of one leaf ends so long after it, µs, one of a user so long after the last leaf over it; one that all share later by far more.
+/// Time in µs that a key of one leaf, or of one user, is kept after the end of its last leaf. Shared keys are kept much longer.
 pub const OWN_KEY_ENDS_AFTER_US: i64 = 1_000_000;
 
-/// The leaves, sealed.
+/// The column of sealed leaves.
 pub const SEALED_LEAVES: SealedColumn = sealed_column!("proxy_leaves", "id" Text "text", "sealed");
-/// Their keys, sealed.
+/// The column of sealed keys.
 pub const SEALED_LEAF_KEYS: SealedColumn = sealed_column!("proxy_leaf_keys", "id" Text "text", "sealed");
 
-/// A request for a leaf and the lease for minting it.
+/// A request for a leaf, or for the lease to mint it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeafAsk<'a> {
-    /// The digest of what the leaf depends on: 64 hexadecimal digits.
+    /// Digest of the leaf's identity: 64 hexadecimal digits.
     pub id: &'a str,
-    /// One that ends before this will not do, µs.
+    /// Minimum expiry of the leaf, in µs since 1970-01-01 UTC.
     pub ends_from_us: i64,
     /// The proxy that mints the leaf if there is none.
     pub holder: Uuid,
-    /// Now, µs.
+    /// Current time, in µs since 1970-01-01 UTC.
     pub now_us: i64,
-    /// End of its lease, µs.
+    /// End of the lease, in µs since 1970-01-01 UTC.
     pub until_us: i64,
 }
 
-/// What there is of a leaf.
+/// Result of a request for a leaf.
 #[derive(Clone, Eq, PartialEq)]
 pub enum LeafLookup {
-    /// The leaf.
+    /// The stored leaf.
     Stored(StoredLeaf),
-    /// None that does: the holder has the lease and mints it.
+    /// There is no suitable leaf; the holder now has the lease and must mint it.
     Leased,
-    /// None that does, and another mints it.
+    /// There is no suitable leaf, and another proxy has the lease.
     Awaited,
 }
 
-/// A leaf as it is kept.
+/// A stored leaf.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredLeaf {
     /// The leaf, sealed.
     pub sealed: Vec<u8>,
-    /// Its key, sealed; none where the key is gone.
+    /// The sealed key; `None` if it was deleted.
     pub key: Option<Vec<u8>>,
-    /// The key's id: 64 hexadecimal digits.
+    /// ID of the key: 64 hexadecimal digits.
     pub key_id: String,
-    /// Its end, µs.
+    /// Expiry of the leaf, in µs since 1970-01-01 UTC.
     pub ends_at_us: i64,
 }
 
@@ -74,29 +74,29 @@ impl std::fmt::Debug for LeafLookup {
     }
 }
 
-/// A leaf that was minted.
+/// A minted leaf to be stored.
 #[derive(Clone, Copy)]
 pub struct NewLeaf<'a> {
-    /// As of [`LeafAsk`].
+    /// Digest of the leaf's identity, as in [`LeafAsk`].
     pub id: &'a str,
     /// The holder of the lease.
     pub holder: Uuid,
     /// The leaf, sealed.
     pub sealed: &'a [u8],
-    /// The key's id: 64 hexadecimal digits.
+    /// ID of the key: 64 hexadecimal digits.
     pub key_id: &'a str,
-    /// Its end, µs.
+    /// Expiry of the leaf, in µs since 1970-01-01 UTC.
     pub ends_at_us: i64,
-    /// Now, µs.
+    /// Current time, in µs since 1970-01-01 UTC.
     pub now_us: i64,
 }
 
-/// Rows that one batch deleted.
+/// Numbers of rows that a batch deleted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tidied {
-    /// Leaves or keys, of whichever more.
+    /// Number of deleted leaves or keys, whichever is greater.
     pub deleted: u64,
-    /// Leaves that had not ended: keys may have gone with them.
+    /// Number of deleted leaves that had not expired; their keys may have been deleted too.
     pub evicted: u64,
 }
 
@@ -104,14 +104,15 @@ const FIND: &str = "-- proxy_leaf_find
 SELECT 0, l.sealed, k.sealed, l.leaf_key, l.ends_at FROM proxy_leaves l LEFT JOIN proxy_leaf_keys k ON k.id = l.leaf_key
 WHERE l.id = ?1 AND l.sealed IS NOT NULL AND l.ends_at >= ?2";
 
-/// Nothing where another's lease runs, or where somebody has put the leaf meanwhile.
+/// Takes the lease. Changes no row if another proxy has the lease, or the leaf was stored meanwhile.
 const TAKE: &str = "-- proxy_leaf_take
 INSERT INTO proxy_leaves (id, ends_at, made_at, holder, until_at) VALUES (?1, ?5, ?4, ?3, ?5)
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at
 WHERE (proxy_leaves.sealed IS NULL OR proxy_leaves.ends_at < ?2)
   AND (proxy_leaves.until_at <= ?4 OR proxy_leaves.holder = excluded.holder)";
 
-/// Both of these. A leaf that is put between the snapshot and the insertion is seen by neither: no row, as for another's lease.
+/// Takes the lease or returns the leaf. A leaf that is stored between the snapshot and the insert is seen by neither part: no row
+/// is returned, as with another proxy's lease.
 const LOOK: &str = "-- proxy_leaf_look
 WITH taken AS (
   INSERT INTO proxy_leaves (id, ends_at, made_at, holder, until_at)
@@ -131,7 +132,7 @@ const PUT: &str = "-- proxy_leaf_put
 UPDATE proxy_leaves SET sealed = ?3, leaf_key = ?4, ends_at = ?5, made_at = ?6, holder = NULL, until_at = 0
 WHERE id = ?1 AND holder = ?2";
 
-/// The lease alone: the leaf that is there stays.
+/// Ends only the lease; an existing leaf stays.
 const RELEASE: &str = "-- proxy_leaf_release
 UPDATE proxy_leaves SET holder = NULL, until_at = 0 WHERE id = ?1 AND holder = ?2";
 
@@ -150,8 +151,8 @@ DELETE FROM proxy_leaf_keys WHERE id IN (
 const COUNT: &str = "-- proxy_leaves_count
 SELECT count(*) FROM proxy_leaves";
 
-/// Before the leaves themselves; shared keys stay, and those over which a leaf stands that stays. A leaf that is renewed between the two
-/// statements has another key by then. Reads all leaves once: an index by key would cost more at each leaf.
+/// Runs before the leaves are deleted. Keeps shared keys and keys of remaining leaves. A leaf that is renewed between the two
+/// statements has another key by then. Reads all leaves once, because an index by key would cost more with each new leaf.
 const EVICT_KEYS: &str = "-- proxy_leaf_keys_evict
 WITH evicted AS (
   SELECT id, leaf_key, ends_at FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2),
@@ -192,11 +193,11 @@ pub(crate) const SENDS: Sends = Sends {
 const BULKS: &[&Bulk] = &[&SEALED_LEAVES.replace, &SEALED_LEAF_KEYS.replace];
 
 impl ProxyLeaves<'_> {
-    /// The leaf, or the lease to mint it where there is none that does and nobody else mints it. One statement on
-    /// PostgreSQL; on SQLite a read and, where there is none, a write.
+    /// Returns the leaf, or takes the lease to mint it if there is no suitable leaf and no other lease. One statement on
+    /// PostgreSQL; on SQLite a read, and a write if there is no leaf.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn look(self, ask: &LeafAsk<'_>) -> Result<LeafLookup, StoreError> {
         let mut parameters: Vec<Value> = vec![ask.id.into(), ask.ends_from_us.into()];
         let holder = [ask.holder.into(), ask.now_us.into(), ask.until_us.into()];
@@ -212,10 +213,10 @@ impl ProxyLeaves<'_> {
         Ok(if taken { LeafLookup::Leased } else { LeafLookup::Awaited })
     }
 
-    /// Puts a leaf and ends its lease; false where the holder has the lease no longer, and nothing is put.
+    /// Stores a leaf and ends its lease. Returns false, without storing, if the holder has lost the lease.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn put(self, leaf: &NewLeaf<'_>) -> Result<bool, StoreError> {
         let parameters = vec![
             leaf.id.into(),
@@ -228,27 +229,27 @@ impl ProxyLeaves<'_> {
         Ok(self.0.execute(PUT, parameters).await? == 1)
     }
 
-    /// Gives the lease of a leaf back; nothing where the holder has it no longer.
+    /// Releases the lease of a leaf. No effect if the holder has lost it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn release(self, id: &str, holder: Uuid) -> Result<(), StoreError> {
         self.0.execute(RELEASE, vec![id.into(), holder.into()]).await.map(drop)
     }
 
-    /// Keeps a key that leaves stand over until `ends_at_us`, or longer where that was said before.
+    /// Stores a key of leaves until `ends_at_us`, or until its existing later end.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn put_key(self, id: &str, sealed: &[u8], ends_at_us: i64) -> Result<(), StoreError> {
         self.0.execute(PUT_KEY, vec![id.into(), sealed.into(), ends_at_us.into()]).await.map(drop)
     }
 
-    /// Deletes leaves and keys that have ended, and of the others the oldest beyond `leaves_max`, with keys that end with them; of each
-    /// [`TIDIED_MAX`] at most: call again while `deleted` is as many.
+    /// Deletes expired leaves and keys, and the oldest leaves beyond `leaves_max` with their own keys; at most [`TIDIED_MAX`] of
+    /// each. Call it again while `deleted` equals this maximum.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn tidy(self, now_us: i64, leaves_max: u64) -> Result<Tidied, StoreError> {
         let most = TIDIED_MAX as i64;
         let ended = self.0.execute(TIDY, vec![now_us.into(), most.into()]).await?;
@@ -264,10 +265,10 @@ impl ProxyLeaves<'_> {
         Ok(Tidied { deleted: ended.max(evicted), evicted })
     }
 
-    /// How many leaves there are, those that are being minted included. Walks an index.
+    /// Returns the number of leaves, including those being minted. Scans an index.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn counts(self) -> Result<u64, StoreError> {
         let rows = self.0.rows(Cost::Walk, COUNT, Vec::new()).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())

@@ -1,6 +1,6 @@
 //! The tables of the proxy.
 //!
-//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+//! Each table has a handle, created by `Name::of(&store)`. Functions that change rows take the transaction.
 
 mod leaves;
 
@@ -11,6 +11,6 @@ pub use leaves::{
     StoredLeaf, TIDIED_MAX, Tidied,
 };
 
-/// Every statement of these tables, for the test that prepares them on both databases.
+/// All statements of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[Sends] = &[leaves::SENDS];

@@ -1,4 +1,4 @@
-//! What a second level is made of.
+//! Storage interface of the second level.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ const TIDY_LEASE: &str = "proxy-leaves-tidy";
 
 /// Storage for leaves and their sealed keys, with leases for minting. Shared by all proxies of a cluster.
 pub trait Backend: Send + Sync + 'static {
-    /// The leaf, or the lease to mint it, or neither where another has it.
+    /// Returns the leaf, or grants the lease to mint it, or reports that another proxy holds the lease.
     fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;
 
-    /// Puts the leaf and ends the lease; false, and nothing, where the holder has it no longer.
+    /// Stores the leaf and ends the lease. Returns false, without storing, if the holder has lost the lease.
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// Keeps a leaf's key until then at least.
+    /// Stores a leaf's key until `ends_at_us` at least.
     fn put_key<'a>(
         &'a self,
         id: &'a str,
@@ -28,10 +28,10 @@ pub trait Backend: Send + Sync + 'static {
         ends_at_us: i64,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Gives a lease back, if the holder has it.
+    /// Releases a lease, if the holder has it.
     fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Deletes a batch of what has ended and of the oldest beyond `leaves_max`, where no other has done so within `every`.
+    /// Deletes a batch of expired leaves, and of the oldest beyond `leaves_max`, unless another proxy did so within `every`.
     fn tidy(
         &self,
         holder: Uuid,

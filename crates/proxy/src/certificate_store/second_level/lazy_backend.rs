@@ -1,4 +1,4 @@
-//! Where a second level keeps what it has: there from the start, or opened when it can be.
+//! The backend of a second level: available from the start, or opened later.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::backend::Backend;
 use super::seals::Seals;
 
-/// A backend that is there, and the seals of what it keeps.
+/// An open backend, and the encryption of its content.
 pub struct Opened {
     pub(super) backend: Box<dyn Backend>,
     pub(super) seals: Seals,
@@ -23,21 +23,21 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// Creates the storage over `backend`, sealed under `ring`.
+    /// Wraps `backend`, with content sealed under `ring`.
     #[must_use]
     pub fn new(backend: impl Backend, ring: Arc<Keyring>) -> Self {
         Self { backend: Box::new(backend), seals: Seals::new(ring) }
     }
 }
 
-/// Opens a backend, or says why it cannot be. It ends by itself.
+/// Opens a backend, or returns the reason of the failure. The future has its own timeout.
 pub type Opening = Box<dyn Fn() -> BoxFuture<'static, Result<Opened, String>> + Send + Sync>;
 
-/// A backend that is open, or is opened once it can be.
+/// A backend that is open, or is opened later.
 pub(super) struct LazyBackend {
     opened: OnceLock<Opened>,
     opening: Option<Opening>,
-    /// Why it was not opened the last time, so that each reason is told once.
+    /// Reason of the last failure to open, so that each reason is logged once.
     told: Mutex<String>,
 }
 
@@ -54,12 +54,12 @@ impl LazyBackend {
         self.opened.get()
     }
 
-    /// Tries once; why it did not come to be is told here.
+    /// Tries to open the backend once, and logs a failure.
     pub(super) async fn open(&self) -> Result<(), ()> {
         let Some(opening) = &self.opening else { return Err(()) };
         match opening().await {
             Ok(opened) => {
-                // One task opens: it is not there yet.
+                // Only one task opens the backend, so it is not set yet.
                 let _ = self.opened.set(opened);
                 Ok(())
             }

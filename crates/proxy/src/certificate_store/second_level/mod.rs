@@ -1,11 +1,11 @@
-//! The second level behind memory: a database that several proxies share, or one in a file of this machine.
+//! The second level behind memory: a database that several proxies share, or a file on this machine.
 //!
-//! Memory asks it for what it has not; it says "here", "mint it, nobody else does meanwhile" or "another mints it", and the
-//! last is retried until it is one of the others: a minter that died loses its lease. What a leaf is kept as, and how it
-//! is sealed, is in [`seals`]; what the database does is in crate `store`.
+//! Memory asks it for missing leaves. The result is the leaf, a lease to mint it, or "another proxy mints it"; in the last case the
+//! request is repeated. A proxy that fails loses its lease when the lease expires. [`seals`] contains the encryption, crate `store`
+//! the database.
 //!
-//! The trips are bounded in time. When one fails, the level counts as away: nobody asks it, leaves are minted here or refused
-//! as [`WhenAway`] says, and [`SecondLevel::keep`] asks until it answers again.
+//! Requests to the database have a timeout. After a failure the level counts as unavailable: leaves are minted locally or refused,
+//! as configured in [`WhenAway`], and [`SecondLevel::keep`] probes until it responds.
 
 mod backend;
 mod lazy_backend;
@@ -36,60 +36,61 @@ use super::{FetchError, KeyGoesTo, LeafId};
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
 use crate::tables::{LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 
-/// For one trip to the backend, unless said otherwise.
+/// Default timeout of a request to the backend.
 pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a minter has before another takes over, its trips lasting the usual time at most.
+/// Default duration of a lease, for requests with the usual timeout.
 pub const LEASE: Duration = lease_of(TRIP_TIMEOUT);
 
-/// Within it are the rest of the trip that took it, the authority's signature, and the trips that put key and leaf.
+/// Returns the duration of a lease. It covers the rest of the request that took it, the CA's signature, and the requests that store
+/// key and leaf.
 #[must_use]
 pub const fn lease_of(trip: Duration) -> Duration {
     SIGN_TIMEOUT.saturating_add(trip.saturating_mul(3))
 }
-/// Leaves kept, unless said otherwise; some 1.5 KiB each.
+/// Default maximum of stored leaves, about 1.5 KiB each.
 pub const LEAVES_MAX: u64 = 100_000;
-/// How soon a waiter asks again at first, and how soon in the end; between, each time after twice as long.
+/// First pause of a proxy that waits for another's leaf; the pause doubles up to a maximum.
 const POLL_FIRST: Duration = Duration::from_millis(5);
 const POLL_LAST: Duration = Duration::from_millis(100);
 /// Interval of probes while the storage is unavailable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How often what has ended is deleted, by one proxy of all.
+/// Interval at which one of the proxies deletes expired leaves.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-/// For one batch of that.
+/// Timeout of one batch of deletions.
 const TIDY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Batches in a row; the rest goes the next time.
+/// Maximum batches in a row; the rest is deleted the next time.
 const TIDY_BATCHES_MAX: usize = 100;
-/// Keys of other proxies held open; a proxy makes one of each kind an hour.
+/// Maximum decrypted keys of other proxies in memory. A proxy generates one of each type per hour.
 const KEYS_OPEN_MAX: u64 = 1_024;
-/// How long a key's end counts as said: then it is put again with a later one.
+/// How long a stored expiry of a key is relied upon; after that, the key is stored again with a later expiry.
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
-/// How long a key is kept from when it was put: a leaf may be made over it until it is changed, and may hold that long.
+/// How long a key is stored: leaves may use it until it is replaced, and are valid for that long after.
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
-/// Leaves put again after the lease was lost, before one goes out that the others do not have.
+/// Maximum attempts to store a leaf after the lease was lost, before it is used without being shared.
 const PUTS_MAX: usize = 2;
 
-/// What is done for names that are not in memory while the backend is away.
+/// Behaviour for names that are not in memory while the backend is unavailable.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum WhenAway {
-    /// They are minted here; other proxies may show other leaves for them.
+    /// Leaves are minted locally; other proxies may present other leaves.
     #[default]
     Mint,
-    /// Their handshakes fail.
+    /// Handshakes for such names fail.
     Refuse,
 }
 
-/// How the second level is used.
+/// Options of the second level.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevelOptions {
     /// Behaviour while the storage is unavailable.
     pub when_away: WhenAway,
-    /// For one trip.
+    /// Timeout of a request to the backend.
     pub trip_timeout: Duration,
-    /// How long a minter has before another takes over.
+    /// Duration of a lease; after it another proxy may mint.
     pub lease: Duration,
-    /// Leaves kept; beyond, those go that were minted the longest ago.
+    /// Maximum stored leaves; the oldest are deleted first.
     pub leaves_max: u64,
-    /// Whether other machines have it too.
+    /// Whether other machines share the backend.
     pub is_shared: bool,
 }
 
@@ -105,40 +106,40 @@ impl Default for SecondLevelOptions {
     }
 }
 
-/// How often each thing happened.
+/// Counters of the second level.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SecondLevelCounts {
-    /// Leaves found there.
+    /// Leaves found in the backend.
     pub found: u64,
-    /// Leaves that another was minting when they were asked for.
+    /// Requests for leaves that another proxy was minting.
     pub awaited: u64,
-    /// Leaves that did not open, and were minted again.
+    /// Leaves that could not be decrypted, and were minted again.
     pub unopened: u64,
-    /// Trips that failed, or took too long.
+    /// Requests to the backend that failed or timed out.
     pub failures: u64,
-    /// Leaves minted, or refused, without it.
+    /// Leaves minted or refused without the backend.
     pub without: u64,
-    /// Whether it is away now.
+    /// Whether the backend is currently unavailable.
     pub away: bool,
 }
 
-/// A level behind memory. Cheap to clone; clones are one level.
+/// The second level behind memory. Clones share it.
 #[derive(Clone)]
 pub struct SecondLevel(Arc<LevelState>);
 
 struct LevelState {
     backend: LazyBackend,
     options: SecondLevelOptions,
-    /// This process, in leases.
+    /// ID of this process in leases.
     holder: Uuid,
-    /// Keys of leaves, by id.
+    /// Decrypted keys of leaves, by ID.
     open: BoundedMap<String, LeafKey>,
-    /// Keys that the backend has, by id, and until when, µs.
+    /// Expiry in µs of the keys in the backend, by ID.
     said: BoundedMap<String, i64>,
     away: AtomicBool,
     /// Notified when the storage becomes unavailable.
     trouble: Notify,
-    /// Whether the last leaf that was found opened.
+    /// Whether the last found leaf could be decrypted.
     opens: AtomicBool,
     found: AtomicU64,
     awaited: AtomicU64,
@@ -153,13 +154,13 @@ pub(super) enum Obtained {
     Found(Leaf),
 }
 
-/// Which proxy mints.
+/// Whose turn it is to mint.
 enum Turn {
     Found(Leaf),
     Ours,
 }
 
-/// Ours while we mint. Given back when nobody waits for the leaf any more and the minting is dropped.
+/// A lease of this process. Released if the minting is dropped because no request waits any more.
 struct Lease {
     level: Arc<LevelState>,
     id: String,
@@ -173,7 +174,7 @@ impl Drop for Lease {
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (level, id) = (Arc::clone(&self.level), std::mem::take(&mut self.id));
-            // It ends by itself: a trip has its limit.
+            // The task ends by itself: the request has a timeout.
             runtime.spawn(async move {
                 let _live = telemetry::tasks::guard("leaf-lease-release");
                 level.release(&id).await;
@@ -184,16 +185,16 @@ impl Drop for Lease {
 
 /// A request for one leaf.
 struct LeafRequest {
-    /// Its digest, 64 hexadecimal digits.
+    /// Digest of the leaf's identity, 64 hexadecimal digits.
     id: String,
-    /// Whether its key goes to another process.
+    /// Whether another process gets the leaf's key.
     is_handed_out: bool,
     now_us: i64,
     began: Instant,
 }
 
 impl LeafRequest {
-    /// The caller's clock, which went on while it waited.
+    /// Returns the caller's time, advanced by the time since the request began.
     fn now_us(&self) -> i64 {
         self.now_us.saturating_add(micros(self.began.elapsed()))
     }
@@ -206,13 +207,13 @@ impl fmt::Debug for SecondLevel {
 }
 
 impl SecondLevel {
-    /// Keeps leaves and their keys in `backend`, sealed under `ring`: all who share the backend have the same master keys.
+    /// Stores leaves and keys in `backend`, sealed under `ring`. All proxies of the backend need the same master keys.
     #[must_use]
     pub fn new(backend: impl Backend, ring: Arc<Keyring>, options: SecondLevelOptions) -> Self {
         Self::at(LazyBackend::of(Opened::new(backend, ring)), false, options)
     }
 
-    /// One whose backend is away from the start: `opening` is tried each second by [`Self::keep`], until it is there.
+    /// Creates a level whose backend is not open yet: [`Self::keep`] tries `opening` every second until it succeeds.
     #[must_use]
     pub fn awaited(opening: Opening, options: SecondLevelOptions) -> Self {
         Self::at(LazyBackend::awaited(opening), true, options)
@@ -236,7 +237,7 @@ impl SecondLevel {
         }))
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> SecondLevelCounts {
         let level = &self.0;
@@ -250,12 +251,12 @@ impl SecondLevel {
         }
     }
 
-    /// Whether such leaves are kept here.
+    /// Returns whether such leaves are stored in the backend.
     pub(super) fn keeps(&self, id: &LeafId) -> bool {
         !(self.0.options.is_shared && id.key_goes_to == KeyGoesTo::ThisMachine)
     }
 
-    /// The leaf that holds until `ends_from` at least, found or minted.
+    /// Finds or mints a leaf that is valid until `ends_from` at least.
     pub(super) async fn fetch(
         &self,
         id: &LeafId,
@@ -278,7 +279,7 @@ impl SecondLevel {
         }
     }
 
-    /// Deletes what has ended, and asks for the backend while it is away, until `stop`.
+    /// Deletes expired leaves, and probes the backend while it is unavailable, until `stop`.
     pub async fn keep(self, stop: CancellationToken) {
         let level = &self.0;
         let probing = async {
@@ -291,7 +292,7 @@ impl SecondLevel {
                 }
             }
         };
-        // Beside it: deleting may take long.
+        // In a separate future, because deletion may take long.
         let tidying = async {
             loop {
                 if !level.away.load(Relaxed) {
@@ -305,7 +306,8 @@ impl SecondLevel {
 }
 
 impl LevelState {
-    /// Whose turn it is; nothing where that cannot be said: it is away, or others have taken too long.
+    /// Waits for the leaf or for the lease to mint it. Returns `None` if the backend is unavailable or another proxy takes too
+    /// long.
     async fn turn(&self, asking: &LeafRequest, mut ends_from_us: i64) -> Option<Turn> {
         let opened = self.backend.get()?;
         let began = Instant::now();
@@ -332,7 +334,7 @@ impl LevelState {
                     }
                     Err(why) => {
                         self.tell_unopened(&asking.id, &why);
-                        // One that ends later, from anyone who mints it.
+                        // Request a leaf that expires later than the unreadable one.
                         ends_from_us = held.ends_at_us.saturating_add(1);
                     }
                 },
@@ -351,7 +353,7 @@ impl LevelState {
         None
     }
 
-    /// With the lease: mints and puts the leaf. Who lost the lease meanwhile gives out what the others do.
+    /// Mints and stores the leaf, with the lease. If the lease was lost meanwhile, uses the leaf of another proxy.
     async fn mint(
         &self,
         asking: &LeafRequest,
@@ -366,11 +368,11 @@ impl LevelState {
             }
         };
         for _ in 0..PUTS_MAX {
-            // Where it is away the client is served all the same.
+            // If the backend is unavailable, the client still gets the leaf.
             if self.put(asking, &leaf).await != Some(false) {
                 break;
             }
-            // The row is gone, perhaps with all others.
+            // The key's row was deleted, perhaps with all others.
             self.said.invalidate_all();
             match self.turn(asking, ends_from_us).await {
                 Some(Turn::Found(theirs)) => return Ok(Obtained::Found(theirs)),
@@ -381,7 +383,7 @@ impl LevelState {
         Ok(Obtained::Minted(leaf))
     }
 
-    /// Whether it is put; nothing where the backend is away.
+    /// Stores the leaf. Returns whether it was stored; `None` if the backend is unavailable.
     async fn put(&self, asking: &LeafRequest, leaf: &Leaf) -> Option<bool> {
         let opened = self.backend.get()?;
         let key_id = seals::key_id_of(&leaf.key);
@@ -394,7 +396,7 @@ impl LevelState {
         if self.said.get(&key_id).is_none_or(|said| with_leaves && said < ends_at_us) {
             let sealed = opened.seals.seal_key(&key_id, &leaf.key);
             self.trip("put the key", opened.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
-            // Nobody asks for that of one leaf again: what is in memory has it.
+            // The key of a single leaf is never looked up again: the leaf in memory contains it.
             if !leaf.key.is_of_one_leaf() {
                 self.open.insert(key_id.clone(), leaf.key.clone());
                 self.said.insert(key_id.clone(), ends_at_us);
@@ -430,7 +432,7 @@ impl LevelState {
         }
     }
 
-    /// Asks the backend, for so long; a failure makes it count as away.
+    /// Sends a request to the backend with a timeout. A failure marks the backend as unavailable.
     async fn trip<T>(
         &self,
         what: &'static str,
@@ -455,7 +457,7 @@ impl LevelState {
 
     async fn probe(&self) {
         let is_back = match self.backend.get() {
-            // Writes, to nobody's row: a server that can be read alone is of no use.
+            // A write that changes no row: a read-only server is not usable.
             Some(opened) => self.trip("probe", opened.backend.release("", self.holder)).await.is_some(),
             None => match self.backend.open().await {
                 Ok(()) => true,
@@ -476,11 +478,11 @@ impl LevelState {
         for _ in 0..TIDY_BATCHES_MAX {
             let now_us = micros_of(clock::now());
             let tidying = opened.backend.tidy(self.holder, now_us, TIDY_EVERY, self.options.leaves_max);
-            // Slow as it may be, it says nothing of whether leaves are had.
+            // Slow deletion does not mean that the backend is unavailable.
             match tokio::time::timeout(TIDY_TIMEOUT, tidying).await {
                 Ok(Ok(tidied)) => {
                     if tidied.evicted > 0 {
-                        // Keys of users who have no leaf any more went too.
+                        // The deletion also removed keys of users without leaves.
                         self.said.invalidate_all();
                     }
                     if tidied.deleted < TIDIED_MAX {
@@ -498,7 +500,7 @@ impl LevelState {
         tracing::warn!(%why, "leaves that have ended were not deleted");
     }
 
-    /// Once, until one opens again: with the wrong master key it is all of them.
+    /// Logs an unreadable leaf once, until another one is readable: with a wrong master key, every leaf is unreadable.
     fn tell_unopened(&self, id: &str, why: &Unopened) {
         self.unopened.fetch_add(1, Relaxed);
         if self.opens.swap(false, Relaxed) {

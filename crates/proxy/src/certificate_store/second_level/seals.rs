@@ -1,4 +1,4 @@
-//! What a leaf is kept as: its chain and its key, each sealed under the master key for its row.
+//! Encryption of stored leaves: chain and key are sealed under the master key, each bound to its row.
 
 use std::sync::Arc;
 
@@ -12,30 +12,30 @@ use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
 use crate::tables::{SEALED_LEAF_KEYS, SEALED_LEAVES, StoredLeaf};
 
-/// Bytes of a certificate's length.
+/// Bytes of a certificate's length field.
 const LENGTH: usize = 4;
 
-/// Why a kept leaf is of no use.
+/// Why a stored leaf cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unopened {
-    /// Its key's row is not there.
+    /// The row of its key is missing.
     #[error("its key was deleted")]
     NoKey,
-    /// The seal of one of them.
+    /// The chain or the key cannot be decrypted.
     #[error(transparent)]
     Seal(#[from] OpenError),
-    /// The sealed bytes are no chain.
+    /// The decrypted bytes are not a complete chain.
     #[error("it is cut off")]
     CutOff,
-    /// The sealed key cannot be a leaf's.
+    /// The decrypted key is invalid.
     #[error("its key: {0}")]
     Key(#[from] KeyError),
-    /// The chain is not one's that stands over the key.
+    /// The chain is not a leaf certificate with this key.
     #[error(transparent)]
     Leaf(#[from] BadLeaf),
 }
 
-/// Seals and opens.
+/// Encrypts and decrypts chains and keys.
 pub(super) struct Seals(Arc<Keyring>);
 
 impl Seals {
@@ -46,7 +46,7 @@ impl Seals {
     pub(super) fn seal_leaf(&self, id: &str, leaf: &Leaf) -> Vec<u8> {
         let mut chain = Vec::new();
         for der in &leaf.certified.cert {
-            // A certificate has far less than 4 GiB.
+            // A certificate is much smaller than 4 GiB.
             chain.extend_from_slice(&u32::try_from(der.len()).unwrap_or(u32::MAX).to_be_bytes());
             chain.extend_from_slice(der);
         }
@@ -57,7 +57,7 @@ impl Seals {
         self.0.seal(&place(&SEALED_LEAF_KEYS, id), &key.private().to_pkcs8_der())
     }
 
-    /// The leaf `id`; its key is opened once, and held in `open`.
+    /// Decrypts the leaf `id`. Its key is decrypted once and cached in `open`.
     pub(super) fn open(
         &self,
         id: &str,
@@ -101,7 +101,7 @@ fn chain_of(mut octets: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unopened>
     Ok(chain)
 }
 
-/// By which a leaf is kept: SHA-256 of all that it depends on, each part with its length before it, in hexadecimal.
+/// Returns the row ID of a leaf: SHA-256 in hexadecimal over all parts of its identity, each with its length.
 pub(super) fn digest_of(id: &LeafId) -> String {
     let mut text = Vec::with_capacity(192);
     let mut part = |octets: &[u8]| {
@@ -119,7 +119,7 @@ pub(super) fn digest_of(id: &LeafId) -> String {
         LeafKeyKind::Rsa2048 => b"rsa2048",
     });
     part(id.profile.as_bytes());
-    // Those over shared keys are kept as they were before there were others.
+    // Leaves with shared keys keep the ID from before other modes existed.
     if id.keys == KeysOfLeaves::ByHost {
         part(b"by-host");
     }
@@ -134,7 +134,7 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     Fingerprint::of(&text).to_string()
 }
 
-/// By which a leaf's key is kept.
+/// Returns the row ID of a leaf's key.
 pub(super) fn key_id_of(key: &LeafKey) -> String {
     key.fingerprint().to_string()
 }
