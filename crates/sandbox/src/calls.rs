@@ -10,7 +10,7 @@ use seccompiler::{
 
 use crate::plan::{Programs, UnixSockets};
 
-/// Memory and descriptors of other processes.
+/// Calls that access memory and descriptors of other processes.
 const PROCESSES: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -19,7 +19,7 @@ const PROCESSES: &[c_long] = &[
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
 ];
-/// The kernel's own code, and parts of it with a long list of flaws.
+/// Calls that change the kernel's code, and kernel subsystems with many known vulnerabilities.
 const KERNEL: &[c_long] = &[
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
@@ -36,7 +36,7 @@ const KERNEL: &[c_long] = &[
     libc::SYS_lookup_dcookie,
     libc::SYS_nfsservctl,
 ];
-/// Mounts, roots and namespaces.
+/// Calls for mounts, root folders and namespaces.
 const MOUNTS: &[c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -56,7 +56,7 @@ const MOUNTS: &[c_long] = &[
     libc::SYS_quotactl,
     libc::SYS_quotactl_fd,
 ];
-/// The machine: its clock, its name, its swap, its end.
+/// Calls that change the machine: its clock, name, swap, or power state.
 const MACHINE: &[c_long] = &[
     libc::SYS_swapon,
     libc::SYS_swapoff,
@@ -70,19 +70,19 @@ const MACHINE: &[c_long] = &[
     libc::SYS_clock_adjtime,
     libc::SYS_adjtimex,
 ];
-/// Keys that the kernel keeps.
+/// Calls for keys in the kernel.
 const KEYS: &[c_long] = &[libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl];
-/// What only this processor has.
+/// Calls that only exist on x86-64.
 #[cfg(target_arch = "x86_64")]
 const PROCESSOR: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib];
 #[cfg(not(target_arch = "x86_64"))]
 const PROCESSOR: &[c_long] = &[];
-/// Other programs.
+/// Calls that execute programs.
 const EXECUTION: &[c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 
-/// Families of sockets that are used; netlink by lookups of the network's interfaces.
+/// Address families of sockets that are allowed. Netlink is needed to list the network interfaces.
 const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// Flags of clone(2) that make a namespace.
+/// Flags of clone(2) that create a namespace.
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -93,9 +93,10 @@ const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWNET,
 ];
 
-/// Filters the system calls of this thread and of those that it starts. Sets no_new_privs too.
+/// Filters the system calls of this thread and of threads that it starts. Also sets no_new_privs.
 pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
-    // First what answers ENOSYS. The flags of clone3 are behind a pointer, where no filter can look: the C library then uses clone.
+    // First, calls that fail with ENOSYS. A filter cannot read the flags of clone3, which are behind a pointer, so the C library
+    // must fall back to clone.
     apply_filter(&program(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
     apply_filter(&program(refused(programs)?, libc::EPERM)?)?;
     #[cfg(target_arch = "x86_64")]
@@ -103,13 +104,13 @@ pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses the second numbers of all calls (x32), which no rule by number sees.
+/// Rejects the alternative call numbers (x32), which rules by number do not cover.
 #[cfg(target_arch = "x86_64")]
 fn no_second_numbers() -> BpfProgram {
     const SECOND_NUMBERS: u32 = 0x4000_0000;
     let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     vec![
-        // The number of the call: the first field of `struct seccomp_data`.
+        // Load the call number, the first field of `struct seccomp_data`.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SECOND_NUMBERS),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
@@ -117,13 +118,13 @@ fn no_second_numbers() -> BpfProgram {
     ]
 }
 
-/// Refuses what leads out of a network namespace by way of the host: Unix sockets to its servers, and input for its terminal.
+/// Rejects calls that leave a network namespace through the host: Unix sockets to its servers, and input for its terminal.
 pub(crate) fn confine(unix: UnixSockets) -> Result<(), Error> {
     apply_filter(&program(confined(unix)?, libc::EPERM)?)
 }
 
 fn confined(unix: UnixSockets) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
-    /// The kind of a socket without its flags.
+    /// Mask of a socket's type, without its flags.
     const KIND: u64 = 0xf;
     let second = |compare, value: u64| -> Result<SeccompRule, BackendError> {
         SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, compare, value)?])
@@ -134,7 +135,7 @@ fn confined(unix: UnixSockets) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     if unix == UnixSockets::Pairs {
         let unix = condition(SeccompCmpOp::Eq, libc::AF_UNIX)?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![unix])?]);
-        // One that keeps the borders of messages may be connected elsewhere later. The kernel takes RAW for DGRAM.
+        // A datagram socket of a pair could be connected to another address later. The kernel treats RAW as DGRAM.
         let unbound = [libc::SOCK_DGRAM, libc::SOCK_RAW];
         let unbound = unbound.map(|kind| second(SeccompCmpOp::MaskedEq(KIND), kind.cast_unsigned().into()));
         rules.insert(libc::SYS_socketpair, unbound.into_iter().collect::<Result<_, _>>()?);
@@ -161,7 +162,7 @@ fn refused(programs: Programs) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     Ok(rules)
 }
 
-/// On the first argument: the family of socket(2), the flags of clone(2).
+/// A condition on the first argument: the family of socket(2), the flags of clone(2).
 fn condition(compare: SeccompCmpOp, value: i32) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(0, SeccompCmpArgLen::Dword, compare, value.cast_unsigned().into())
 }

@@ -13,34 +13,34 @@ use rustix::thread::{
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capabilities(CapabilitySet);
 
-/// No capability has this name.
+/// A name that is not a capability.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is no capability {0:?}; see capabilities(7)")]
 pub struct UnknownCapability(String);
 
 impl Capabilities {
-    /// None.
+    /// No capabilities.
     pub const NONE: Self = Self(CapabilitySet::empty());
-    /// What starting programs as another user takes, and ending them.
+    /// Capabilities for starting and stopping programs of other users.
     pub const OTHER_USERS: Self =
         Self(CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL));
-    /// What writing files of other users takes, and giving files to them.
+    /// Capabilities for writing files of other users, and for changing the owner of files.
     pub const OTHERS_FILES: Self = Self(
         CapabilitySet::CHOWN
             .union(CapabilitySet::DAC_OVERRIDE)
             .union(CapabilitySet::FOWNER)
             .union(CapabilitySet::FSETID),
     );
-    /// What listening on ports below 1024 takes.
+    /// The capability to listen on ports below 1024.
     pub const LOW_PORTS: Self = Self(CapabilitySet::NET_BIND_SERVICE);
 
-    /// These and those.
+    /// The union of two sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0.union(others.0))
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0.is_empty()
@@ -52,7 +52,7 @@ pub(crate) fn held() -> Capabilities {
     Capabilities(capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective))
 }
 
-/// `CAP_CHOWN CAP_KILL`; `none`.
+/// Formats as `CAP_CHOWN CAP_KILL`, or `none`.
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
@@ -66,7 +66,7 @@ impl fmt::Display for Capabilities {
     }
 }
 
-/// One capability by its name, with or without `CAP_`, in any case.
+/// Parses the name of one capability, with or without `CAP_`, in any case.
 impl FromStr for Capabilities {
     type Err = UnknownCapability;
 
@@ -80,16 +80,16 @@ impl FromStr for Capabilities {
 /// Highest number of a capability that a kernel may know.
 const NUMBER_MAX: u32 = 63;
 
-/// Drops all but these from every set. Nothing brings one back: not a set-user-ID program, not a new file capability.
+/// Drops all other capabilities from every set, permanently: neither a set-user-ID program nor a new file capability restores one.
 pub(crate) fn keep_only(kept: Capabilities) -> io::Result<()> {
     let sets = capabilities(None)?;
     let kept = sets.permitted & kept.0;
     clear_ambient_capability_set()?;
-    // Without CAP_SETPCAP the bounding set stays; no_new_privs then keeps programs from gaining what is in it.
+    // Without CAP_SETPCAP the bounding set cannot change. Then no_new_privs prevents programs from gaining capabilities in it.
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for number in 0..=NUMBER_MAX {
             let one = CapabilitySet::from_bits_retain(1 << number);
-            // The kernel answers EINVAL beyond its last one.
+            // The kernel returns EINVAL for numbers above its last capability.
             if !kept.contains(one) && capability_is_in_bounding_set(one).unwrap_or(false) {
                 remove_capability_from_bounding_set(one)?;
             }

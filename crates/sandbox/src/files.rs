@@ -10,8 +10,8 @@ use landlock::{
 use crate::plan::{Files, Programs};
 use crate::report::State;
 
-/// What every program reads: libraries, trust stores, names of users and hosts, time zones, processes and processors. `/run/systemd` has
-/// the resolver's configuration, `/run/credentials` the credentials that systemd passes to services.
+/// Files that every program reads: libraries, trust stores, names of users and hosts, time zones, processes and processors.
+/// `/run/systemd` has the resolver's configuration, `/run/credentials` the credentials that systemd passes to services.
 const READABLE: &[&str] = &[
     "/etc",
     "/usr",
@@ -26,26 +26,26 @@ const READABLE: &[&str] = &[
     "/run/credentials",
     "/run/nscd",
 ];
-/// What every program writes to.
+/// Files that every program writes.
 const WRITABLE: &[&str] = &["/dev/null", "/dev/tty"];
-/// Linux 6.12. Older kernels enforce the rights that they support.
+/// The Landlock version of Linux 6.12. Older kernels enforce the rights that they support.
 const KNOWN: ABI = ABI::V6;
 
-/// Linux 6.2. Before it, files could be truncated without the right to write them.
+/// The Landlock version of Linux 6.2. On older kernels files can be truncated without the right to write them.
 const READ_ONLY_MIN: ABI = ABI::V3;
-/// Devices that programs write to, and the folders of terminals and of shared memory.
+/// Devices that programs write, and the folders of terminals and of shared memory.
 const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm"];
-/// Standard input, output and error: a program may open them by these names again.
+/// Standard input, output and error: a program may open them again by these names.
 const STANDARD: &[&str] = &["/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2"];
 
-/// Existing paths. Pipes, such as /dev/stdin, have no place that a rule could name; Landlock leaves them open.
+/// The existing paths. Pipes such as /dev/stdin have no path that a rule could name, and Landlock does not restrict them.
 fn paths(fixed: &[&str], more: &[PathBuf]) -> Vec<PathBuf> {
     let all = fixed.iter().map(PathBuf::from).chain(more.iter().cloned());
     all.filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Restricts the files of this thread and of those that it starts.
+/// Restricts the files of this thread and of threads that it starts.
 pub(crate) fn restrict(files: &Files, programs: Programs) -> Result<State, RulesetError> {
     match files {
         Files::Any(why) => Ok(State::NotAsked(why)),
@@ -67,7 +67,7 @@ fn read_only(writable: &[PathBuf]) -> Result<State, RulesetError> {
         .add_rules(path_beneath_rules(paths(DEVICES, &writable), AccessFs::from_all(KNOWN)))?
         .restrict_self()?;
     Ok(match status.ruleset {
-        // What a newer kernel would add is not needed for it.
+        // Rights that only newer kernels support are not required.
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => State::Enforced,
         RulesetStatus::NotEnforced => State::Missing("this kernel has no Landlock".to_owned()),
     })

@@ -1,15 +1,15 @@
-//! The groups of programs that run as another user.
+//! The supplementary groups of programs that run as another user.
 
 use std::io;
 
 use rustix::process::Gid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid};
 
-/// Most groups of one process (`NGROUPS_MAX`).
+/// Maximum number of groups of a process (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;
 
-/// The groups of a user as `initgroups` has them: its own first, then those that list it as a member, from the text of `/etc/group`
-/// (group(5)).
+/// The groups of a user, as from `initgroups`: its primary group, then the groups in the text of `/etc/group` (group(5)) that list
+/// the user as a member.
 #[must_use]
 pub fn groups_of(user: &str, own: u32, text: &str) -> Vec<u32> {
     let member = |line: &str| {
@@ -26,14 +26,15 @@ pub fn groups_of(user: &str, own: u32, text: &str) -> Vec<u32> {
     groups
 }
 
-/// Starts a program with these groups, of which `own` is its own one. `spawn` runs in a thread of its own; its command sets the user
-/// ([`std::os::unix::process::CommandExt::uid`]) and no group. Only for processes that may change users and groups, such as root's.
+/// Starts a program with these groups; `own` is its primary group. `spawn` runs in a separate thread. Its command sets the user
+/// ([`std::os::unix::process::CommandExt::uid`]) but no group. This needs the right to change users and groups, as root has.
 ///
-/// The standard library takes all groups away from a program that changes its user, unless it may not: so the thread takes the groups, and then
-/// drops `CAP_SETGID`. Its user stays, so that the program's user may send it no signal.
+/// The standard library removes all groups of a program that changes its user, if it is permitted to do so. Therefore the thread
+/// sets the groups and then drops `CAP_SETGID`. The thread's user does not change, so that the program's user may not send it
+/// signals.
 ///
 /// # Errors
-/// Those of `spawn`; and when groups cannot be set.
+/// An error of `spawn`, or the groups cannot be set.
 pub fn spawn_in_groups<T: Send>(
     own: u32,
     groups: &[u32],
@@ -41,7 +42,7 @@ pub fn spawn_in_groups<T: Send>(
 ) -> io::Result<T> {
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let in_thread = move || {
-        // All of these are of this thread alone, which ends with this function.
+        // The groups apply only to this thread, which ends with this function.
         set_thread_groups(&groups)?;
         let own = Gid::from_raw(own);
         set_thread_res_gid(own, own, own)?;

@@ -1,12 +1,13 @@
-//! Restrictions that a process puts on itself before it starts threads: capabilities, no new privileges, system calls (seccomp) and
-//! files (Landlock).
+//! Restrictions that a process applies to itself before it starts threads: capabilities, no new privileges, system calls (seccomp)
+//! and files (Landlock).
 //!
-//! System calls are a deny list that answers `EPERM`. An allow list would have to follow every release of the C library, of tokio,
-//! aws-lc and SQLite, and a call that it forgets fails in production, at a customer, on another kernel. The deny list names what no role
-//! ever does: it attacks other processes, the kernel, mounts, keys of the kernel and clocks. Files are an allow list, as a role's files are known.
+//! System calls have a deny list, whose calls fail with `EPERM`. An allow list would have to follow every release of the C library,
+//! tokio, aws-lc and SQLite, and a missing call would fail in production on another kernel. The deny list has calls that no role
+//! needs: calls against other processes and the kernel, for mounts, kernel keys and clocks. Files have an allow list, because a
+//! role's files are known.
 //!
-//! A program of somebody else is confined further: [`separate`] and its companions give it namespaces, and [`confine_thread`] closes what
-//! leads out of them.
+//! Third-party programs are confined further: [`separate`] and related functions give them namespaces, and [`confine_thread`]
+//! blocks ways out of the namespaces.
 
 mod calls;
 mod capabilities;
@@ -28,33 +29,33 @@ pub use obstacle::{Obstacle, obstacle};
 pub use plan::{Files, Mode, Plan, Programs, UnixSockets};
 pub use report::{Report, State, report};
 
-/// Why a process could not be restricted.
+/// The reason why a process could not be restricted.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// A thread that exists already would escape the restrictions.
+    /// The process already has this number of threads, which would escape the restrictions.
     #[error("the process has {0} threads already, and restrictions hold for new threads only")]
     Threads(usize),
-    /// Capabilities.
+    /// The capabilities could not be changed.
     #[error("capabilities cannot be dropped")]
     Capabilities(#[source] io::Error),
-    /// `PR_SET_NO_NEW_PRIVS`.
+    /// `PR_SET_NO_NEW_PRIVS` failed.
     #[error("no_new_privs cannot be set")]
     NoNewPrivileges(#[source] io::Error),
-    /// The filter of system calls.
+    /// The filter of system calls could not be installed.
     #[error("the filter of system calls (seccomp) cannot be installed")]
     Calls(#[source] seccompiler::Error),
-    /// The rules about files.
+    /// The file rules could not be installed.
     #[error("the rules about files (Landlock) cannot be installed")]
     Files(#[source] landlock::RulesetError),
-    /// [`Mode::Enforce`], and this kernel has no Landlock or an old one.
+    /// The mode is [`Mode::Enforce`], and this kernel has no Landlock or an old version.
     #[error("this kernel does not restrict files (Landlock): {0}")]
     NoLandlock(&'static str),
 }
 
-/// Restricts this process for good. It must have one thread. [`report()`] returns what holds from then on.
+/// Restricts this process permanently. It must have only one thread. Afterwards [`report()`] returns the active restrictions.
 ///
 /// # Errors
-/// [`SandboxError`]: with [`Mode::BestEffort`] only for threads; what the kernel lacks is in the [`Report`] then.
+/// [`SandboxError`]. With [`Mode::BestEffort`] only [`SandboxError::Threads`]; the [`Report`] then lists what the kernel lacks.
 pub fn enter(plan: &Plan) -> Result<&'static Report, SandboxError> {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads != 1 && plan.mode != Mode::Off {
@@ -66,7 +67,7 @@ pub fn enter(plan: &Plan) -> Result<&'static Report, SandboxError> {
 /// Restricts the calling thread, the threads that it starts from now on, and their programs.
 ///
 /// # Errors
-/// As [`enter`].
+/// As for [`enter`].
 pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
     if plan.mode == Mode::Off {
         return Ok(Report::off());
@@ -91,7 +92,7 @@ pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
         Err(error) if strict => return Err(SandboxError::Files(error)),
         Err(error) => State::Missing(error.to_string()),
     };
-    // Last: the filter refuses nothing that came before, but need not know it.
+    // Last, so that the filter does not have to allow the calls of the other steps.
     let system_calls = match calls::filter(plan.programs) {
         Ok(()) => State::Enforced,
         Err(error) if strict => return Err(SandboxError::Calls(error)),
@@ -100,12 +101,12 @@ pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
     Ok(Report { held: capabilities::held(), capabilities, no_new_privileges, system_calls, files })
 }
 
-/// Restricts the calling thread, which is in namespaces of its own ([`separate`]), and the programs that it starts: no capabilities, no new
-/// privileges, no dangerous system calls, no Unix sockets but those that `unix` allows, no input for the terminal of others, and no files but
-/// `files`.
+/// Restricts the calling thread, which must be in its own namespaces ([`separate`]), and the programs that it starts. They get no
+/// capabilities, no new privileges, no dangerous system calls and no input to other terminals. Only Unix sockets that `unix`
+/// allows, and only `files`, are accessible.
 ///
 /// # Errors
-/// As [`enter`] with [`Mode::Enforce`].
+/// As for [`enter`] with [`Mode::Enforce`].
 pub fn confine_thread(unix: UnixSockets, files: Files) -> Result<(), SandboxError> {
     restrict_thread(&Plan {
         mode: Mode::Enforce,

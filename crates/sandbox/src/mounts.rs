@@ -1,4 +1,4 @@
-//! The mounts of one program, in a mount namespace of its own ([`crate::separate`]).
+//! The mounts of one program, in its own mount namespace ([`crate::separate`]).
 
 use std::ffi::CStr;
 use std::fs;
@@ -11,8 +11,8 @@ use rustix::mount::{
 
 use crate::namespaces::NamespaceError;
 
-/// Separates the mounts of this mount namespace from those of the host, and mounts `/proc` of this process namespace. Settings of the kernel
-/// in it are read-only: root's own processes could change them without a capability.
+/// Separates the mounts of this mount namespace from those of the host, and mounts `/proc` of this process namespace. Kernel
+/// settings in it are read-only, because a process of root could change them without a capability.
 ///
 /// # Errors
 /// [`NamespaceError`]
@@ -30,10 +30,10 @@ pub fn mount_processes() -> Result<(), NamespaceError> {
 }
 
 const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
-/// Of an empty folder.
+/// Mount options of an empty folder.
 const EMPTY: &CStr = c"size=4k,mode=0555";
 
-/// Puts an empty folder over a folder of this mount namespace, and an empty file over a file.
+/// Mounts an empty folder over a folder of this mount namespace, or an empty file over a file.
 ///
 /// # Errors
 /// [`NamespaceError::Hide`]
@@ -45,8 +45,9 @@ pub fn hide(path: &Path) -> Result<(), NamespaceError> {
     hidden.map_err(|error| NamespaceError::Hide(path.to_owned(), error.into()))
 }
 
-/// Makes all mounts of this mount namespace read-only, but for these files and folders, and gives the program shared memory of its own.
-/// The working directory is entered again, as it may be on another mount afterwards. Call it after [`mount_processes`] and [`hide`].
+/// Makes all mounts of this mount namespace read-only, except these files and folders. Gives the program its own shared memory.
+/// Enters the working directory again, because it may be on another mount afterwards. Call this after [`mount_processes`] and
+/// [`hide`].
 ///
 /// # Errors
 /// [`NamespaceError`]
@@ -67,7 +68,7 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
     };
     for (point, flags) in text.lines().filter_map(mount_of).filter(|(point, _)| !kept(point)) {
         match mount_remount(&point, MountFlags::BIND | MountFlags::RDONLY | flags, c"") {
-            // Below another mount, or closed to this user: no path of the program leads there.
+            // The mount is below another mount, or not accessible to this user, so the program has no path to it.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::ACCESS) => {}
             Err(error) => return Err(NamespaceError::ReadOnly(point, error.into())),
         }
@@ -76,10 +77,11 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
     here.map_err(|error| NamespaceError::Writable(".".into(), error))
 }
 
-/// Of POSIX shared memory (shm_overview(7)).
+/// Folder of POSIX shared memory (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The place of a mount, and those of its flags that a user namespace may not clear: a line of `/proc/self/mountinfo` (proc(5)).
+/// Parses a line of `/proc/self/mountinfo` (proc(5)): the path of a mount, and those of its flags that a user namespace may not
+/// clear.
 fn mount_of(line: &str) -> Option<(PathBuf, MountFlags)> {
     let mut columns = line.split(' ').skip(4);
     let (point, options) = (columns.next()?, columns.next()?);
@@ -92,7 +94,7 @@ fn mount_of(line: &str) -> Option<(PathBuf, MountFlags)> {
     Some((unescaped(point), flags.fold(MountFlags::empty(), MountFlags::union)))
 }
 
-/// A path in which spaces and the like are `\NNN`, in octal.
+/// Decodes a path in which spaces and similar characters are `\NNN`, in octal.
 fn unescaped(text: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let mut bytes = Vec::new();

@@ -1,4 +1,5 @@
-//! Namespaces (namespaces(7)) of one program, which an unprivileged user may make: users, network, processes, mounts, System V IPC.
+//! Namespaces (namespaces(7)) of one program, which an unprivileged user may create: users, network, processes, mounts, System V
+//! IPC.
 
 use std::fs;
 use std::io;
@@ -12,42 +13,42 @@ use rustix::thread::{
     CapabilitySet, UnshareFlags, capabilities, configure_capability_in_ambient_set, set_capabilities,
 };
 
-/// Why a process has no namespaces of its own.
+/// The reason why a process could not get its own namespaces.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// unshare(2).
+    /// unshare(2) failed.
     #[error("this host does not let this user make namespaces")]
     Refused(#[source] io::Error),
-    /// `/proc/self/uid_map` and its neighbours.
+    /// `/proc/self/uid_map` or a related file could not be written.
     #[error("the user cannot be mapped into the user namespace")]
     Users(#[source] io::Error),
-    /// What the next program needs to set up its namespaces.
+    /// The capabilities for the setup could not be passed to the next program.
     #[error("capabilities cannot be passed to the next program")]
     Capabilities(#[source] io::Error),
-    /// Its state is down in a new network namespace.
+    /// The loopback interface could not be started. It is down in a new network namespace.
     #[error("the loopback interface of the network namespace cannot be started")]
     Loopback(#[source] io::Error),
-    /// The mounts of a new mount namespace.
+    /// The mounts could not be separated from those of the host.
     #[error("the mounts cannot be separated from those of the host")]
     Mounts(#[source] io::Error),
-    /// The processes of the namespace alone.
+    /// `/proc` of the process namespace could not be mounted.
     #[error("/proc cannot be mounted for the process namespace")]
     Processes(#[source] io::Error),
-    /// A file or folder that stays visible.
+    /// A file or folder could not be hidden.
     #[error("{0} cannot be hidden")]
     Hide(PathBuf, #[source] io::Error),
-    /// A mount that stays writable.
+    /// A mount could not be made read-only.
     #[error("{0} cannot be made read-only")]
     ReadOnly(PathBuf, #[source] io::Error),
-    /// A file or folder that cannot be written in a read-only file system.
+    /// A file or folder could not be kept writable in a read-only file system.
     #[error("{0} cannot be kept writable")]
     Writable(PathBuf, #[source] io::Error),
 }
 
-/// Moves this process into namespaces of its own, in which it has the same user and group, and no network at all. Programs that it starts
-/// from now on are also in a process namespace of their own: the first one is its init process, and the kernel ends all others with it.
-/// They have the capabilities that [`loopback_up`], [`crate::mount_processes`], [`crate::hide`] and
-/// [`crate::mount_read_only`] need. The process must have one thread.
+/// Moves this process to new namespaces with the same user and group, and without a network. Programs that it starts from now on
+/// also get their own process namespace. The first one is its init process, and all others end with it. These programs have the
+/// capabilities that [`loopback_up`], [`crate::mount_processes`], [`crate::hide`] and [`crate::mount_read_only`] need. The process
+/// must have only one thread.
 ///
 /// # Errors
 /// [`NamespaceError`]
@@ -63,7 +64,7 @@ pub fn separate() -> Result<(), NamespaceError> {
         reason = "unsound for shared descriptor tables (FILES) only, which these flags leave alone"
     )]
     rustix::thread::unshare(all).map_err(|error| NamespaceError::Refused(error.into()))?;
-    // An unprivileged user may map a group only where the groups of the process stay (user_namespaces(7)).
+    // An unprivileged user may map a group only if `setgroups` is denied (user_namespaces(7)).
     for (file, text) in [
         ("setgroups", "deny".to_owned()),
         ("uid_map", format!("{user} {user} 1")),
@@ -74,7 +75,7 @@ pub fn separate() -> Result<(), NamespaceError> {
     pass_capabilities().map_err(|error| NamespaceError::Capabilities(error.into()))
 }
 
-/// Capabilities end at the next program of a user that is not root, but for ambient ones.
+/// Makes the capabilities ambient. Otherwise a program of a user other than root would lose them at exec.
 fn pass_capabilities() -> Result<(), Errno> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
     let mut sets = capabilities(None)?;
@@ -84,8 +85,8 @@ fn pass_capabilities() -> Result<(), Errno> {
     configure_capability_in_ambient_set(CapabilitySet::NET_ADMIN, true)
 }
 
-/// A request of rtnetlink(7) to set `IFF_UP` of interface 1, the loopback interface of each network namespace: `struct nlmsghdr` and
-/// `struct ifinfomsg`.
+/// Builds an rtnetlink(7) request that sets `IFF_UP` of interface 1, the loopback interface of each network namespace: `struct
+/// nlmsghdr` and `struct ifinfomsg`.
 fn up_request() -> Vec<u8> {
     const RTM_NEWLINK: u16 = 16;
     const NLM_F_REQUEST: u16 = 1;
@@ -96,9 +97,9 @@ fn up_request() -> Vec<u8> {
     request.extend(LENGTH.to_ne_bytes());
     request.extend(RTM_NEWLINK.to_ne_bytes());
     request.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
-    // Sequence number, and the kernel's port: none.
+    // Sequence number 0, and port 0 for the kernel.
     request.extend([0; 8]);
-    // Family and type of the interface: any.
+    // Any address family and type of interface.
     request.extend([0; 4]);
     for word in [1, IFF_UP, IFF_UP] {
         request.extend(u32::to_ne_bytes(word));
@@ -114,7 +115,7 @@ pub fn loopback_up() -> Result<(), NamespaceError> {
     let ask = || -> io::Result<()> {
         let kernel = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
         sendto(&kernel, &up_request(), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-        // `struct nlmsghdr`, then the error as a negative number, or zero.
+        // A `struct nlmsghdr`, then the error as a negative number, or zero.
         let mut reply = [0; 64];
         let (length, _) = recv(&kernel, &mut reply, RecvFlags::empty())?;
         let error = reply[..length].get(16..20).and_then(|error| error.try_into().ok());

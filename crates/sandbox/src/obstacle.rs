@@ -1,16 +1,16 @@
-//! Settings of a host that keep its users from making namespaces.
+//! Host settings that prevent users from creating namespaces.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// A setting of the kernel that forbids namespaces to users.
+/// A kernel setting that prevents users from creating namespaces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Obstacle {
-    /// As sysctl(8) names it.
+    /// Name of the setting in sysctl(8).
     pub setting: &'static str,
     value: u64,
-    /// What allows namespaces again.
+    /// Command or change that allows namespaces again.
     pub remedy: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Obstacle {
 }
 
 const NO_MORE: &str = "run as root: sysctl -w user.max_user_namespaces=15000; the other user.max_*_namespaces must not be 0 either";
-/// Settings, each with the value that forbids.
+/// Settings, each with the value that prevents namespaces.
 const SETTINGS: &[Obstacle] = &[
     Obstacle { setting: "user.max_user_namespaces", value: 0, remedy: NO_MORE },
     Obstacle { setting: "user.max_net_namespaces", value: 0, remedy: NO_MORE },
@@ -40,7 +40,7 @@ const SETTINGS: &[Obstacle] = &[
     },
 ];
 
-/// The first setting of this host that forbids namespaces to its users, if there is one.
+/// The first setting of this host that prevents its users from creating namespaces, if there is one.
 #[must_use]
 pub fn obstacle() -> Option<Obstacle> {
     obstacle_at(Path::new("/proc/sys"))

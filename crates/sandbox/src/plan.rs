@@ -1,4 +1,4 @@
-//! What a process may do.
+//! The permissions of a process.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ coded::named! {
     pub enum Mode: "sandbox mode" {
         /// The process does not start.
         Enforce => "enforce",
-        /// The process starts, and its log and status say what is missing.
+        /// The process starts. Its log and status report what is missing.
         #[default]
         BestEffort => "best-effort",
         /// Nothing is restricted.
@@ -21,48 +21,48 @@ coded::named! {
 /// Whether the role starts programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Programs {
-    /// It starts none: `execve` fails.
+    /// The role starts no programs: `execve` fails.
     None,
-    /// It starts the programs that the host's configuration names. They inherit every restriction.
+    /// The role starts the programs that the host's configuration names. They inherit every restriction.
     Started,
 }
 
 /// Which files the process may open.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Files {
-    /// Those that its user may open, for the reason given.
+    /// All files that its user may open, for the reason given.
     Any(&'static str),
-    /// Those in these folders, and these files. The files of the system that every program reads are added.
+    /// Only these files and folders, and the system files that every program reads.
     Only {
-        /// Read. A path that does not exist is left out.
+        /// Paths that may be read. A path that does not exist is ignored.
         readable: Vec<PathBuf>,
-        /// Read, written, created and removed.
+        /// Paths in which files may be read, written, created and removed.
         writable: Vec<PathBuf>,
     },
-    /// All are read and executed. Only these files and folders are written, and the devices that every program writes to.
+    /// All files may be read and executed. Only these files and folders may be written, and the devices that every program writes.
     ReadOnly {
-        /// Read, written, created and removed. A path that does not exist is left out.
+        /// Paths in which files may be read, written, created and removed. A path that does not exist is ignored.
         writable: Vec<PathBuf>,
     },
 }
 
-/// Which Unix sockets a confined program may have.
+/// Unix sockets that a confined program may use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UnixSockets {
-    /// Pairs (`socketpair`) of its own: no server of the host can be reached.
+    /// Only its own socket pairs (`socketpair`): no server of the host is reachable.
     Pairs,
-    /// All. A server of the host may do for the program what the program may not do itself.
+    /// All Unix sockets. A server of the host may then do for the program what the program may not do itself.
     Any,
 }
 
 /// The restrictions of a process.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What happens where the kernel lacks one of them.
+    /// The behaviour if the kernel lacks a restriction.
     pub mode: Mode,
     /// Whether the process starts programs.
     pub programs: Programs,
-    /// The capabilities that stay, if the process has them.
+    /// The capabilities to keep, if the process has them.
     pub capabilities: Capabilities,
     /// Which files it may open.
     pub files: Files,

@@ -1,24 +1,24 @@
-//! What holds for this process.
+//! The restrictions that apply to this process.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use crate::capabilities::Capabilities;
 
-/// Whether one kind of restriction holds.
+/// The state of one kind of restriction.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum State {
     /// The restriction is in force.
     Enforced,
-    /// The part that this kernel knows holds.
+    /// Only the part that this kernel supports is in force.
     Partial,
     /// The restriction was not requested, for this reason.
     NotAsked(&'static str),
-    /// It was asked for, and this kernel or host refused, for this reason.
+    /// The restriction was requested, but this kernel or host does not support it, for this reason.
     Missing(String),
 }
 
-/// `enforced`, `partial`, `off: REASON`, `missing: REASON`.
+/// Formats as `enforced`, `partial`, `off: REASON` or `missing: REASON`.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -30,18 +30,18 @@ impl fmt::Display for State {
     }
 }
 
-/// The restrictions that hold.
+/// The restrictions in force.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
     /// The capabilities that the process still has.
     pub held: Capabilities,
-    /// Whether the others were dropped.
+    /// Whether the other capabilities were dropped.
     pub capabilities: State,
-    /// Whether programs can gain privileges.
+    /// Whether programs are prevented from gaining privileges.
     pub no_new_privileges: State,
     /// Whether dangerous system calls fail (seccomp).
     pub system_calls: State,
-    /// Whether files elsewhere are closed (Landlock).
+    /// Whether access to other files is denied (Landlock).
     pub files: State,
 }
 
@@ -79,7 +79,7 @@ impl Report {
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// What [`crate::enter`] installed in this process; `None` before, and in programs that do not call it.
+/// The restrictions that [`crate::enter`] applied to this process; `None` before, and in programs that do not call it.
 #[must_use]
 pub fn report() -> Option<&'static Report> {
     REPORT.get()
