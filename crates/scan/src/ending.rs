@@ -1,4 +1,4 @@
-//! How the errors of each phase become outcomes.
+//! Converts the errors of each phase to outcomes.
 
 use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
@@ -7,7 +7,7 @@ use crate::starttls::StartTlsError;
 use crate::tls::Failure;
 use events::ProbeOutcome;
 
-/// How a dialogue before TLS failed.
+/// Returns the outcome of a failed STARTTLS dialogue, with details.
 pub(crate) fn of_starttls(error: &StartTlsError) -> (ProbeOutcome, String) {
     let outcome = match error {
         StartTlsError::NotOffered { .. } => ProbeOutcome::StartTlsNotOffered,
@@ -19,7 +19,7 @@ pub(crate) fn of_starttls(error: &StartTlsError) -> (ProbeOutcome, String) {
     (outcome, error.to_string())
 }
 
-/// How a handshake failed.
+/// Returns the outcome of a failed handshake, with details.
 pub(crate) fn of_handshake(failure: &Failure) -> (ProbeOutcome, String) {
     let outcome = match failure {
         Failure::NotTls { .. } | Failure::Ssl2 => ProbeOutcome::NotTls,
@@ -34,7 +34,7 @@ pub(crate) fn of_handshake(failure: &Failure) -> (ProbeOutcome, String) {
     (outcome, failure.to_string())
 }
 
-/// How a connection failed.
+/// Returns the outcome of a failed connection, with details.
 pub(crate) fn of_dial(error: DialError) -> (ProbeOutcome, Option<String>) {
     let outcome = match error {
         DialError::Refused => ProbeOutcome::Refused,
@@ -48,7 +48,7 @@ pub(crate) fn of_dial(error: DialError) -> (ProbeOutcome, Option<String>) {
     (outcome, Some(error.to_string()))
 }
 
-/// How a name led nowhere.
+/// Returns the outcome of a failed DNS lookup, with details.
 pub(crate) fn of_lookup(error: &ResolveError) -> (ProbeOutcome, Option<String>) {
     let outcome = match error {
         ResolveError::NxDomain => ProbeOutcome::NxDomain,

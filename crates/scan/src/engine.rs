@@ -1,9 +1,8 @@
-//! The scan itself: which target is probed when, and how many at once.
+//! The scan engine: decides which target is probed when, with limited concurrency.
 //!
-//! One task, the scheduler, owns every queue, so nothing here needs a lock. Targets are resolved,
-//! wait in `ready` (or in `parked`, while their address is busy), are probed in a task of their own
-//! and hand their observation to one bounded channel: when its reader is slow, probes end slowly
-//! and no new ones begin. The silent ones are tried again last.
+//! One task, the scheduler, owns all queues, so no locks are needed. Targets are resolved, wait in `ready` (or in `parked`, while
+//! the limit of their address is reached), and are probed in separate tasks. Observations go to one bounded channel: a slow reader
+//! delays the end of probes, and no new ones start. Targets that did not respond are probed again last.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -27,62 +26,58 @@ use crate::target::{Host, Protocol, Target, TargetError};
 use crate::trusted::Trusted;
 use events::ProbeOutcome;
 
-/// Observations under way to the reader: enough to ride out a flush of the writer, little enough
-/// that a slow writer is felt at once.
+/// Observations buffered for the reader: enough to bridge a flush of the writer, few enough that a slow writer slows the scan
+/// immediately.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 /// Targets read ahead of the scheduler.
 const TARGETS_IN_CHANNEL: usize = 1_024;
-/// Refused targets not yet read; the reader of targets waits when it is full.
+/// Buffered errors about invalid targets; parsing of targets waits when the buffer is full.
 const REFUSALS_IN_CHANNEL: usize = 64;
-/// Names being resolved at once.
+/// Maximum concurrent DNS lookups.
 const RESOLVING_MAX: usize = 512;
-/// Resolved targets waiting for room, in all. Large, so that thousands of names behind one busy
-/// address do not keep the others from being found; about 100 bytes each.
+/// Maximum resolved targets that wait for a slot. Large, so that thousands of names with one busy address do not block the others;
+/// about 100 bytes each.
 const WAITING_MAX: usize = 65_536;
-/// Silent targets kept for the second pass; past this many, silence on the first pass is final and
-/// the observation says so.
+/// Maximum unresponsive targets kept for the second pass; the first result of further ones is final, and the observation says so.
 const SECOND_PASS_MAX: usize = 131_072;
-/// Targets remembered so that one given twice is looked at once; 8 bytes each. Past it a repeated
-/// target is looked at again, which costs time and nothing else.
+/// Maximum targets remembered to skip duplicates; 8 bytes each. Duplicates beyond it are probed again, which only costs time.
 const REMEMBERED_MAX: usize = 4_194_304;
 
-/// How long targets that nobody has read yet are read after the deadline, to say of each that it was not scanned.
+/// How long the remaining targets are read after the deadline, to report each as not scanned.
 const READ_AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
-/// The least time between a failure that came at once and the second look: longer than the resolver
-/// remembers a SERVFAIL (one second).
+/// Minimum delay between an immediate failure and the second probe: longer than the resolver caches SERVFAIL (one second).
 const RECOVERY: Duration = Duration::from_millis(1_100);
-/// What is added to it, drawn evenly.
+/// Random delay added to it, uniformly distributed.
 const RECOVERY_JITTER: Policy =
     Policy { base: Duration::from_millis(400), cap: Duration::from_millis(400), retries: 1 };
 
-/// What is known of endpoints from before.
+/// Knowledge about endpoints from earlier scans.
 #[derive(Debug, Default)]
 pub struct Known {
     /// Endpoints already observed in this scan (`--resume`), by [`Target::identity`].
     pub observed: HashSet<String>,
-    /// Endpoints that were silent last time, by [`Target::identity`]: they go last.
+    /// Endpoints that did not respond last time, by [`Target::identity`]: they are probed last.
     pub silent: HashSet<String>,
 }
 
-/// A scan under way. Dropping it does not stop the scan; the token given to [`Scanner::start`] does.
+/// A running scan. Dropping this value does not stop the scan; cancel the token given to [`Scanner::start`].
 pub struct Run {
-    /// Every observation, once. Ends when the scan has ended.
+    /// All observations, one per endpoint. Closed when the scan has ended.
     pub observations: mpsc::Receiver<Observation>,
-    /// Targets that could not be understood, as they are met. Read it (or drop it): a full channel
-    /// holds up the targets behind.
+    /// Errors about invalid targets. Read or drop this channel: when it is full, further targets wait.
     pub refused: mpsc::Receiver<TargetError>,
-    /// Live counts.
+    /// Live counters of the scan.
     pub progress: Arc<Progress>,
 }
 
-/// Probes endpoints. Built once; each [`Scanner::start`] is one scan.
+/// Probes endpoints. Create it once; each call of [`Scanner::start`] is one scan.
 pub struct Scanner {
     prober: Arc<Prober>,
 }
 
 impl Scanner {
-    /// Makes ready what all looks share: key shares, caches, budgets.
+    /// Creates what all probes share: key shares, caches, limits.
     ///
     /// # Errors
     /// When the system has no randomness for the key shares.
@@ -94,17 +89,17 @@ impl Scanner {
         Ok(Self { prober: Arc::new(Prober::new(options, resolver, trust)?) })
     }
 
-    /// Who tells whether certificates were revoked, for whatever else is to be asked by the same: its CRLs are kept once.
+    /// Returns the revocation checker, so that other checks can share its cached CRLs.
     #[must_use]
     pub fn revocation(&self) -> Option<crate::revocation::RevocationChecker> {
         self.prober.options.revocation.clone()
     }
 
-    /// Begins to look at `targets`, lazily: an endless iterator is fine.
+    /// Starts to probe `targets`, which are read lazily: an endless iterator is allowed.
     ///
     /// # Cancellation
-    /// When `stop` is cancelled no new look begins, those under way are dropped unrecorded, and the
-    /// channel of observations ends.
+    /// When `stop` is cancelled, no new probe begins, probes in progress are dropped without a record, and the channel of
+    /// observations closes.
     pub fn start(
         &self,
         targets: Box<dyn Iterator<Item = Result<Target, TargetError>> + Send>,
@@ -116,7 +111,7 @@ impl Scanner {
         let (feed, input) = mpsc::channel(TARGETS_IN_CHANNEL);
         let progress = Arc::new(Progress::default());
         let reading = stop.clone();
-        // A thread of its own: standard input blocks. It ends with its input or its reader.
+        // A separate thread, because standard input blocks. It ends with its input or its reader.
         std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
         let observations = self.with_verdicts(observations, &stop);
         let measuring = stop.child_token();
@@ -131,7 +126,7 @@ impl Scanner {
         Run { observations, refused, progress }
     }
 
-    /// Where revocation is asked about, observations go through a stage that joins the verdicts.
+    /// With revocation checks, observations pass through a stage that adds the verdicts.
     fn with_verdicts(
         &self,
         observations: mpsc::Receiver<Observation>,
@@ -161,7 +156,7 @@ fn read_targets(
                     return;
                 }
             }
-            // Nobody may want to know; a reader that is slow is waited for.
+            // The receiver may be dropped; a slow receiver delays this thread.
             Err(error) => drop(refuse.blocking_send(error)),
         }
     }
@@ -170,12 +165,12 @@ fn read_targets(
 /// A target that is probed a second time, after all others have been probed once.
 struct Retry {
     target: Arc<Target>,
-    /// Unless its addresses are still to be found.
+    /// The job; `None` if the addresses are not known yet.
     job: Option<Job>,
     pause: Duration,
 }
 
-/// A limit on concurrent probes: of one address, or of one protocol.
+/// A limit of concurrent probes: for one address or one protocol.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Slot {
     Address(IpAddr),
@@ -204,7 +199,7 @@ struct Scheduler {
     parked: HashMap<Slot, VecDeque<Job>>,
     parked_count: usize,
     busy: HashMap<Slot, usize>,
-    /// The probes under way; each gives back its job when the target is to be probed a second time.
+    /// Probes in progress; each returns its job if the target is to be probed a second time.
     probing: JoinSet<Option<(Job, ProbeOutcome)>>,
     under_way: HashMap<Id, (Arc<Target>, IpAddr)>,
     reading: JoinSet<()>,
@@ -270,19 +265,18 @@ impl Scheduler {
                     Some(target) => self.on_target(target),
                     None => self.input_open = false,
                 },
-                // Nothing under way and nothing to read, yet not finished: the budget has been cut
-                // to nothing for a moment.
+                // Nothing is in progress or readable, and the scan has not ended: the limit is temporarily zero.
                 () = tokio::time::sleep(std::time::Duration::from_millis(20)),
                     if self.probing.is_empty() && self.resolving.is_empty() && self.reading.is_empty() && !room => {}
             }
         }
         self.probing.shutdown().await;
         self.resolving.shutdown().await;
-        // Files are read by threads, which see the token between two files.
+        // Files are read by threads, which check the token between two files.
         self.reading.shutdown().await;
     }
 
-    /// Reports every target that has not ended: the deadline of the scan has come.
+    /// Reports every target that has not ended, because the deadline of the scan has passed.
     async fn cancel_all(&mut self) {
         self.probing.abort_all();
         self.resolving.abort_all();
@@ -304,7 +298,7 @@ impl Scheduler {
     async fn report_cancelled(&self, target: Arc<Target>) {
         let detail = Some("it had not answered at the deadline of the scan".to_owned());
         self.progress.finished(ProbeOutcome::Cancelled);
-        // The reader is gone only when the scan is being torn down.
+        // The receiver is gone only when the scan is stopped.
         let _ = self.out.send(Observation::ended(target, now_us(), ProbeOutcome::Cancelled, detail)).await;
     }
 
@@ -321,7 +315,7 @@ impl Scheduler {
     fn has_room_for_input(&self) -> bool {
         self.resolving.len() < RESOLVING_MAX
             && self.ready.len() + self.parked_count < WAITING_MAX
-            // Targets that need no resolving must not run far ahead of the looks.
+            // Targets that need no DNS lookup must not run far ahead of the probes.
             && self.ready.len() < TARGETS_IN_CHANNEL
     }
 
@@ -344,13 +338,13 @@ impl Scheduler {
         }
     }
 
-    /// Finds the target's addresses, or takes the one it is.
+    /// Looks up the target's addresses, or uses its literal address.
     fn admit(&mut self, target: Arc<Target>, pass: Pass, attempts: u8, pause: Duration) {
         if let Host::Path(path) = &target.host {
             return self.read_files(path.clone());
         }
         if let Host::Resource(_) = &target.host {
-            // No list of targets makes one; anyone who hands one in is told so.
+            // Target lists never contain such a target, but callers may create one; it is reported.
             return self.unspeakable(target);
         }
         if let Host::Address(address) = target.host {
@@ -384,13 +378,12 @@ impl Scheduler {
             let detail = Some("only its cloud's source can look at it".to_owned());
             let observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
             progress.finished(observation.outcome);
-            // The reader is gone only when the scan is being torn down.
+            // The receiver is gone only when the scan is stopped.
             let _ = out.send(observation).await;
         });
     }
 
-    /// One folder after the other gains nothing and one at once costs a thread each, so they go side
-    /// by side, as many as the runtime has blocking threads.
+    /// Reads directories concurrently on the runtime's blocking threads, which limits the number of threads.
     fn read_files(&mut self, path: Arc<std::path::Path>) {
         let (prober, out, progress) = (self.prober.clone(), self.out.clone(), self.progress.clone());
         let (stop, guard) = (self.stop.clone(), telemetry::tasks::guard("scan-files"));
@@ -452,7 +445,7 @@ impl Scheduler {
         observation.timing.total_us = done.took_us;
         observation.attempts = done.attempts.saturating_add(1);
         self.progress.finished(outcome);
-        // The reader is gone only when the scan is being torn down.
+        // The receiver is gone only when the scan is stopped.
         let _ = self.out.send(observation).await;
     }
 
@@ -466,8 +459,8 @@ impl Scheduler {
         room
     }
 
-    /// How long to leave an endpoint alone after its first look. The silent have been waited for already;
-    /// who failed at once (a reset, SERVFAIL) gets a moment to recover, not all at the same time.
+    /// Returns the delay before an endpoint's second probe. After a timeout no delay is needed; after an immediate failure (a
+    /// reset, SERVFAIL) the endpoint gets a moment to recover, with jitter.
     fn pause_after(&self, outcome: ProbeOutcome, target: &Target) -> Duration {
         if outcome.silent() {
             return Duration::ZERO;
@@ -477,7 +470,7 @@ impl Scheduler {
         RECOVERY + jitter
     }
 
-    /// Begins probes while the budget has room: first those that are ready, last the silent ones.
+    /// Starts probes within the limit: first ready targets, last those that did not respond.
     fn start_probes(&mut self) {
         while self.probing.len() < self.prober.budget.limit() {
             if let Some(job) = self.ready.pop_front() {
@@ -495,7 +488,7 @@ impl Scheduler {
         }
     }
 
-    /// No target is waiting that has not had its first look.
+    /// Returns whether all targets have had their first probe.
     fn first_pass_is_over(&self) -> bool {
         self.ready.is_empty()
             && self.parked_count == 0
@@ -503,7 +496,7 @@ impl Scheduler {
             && (!self.input_open || self.resolving.is_empty())
     }
 
-    /// Begins the probe, or parks the job where the first of its slots is full.
+    /// Starts the probe, or parks the job at its first slot that is full.
     fn start_or_park(&mut self, job: Job) {
         let full = self
             .slots(&job.target, job.address())
@@ -530,7 +523,7 @@ impl Scheduler {
         self.under_way.insert(probe.id(), under_way);
     }
 
-    /// The slots that a probe takes besides its share of the budget for all; that of its protocol first.
+    /// Returns the slots that a probe takes in addition to the total limit; that of its protocol first.
     fn slots(&self, target: &Target, address: IpAddr) -> impl Iterator<Item = Slot> + use<> {
         let class = Slot::Class(target.protocol);
         let limited = self.prober.options.class_limits.contains_key(&target.protocol);
@@ -562,14 +555,14 @@ impl Scheduler {
         job.pass = Pass::Second;
         job.stalled = outcome == ProbeOutcome::Stall;
         if !self.keep_for_last(target, None, outcome) {
-            // The queue filled up while this look was under way: look again at once instead.
+            // The second-pass queue became full during this probe: probe again immediately instead.
             self.ready.push_back(job);
         } else if let Some(again) = self.last.back_mut() {
             again.job = Some(job);
         }
     }
 
-    /// A panic in a look is a fault of ours; it costs that one look and is told like any outcome.
+    /// Reports a panic in a probe, which is a bug, as the outcome of that probe only.
     async fn on_abnormal_end(&mut self, target: Arc<Target>, address: IpAddr, error: &JoinError) {
         tracing::error!(%error, endpoint = %target, "a look ended abnormally");
         let detail = Some("the look ended abnormally; please report it".to_owned());
@@ -579,7 +572,7 @@ impl Scheduler {
         let _ = self.out.send(observation).await;
     }
 
-    /// Frees a slot and lets the next job that waits for it begin.
+    /// Frees a slot and makes the next job that waits for it ready.
     fn release(&mut self, slot: Slot) {
         if let Some(busy) = self.busy.get_mut(&slot) {
             *busy -= 1;
@@ -599,7 +592,7 @@ impl Scheduler {
     }
 }
 
-/// Resolving and reading files end abnormally only by a fault of ours; there is nothing to undo.
+/// Returns the result of a task; `None` after a panic, which is a bug and needs no clean-up.
 fn unless_panicked<T>(done: Result<T, JoinError>) -> Option<T> {
     done.inspect_err(|error| tracing::error!(%error, "a task ended abnormally")).ok()
 }

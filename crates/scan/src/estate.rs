@@ -1,5 +1,4 @@
-//! What only shows when endpoints are seen together: shared keys, shared certificates, addresses
-//! that disagree.
+//! Findings about several endpoints together: shared keys, shared certificates, addresses with different certificates.
 
 use std::collections::HashMap;
 
@@ -9,25 +8,25 @@ use x509::{Finding, Fingerprint, SpkiHash};
 use crate::observation::Observation;
 use crate::rules;
 
-/// Endpoints named with a finding unless told otherwise; the count says how many there are in all.
+/// Default maximum of endpoints listed in a finding; its count includes all.
 pub const ENDPOINTS_NAMED_MAX: usize = 20;
-/// Certificates (and as many keys and names) compared with each other; about 300 bytes each. An
-/// estate of more is compared as far as this reaches, and [`Estate::overflowed`] says so.
+/// Maximum certificates (and as many keys and names) that are compared; about 300 bytes each. Beyond it, [`Estate::overflowed`]
+/// returns true.
 pub const COMPARED_MAX: usize = 500_000;
 
-/// A finding about several endpoints at once.
+/// A finding about several endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub struct EstateFinding {
-    /// The error.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
-    /// The endpoints concerned: the first of them ([`Estate::naming`]).
+    /// The first of the affected endpoints ([`Estate::naming`]).
     pub endpoints: Vec<String>,
-    /// How many endpoints are concerned.
+    /// Number of affected endpoints.
     pub count: usize,
 }
 
-/// Gathers what endpoints have in common, in memory that grows with distinct certificates.
+/// Collects what endpoints have in common. Memory grows with the number of distinct certificates.
 #[derive(Debug)]
 pub struct Estate {
     named_max: usize,
@@ -37,8 +36,7 @@ pub struct Estate {
     overflowed: bool,
 }
 
-/// The hosts that show one certificate; nearly always one host with one endpoint, so each field costs as
-/// little as that needs.
+/// The hosts that show a certificate. It is nearly always a single host with one endpoint, so the fields are optimized for that.
 #[derive(Debug)]
 struct Shown {
     host: Box<str>,
@@ -61,7 +59,7 @@ impl Shown {
     }
 }
 
-/// The certificates over one key: nearly always one.
+/// The certificates with a key: nearly always a single one.
 #[derive(Debug)]
 struct KeyUse {
     first: Fingerprint,
@@ -81,7 +79,7 @@ impl Default for Estate {
 }
 
 impl Estate {
-    /// An estate that names up to `named_max` endpoints with each finding.
+    /// Creates an estate that lists up to `named_max` endpoints in each finding.
     #[must_use]
     pub fn naming(named_max: usize) -> Self {
         Self {
@@ -93,7 +91,7 @@ impl Estate {
         }
     }
 
-    /// Takes note of an observation.
+    /// Records an observation.
     pub fn observe(&mut self, observation: &Observation) {
         let Some(leaf) = observation.leaf() else { return };
         let endpoint = observation.label();
@@ -133,13 +131,13 @@ impl Estate {
         }
     }
 
-    /// Whether some certificates were left out of the comparison ([`COMPARED_MAX`]).
+    /// Returns whether some certificates were not compared ([`COMPARED_MAX`]).
     #[must_use]
     pub fn overflowed(&self) -> bool {
         self.overflowed
     }
 
-    /// The findings, most endpoints first within each rule.
+    /// Returns the findings, those with the most endpoints first within each rule.
     #[must_use]
     pub fn finish(self) -> Vec<EstateFinding> {
         let mut findings = self.differing();

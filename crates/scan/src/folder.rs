@@ -1,5 +1,5 @@
-//! Files and folders as targets. Their certificates are judged like those of endpoints, without rules about handshakes and
-//! names.
+//! Files and directories as targets. Their certificates are judged like those of endpoints, except for the rules about handshakes
+//! and names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::target::Target;
 use events::ProbeOutcome;
 
-/// Walks `path` and reports each chain found. Blocks: files are read as the disk allows.
+/// Walks `path` and reports each chain found. Blocks on disk access.
 pub(crate) fn read(
     path: &Path,
     passwords: &Passwords,
@@ -28,7 +28,7 @@ pub(crate) fn read(
     for file in Walk::new(path, passwords).stopped_by(|| stop.is_cancelled()) {
         for observation in observations(file, judge) {
             progress.finished(observation.outcome);
-            // The reader is gone only when the scan is being torn down.
+            // The receiver is gone only when the scan is stopped.
             if out.blocking_send(observation).is_err() {
                 return;
             }
@@ -71,7 +71,7 @@ fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observatio
                     Err(error) => observation.unparsed.push(error.to_string()),
                 }
                 if observation.chain.is_empty() {
-                    // What stands above an unreadable certificate is not judged in its place.
+                    // If the leaf is unreadable, its issuer must not be judged as the leaf.
                     break;
                 }
             }
@@ -81,7 +81,7 @@ fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observatio
         .collect()
 }
 
-/// `path#alias`, or `path#3` where the entry has no name.
+/// Returns `path#alias`, or `path#3` for an entry without an alias.
 fn place(path: &Path, chain: &[CertificateFound]) -> PathBuf {
     let first = &chain[0];
     let mut place = path.as_os_str().to_owned();

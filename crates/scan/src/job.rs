@@ -1,4 +1,4 @@
-//! One probe that is due.
+//! A scheduled probe.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant};
 
 use crate::target::Target;
 
-/// Whether an endpoint is probed for the first or the last time.
+/// Whether this is the first or the last probe of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pass {
     First,
     Second,
 }
 
-/// A target whose addresses are known, waiting for its turn.
+/// A target with known addresses that waits for its probe.
 pub(crate) struct Job {
     pub(crate) target: Arc<Target>,
-    /// In order of preference; more than one only where any of them will do.
+    /// Addresses in order of preference; more than one only if any of them can be probed.
     pub(crate) addresses: Vec<IpAddr>,
     /// Whether the address is part of the endpoint's identity (`--all-addresses`).
     pub(crate) by_address: bool,
     pub(crate) pass: Pass,
     pub(crate) dns_us: u32,
-    /// When the DNS answer with these addresses expires.
+    /// When the DNS records of these addresses expire.
     pub(crate) valid_until: Option<Instant>,
     pub(crate) attempts: u8,
-    /// At the first try the connection was made and not one byte came.
+    /// Whether the first probe connected but received no byte.
     pub(crate) stalled: bool,
     /// The delay before the probe begins.
     pub(crate) pause: Duration,
 }
 
 impl Job {
-    /// Whether the DNS answer has not expired.
+    /// Returns whether the DNS records have not expired.
     pub(crate) fn is_valid(&self) -> bool {
         self.valid_until.is_none_or(|until| Instant::now() <= until)
     }
 
-    /// The address whose politeness bound counts.
+    /// Returns the address whose concurrency limit applies.
     pub(crate) fn address(&self) -> IpAddr {
         self.addresses[0]
     }

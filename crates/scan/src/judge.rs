@@ -1,4 +1,4 @@
-//! Judging observations: the chain is parsed, verified and checked against the rules.
+//! Judges observations: parses and verifies the chain, and checks it against the rules.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,12 +16,11 @@ use crate::rules;
 use crate::tls;
 use crate::trusted::{TrustAnchors, Trusted};
 
-/// Parsed certificates kept because many endpoints send the same ones; intermediates, in practice.
-/// About 4 KB each.
+/// Maximum cached certificates, mostly intermediates that many endpoints send. About 4 KB each.
 const CERTIFICATES_KEPT_MAX: usize = 1_024;
-/// Signature checks remembered; 64 bytes each.
+/// Maximum cached signature checks; 64 bytes each.
 const SIGNATURES_KEPT_MAX: usize = 16_384;
-/// Findings reported of one endpoint, worst first. Real ones have under ten.
+/// Maximum findings per endpoint, worst first. Real endpoints have less than ten.
 pub(crate) const FINDINGS_MAX: usize = 64;
 
 /// The position of a certificate in a chain.
@@ -34,14 +33,14 @@ pub enum ChainPosition {
 }
 
 impl ChainPosition {
-    /// The position at `index` of a chain, leaf first.
+    /// Returns the position of the certificate at `index` of a chain, leaf first.
     #[must_use]
     pub fn at(index: usize) -> Self {
         if index == 0 { Self::Leaf } else { Self::Issuer }
     }
 }
 
-/// Judges observations by path verification and rules. Pure except for its caches.
+/// Judges observations with path verification and rules. Pure except for its caches.
 pub struct Judge {
     trust: Trusted,
     expiring_within_days: u32,
@@ -51,7 +50,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Judges by the thresholds of `options` and the roots of `trust`.
+    /// Creates a judge with the thresholds of `options` and the roots of `trust`.
     #[must_use]
     pub fn new(options: &ScanOptions, trust: Trusted) -> Self {
         Self {
@@ -63,7 +62,7 @@ impl Judge {
         }
     }
 
-    /// Fills in the chain, the trust and the findings from the session's evidence.
+    /// Sets the chain, the trust and the findings of the observation from the session's evidence.
     pub(crate) fn judge(&self, observation: &mut Observation, plaintext_injected: bool) {
         let Some(mut session) = observation.session.take() else { return };
         self.read_chain(&session, observation);
@@ -74,14 +73,14 @@ impl Judge {
         judge_session(&session, observation, &mut findings);
         self.judge_chain(observation, &mut findings);
         judge_staple(&session, observation, &mut findings);
-        // The observation holds these bytes in its certificates.
+        // The observation has these bytes in its certificates.
         session.chain = Vec::new();
         observation.session = Some(session);
         observation.findings = findings.worst_first();
     }
 
-    /// Judges certificates that came without a handshake, from a file. An authority's own certificate
-    /// is judged by itself: nobody is meant to be served it.
+    /// Judges certificates from a file, without a handshake. A CA certificate is judged by itself, because it is not meant for a
+    /// server.
     pub fn judge_file(&self, observation: &mut Observation) {
         let mut findings = Findings::default();
         match observation.leaf().cloned() {
@@ -94,7 +93,7 @@ impl Judge {
         observation.findings = findings.worst_first();
     }
 
-    /// Judges a leaf whose chain is kept where it cannot be read: of the chain nothing is said.
+    /// Judges a leaf whose chain cannot be read: there are no findings about the chain.
     pub fn judge_leaf(&self, observation: &mut Observation) {
         let mut findings = Findings::default();
         for fault in &observation.unparsed {
@@ -114,14 +113,14 @@ impl Judge {
                 Err(error) => observation.unparsed.push(format!("certificate {index}: {error}")),
             }
             if observation.chain.is_empty() {
-                // Without the leaf, the next certificate must not take its place and be judged for it.
+                // If the leaf does not parse, the next certificate must not be judged instead.
                 return;
             }
         }
     }
 
-    /// Parses a certificate. Issuers' certificates are cached: they are few and seen everywhere, leaves are many and seen
-    /// once.
+    /// Parses a certificate. Only issuer certificates are cached: few of them are sent by many endpoints, while most leaves are
+    /// seen once.
     ///
     /// # Errors
     /// [`x509::ParseError`].
@@ -136,7 +135,7 @@ impl Judge {
         let certificate = Arc::new(Certificate::parse(der)?);
         let mut parsed = self.parsed.lock();
         if parsed.len() >= CERTIFICATES_KEPT_MAX {
-            // Rare enough that starting over is cheaper than keeping an order.
+            // Rare, so clearing the cache is cheaper than maintaining an eviction order.
             parsed.clear();
         }
         parsed.insert(fingerprint, certificate.clone());
@@ -152,7 +151,7 @@ impl Judge {
         let sent = &observation.chain[1..];
         let verdict = verify::verify_chain(&leaf, sent, &self.trust.all, now, &self.signatures);
         let trust = self.trust_of(&leaf, sent, now, &verdict);
-        // What the leaf itself breaks, the lints say, and better.
+        // For violations by the leaf itself, the lints have more specific findings.
         let breach = breach(&verdict).filter(|_| !verdict.is_told_by_lint(&leaf));
         if let Some((rule, evidence)) = breach {
             findings.about(rule, evidence, leaf.fingerprint);
@@ -163,7 +162,7 @@ impl Judge {
         observation.trust = Some(trust);
     }
 
-    /// Returns the certificate that signed `certificate`: one of those sent with it, or a root.
+    /// Returns the certificate that signed `certificate`: a certificate sent with it, or a root.
     #[must_use]
     pub fn issuer_of(
         &self,
@@ -201,7 +200,7 @@ impl Judge {
         };
         let mut anchors = path.last().map_or_else(Vec::new, |root| self.trust.stores_of(root));
         let mut public = anchors.contains(&TrustAnchors::Mozilla);
-        // A cross-signed chain may have a second path. The search ends early where the issuer has no public root.
+        // A cross-signed chain may have a second path. The search is short if the issuer has no public root.
         if verdict.is_trusted() && !public && !self.trust.public().is_empty() {
             public =
                 verify::verify_chain(leaf, sent, self.trust.public(), now, &self.signatures).is_trusted();
@@ -233,8 +232,7 @@ impl Judge {
     ) {
         findings.extend(x509::lint::lint(leaf, &self.context(true, public, now)));
         for above in sent {
-            // An anchor is trusted for being known, whatever it says; dates above the leaf are the
-            // path's business.
+            // A trust anchor is trusted regardless of its content; validity dates above the leaf are checked with the path.
             if !self.trust.all.contains(above) {
                 let dated = [
                     "certificate.expired",
@@ -305,7 +303,7 @@ fn judge_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>], findings: &mu
     }
 }
 
-/// Compares the certificate with the requested name. An address from a range has no name, so nothing can mismatch.
+/// Compares the certificate with the requested name. An address from a range has no name to compare.
 fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findings: &mut Findings) {
     let Some(name) = observation.target.sni().and_then(|name| HostName::parse(name).ok()) else {
         return;
@@ -313,7 +311,7 @@ fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findi
     let name = ReferenceName::Host(name);
     let why = match matches_name(leaf, &name) {
         NameMatch::SubjectAlternativeName => return,
-        // Clients of private PKIs may well read it; `certificate.common-name-only` tells the rest.
+        // Clients of private PKIs may accept a common name; `certificate.common-name-only` reports it.
         NameMatch::CommonNameOnly if !public => return,
         NameMatch::CommonNameOnly => {
             format!("only the common name says {name}; clients do not read it")
@@ -323,7 +321,7 @@ fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findi
     findings.about(&rules::NAME_MISMATCH, why, leaf.fingerprint);
 }
 
-/// The certificate's names, a few of them.
+/// Returns some of the certificate's names.
 fn names_of(leaf: &Certificate) -> String {
     const SHOWN: usize = 5;
     let names = leaf.names();
@@ -352,7 +350,7 @@ fn judge_staple(session: &tls::Evidence, observation: &Observation, findings: &m
     }
 }
 
-/// The rule a verdict breaks, where it breaks one.
+/// Returns the rule that a verdict violates, if any.
 fn breach(verdict: &Verdict) -> Option<(&'static Rule, String)> {
     let rule = match verdict.code() {
         "trusted" => return None,
@@ -365,7 +363,7 @@ fn breach(verdict: &Verdict) -> Option<(&'static Rule, String)> {
     Some((rule, verdict.to_string()))
 }
 
-/// Findings of one endpoint, bounded.
+/// The findings of one endpoint, limited in number.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 

@@ -1,4 +1,4 @@
-//! Targets, the probe and the findings: what TLS endpoints really serve.
+//! Probes TLS endpoints and reports findings: targets, probes, rules.
 
 mod clock;
 mod ending;
@@ -21,7 +21,7 @@ pub mod target;
 pub mod tls;
 mod trusted;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use engine::{Known, Run, Scanner};
@@ -33,10 +33,10 @@ pub use progress::{Progress, Snapshot};
 pub use target::{Target, TargetOptions, Targets};
 pub use trusted::{TrustAnchors, TrustError, Trusted};
 
-/// Why there is no scanner.
+/// The scanner cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// The system gives no random numbers, so no handshake can begin.
+    /// The system returns no random numbers, which handshakes need.
     #[error("the system gives no random numbers")]
     NoRandomness,
 }

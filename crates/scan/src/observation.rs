@@ -1,4 +1,4 @@
-//! What one look at one endpoint showed.
+//! Result of probing one endpoint.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,36 +12,35 @@ use crate::target::Target;
 use crate::tls;
 use crate::trusted::TrustAnchors;
 
-/// Where the time went, in microseconds. `None`: the phase was not reached.
+/// Duration of each phase in microseconds. `None`: the phase was not reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
-    /// From asking for the name to having its addresses; 0 when they were cached or given.
+    /// DNS lookup; 0 when the addresses were cached or given.
     pub dns_us: Option<u32>,
     /// From the first SYN to the connection.
     pub dial_us: Option<u32>,
-    /// The plain-text dialogue before TLS.
+    /// The STARTTLS dialogue before TLS.
     pub starttls_us: Option<u32>,
     /// From the ClientHello to the server's first byte.
     pub first_byte_us: Option<u32>,
-    /// From the ClientHello to the end of the checked handshake.
+    /// From the ClientHello to the end of the verified handshake.
     pub handshake_us: Option<u32>,
-    /// All of it, with waits in between.
+    /// Total time, including waits.
     pub total_us: u32,
 }
 
-/// Whether clients would build a path from the leaf to a root they trust.
+/// Whether clients can build a path from the leaf to a trusted root.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// A stable word: `trusted`, `self-signed`, `untrusted`, `incomplete`, `expired-intermediate`,
-    /// `invalid`, `not-judged`.
+    /// One of `trusted`, `self-signed`, `untrusted`, `incomplete`, `expired-intermediate`, `invalid`, `not-judged`.
     pub verdict: &'static str,
-    /// Why, for people; empty when trusted.
+    /// Reason for people; empty when trusted.
     pub reason: String,
-    /// The path as verified, leaf first.
+    /// The verified path, leaf first.
     pub path: Vec<Fingerprint>,
-    /// A public root programme trusts the chain, not only this system or `--ca`.
+    /// Whether a public root program trusts the chain, not only this system or `--ca`.
     pub public: bool,
-    /// The stores of trust anchors that trust the chain.
+    /// The trust stores that trust the chain.
     pub anchors: Vec<TrustAnchors>,
 }
 
@@ -50,21 +49,21 @@ pub struct Trust {
 pub struct Observation {
     /// The target.
     pub target: Arc<Target>,
-    /// The address used, once there was one.
+    /// The address of the connection attempt, if any.
     pub address: Option<IpAddr>,
     /// Whether the address is part of the endpoint's identity (`--all-addresses`).
     pub by_address: bool,
-    /// When the look began.
+    /// Start of the probe, microseconds since 1970-01-01 UTC.
     pub at_us: i64,
     /// The outcome of the probe.
     pub outcome: ProbeOutcome,
-    /// What else is known of the end, for people; no secret, no control characters.
+    /// Further details of the outcome, for people; without secrets and control characters.
     pub detail: Option<String>,
-    /// How many connections were begun for it.
+    /// Number of connections started for the probe.
     pub attempts: u8,
     /// Durations of the phases.
     pub timing: Timing,
-    /// The handshake, as far as it came.
+    /// Evidence from the handshake, as far as it came.
     pub session: Option<Box<tls::Evidence>>,
     /// Versions, suites and groups that the server accepts in addition to the negotiated ones; `None`: not probed.
     pub accepted: Option<tls::Accepted>,
@@ -72,15 +71,15 @@ pub struct Observation {
     pub profile: Option<&'static str>,
     /// The chain as sent, leaf first. Certificates that do not parse are in `unparsed`.
     pub chain: Vec<Arc<Certificate>>,
-    /// What was sent as a certificate and is none, with the reason.
+    /// Descriptions of sent certificates that do not parse.
     pub unparsed: Vec<String>,
-    /// The chain as verified.
+    /// Result of the chain verification.
     pub trust: Option<Trust>,
     /// Revocation status of each certificate in the chain; empty if not checked.
     pub revocation: Vec<(Fingerprint, Verdict)>,
     /// The findings, worst first.
     pub findings: Vec<Finding>,
-    /// What a cloud or cluster says of it; `None` for endpoints and files.
+    /// Data from the cloud or cluster that listed the certificate; `None` for endpoints and files.
     pub kept: Option<Box<CloudEntry>>,
 }
 
@@ -91,24 +90,24 @@ pub struct CloudEntry {
     pub source: Arc<str>,
     /// Resources that use the certificate.
     pub used_by: Vec<Use>,
-    /// Read from the inventory, because its source says that it is unchanged.
+    /// Whether the certificate was read from the inventory because its source reports it as unchanged.
     pub unchanged: bool,
-    /// Its tags there, as far as they are known.
+    /// Known tags of the certificate.
     pub tags: BTreeMap<String, String>,
 }
 
 /// One use of a certificate in a cloud or cluster.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd, serde::Deserialize, serde::Serialize)]
 pub struct Use {
-    /// The resource that uses it: an ARN, a resource name, `CLUSTER/NAMESPACE/NAME`.
+    /// The resource that uses the certificate: an ARN, a resource name, `CLUSTER/NAMESPACE/NAME`.
     pub by: String,
-    /// The host names it serves there, if it says so: worth a look from outside.
+    /// Host names that the resource serves with the certificate, if known: candidates for a scan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 }
 
 impl Observation {
-    /// A look that ended before anything was learned.
+    /// Creates the observation of a probe that ended before it received data.
     #[must_use]
     pub fn ended(target: Arc<Target>, at_us: i64, outcome: ProbeOutcome, detail: Option<String>) -> Self {
         Self {
@@ -132,7 +131,7 @@ impl Observation {
         }
     }
 
-    /// The endpoint as people write it, with its address where that is part of it.
+    /// Returns the endpoint for people, with its address if that is part of its identity.
     #[must_use]
     pub fn label(&self) -> String {
         match self.address {
@@ -141,19 +140,19 @@ impl Observation {
         }
     }
 
-    /// The worst finding's severity.
+    /// Returns the severity of the worst finding.
     #[must_use]
     pub fn severity(&self) -> Option<Severity> {
         self.findings.iter().map(|f| f.rule.severity).max()
     }
 
-    /// The certificate the endpoint presents as its own.
+    /// Returns the leaf certificate.
     #[must_use]
     pub fn leaf(&self) -> Option<&Arc<Certificate>> {
         self.chain.first()
     }
 
-    /// When the look began, in whole seconds.
+    /// Returns the start of the probe in whole seconds.
     #[must_use]
     pub fn at(&self) -> UnixTime {
         UnixTime(self.at_us.div_euclid(1_000_000))

@@ -11,19 +11,19 @@ use crate::files::Passwords;
 use crate::revocation::RevocationChecker;
 use crate::target::Protocol;
 
-/// How long each phase of a look may take. Every phase has its own clock.
+/// Timeout of each phase of a probe. Each phase has its own timer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// From asking for the name to its addresses.
+    /// Timeout of the DNS lookup.
     pub dns: Duration,
-    /// From the first SYN to the connection.
+    /// Timeout from the first SYN to the connection.
     pub dial: Duration,
-    /// The plain-text dialogue and the handshake together, however slowly bytes drip.
+    /// Timeout of the STARTTLS dialogue and the handshake together, however slowly bytes arrive.
     pub handshake: Duration,
 }
 
 impl Limits {
-    /// The same limit for each phase.
+    /// Returns the same timeout for each phase.
     #[must_use]
     pub fn each(limit: Duration) -> Self {
         Self { dns: limit, dial: limit, handshake: limit }
@@ -33,40 +33,40 @@ impl Limits {
 /// Options of a scan; `Default` is `bulla scan` without flags.
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
-    /// Looks under way at once; `None`: what the descriptor limit allows, 2,048 at most.
+    /// Maximum concurrent probes; `None`: as many as file descriptors allow, 2,048 at most.
     pub in_flight: Option<usize>,
-    /// Looks under way at once to one address.
+    /// Maximum concurrent probes of one address.
     pub per_address: usize,
-    /// Looks under way at once to all endpoints of a protocol, for those that deserve less than the
-    /// whole budget (mail servers that count connections, say). Taken after the budget for all, given
-    /// back with it.
+    /// Maximum concurrent probes per protocol, for protocols that should not use the whole limit, such as mail servers that count
+    /// connections. Applies in addition to the total limit.
     pub class_limits: HashMap<Protocol, usize>,
-    /// Which address families to ask for.
+    /// Address families to look up.
     pub families: Families,
-    /// Look at every address of a name, each as an endpoint of its own.
+    /// Whether every address of a name is probed as a separate endpoint.
     pub all_addresses: bool,
-    /// Limits of the first try: short, so that the dead do not hold the pool. They hold until the answers of others show how
-    /// long an answer takes.
+    /// Timeouts of the first probe: short, so that dead endpoints do not occupy the slots. They apply until measured response times
+    /// replace them.
     pub first: Limits,
-    /// Limits of the last try, for those that were silent at the first: generous, for it decides who is dead.
+    /// Timeouts of the last probe, for endpoints that did not respond to the first: long, because this probe decides which
+    /// endpoints are dead.
     pub second: Limits,
-    /// Whether the silent get a second try at all.
+    /// Whether endpoints that did not respond are probed a second time.
     pub second_pass: bool,
-    /// How long the whole scan may take; `None`: as long as it needs. What has not ended by then is [`Cancelled`].
+    /// Time limit of the whole scan; `None`: no limit. Targets that have not ended by then are [`Cancelled`].
     ///
     /// [`Cancelled`]: crate::ProbeOutcome::Cancelled
     pub deadline: Option<Duration>,
-    /// Try whether servers accept obsolete versions and weak cipher suites, too, besides what they choose.
+    /// Whether to test if servers also accept obsolete versions and weak cipher suites.
     pub accepted: bool,
-    /// Complete TLS 1.3 handshakes, so that servers log no abort and show their tickets.
+    /// Whether to complete TLS 1.3 handshakes, so that servers log no abort and send their tickets.
     pub finish_handshake: bool,
-    /// Certificates with at most this many days left are about to expire.
+    /// Certificates with at most this many days left are reported as expiring.
     pub expiring_within_days: u32,
-    /// Certificates with at most this fraction of their life left are about to expire.
+    /// Certificates with at most this fraction of their lifetime left are reported as expiring.
     pub expiring_fraction: f64,
-    /// Tried on key stores.
+    /// Passwords to try on key stores.
     pub passwords: Arc<Passwords>,
-    /// Checks the revocation of every certificate, in parallel with the probes; `None`: no checks.
+    /// Checks the revocation of every certificate, concurrently with the probes; `None`: no checks.
     pub revocation: Option<RevocationChecker>,
     /// The addresses that may be connected to; `None`: all.
     pub guard: Option<Guard>,
@@ -76,13 +76,13 @@ impl Default for ScanOptions {
     fn default() -> Self {
         Self {
             in_flight: None,
-            // 200 names behind one balancer in one second at 117 ms each (DESIGN section 9), and
-            // still no more than a browser with a few tabs open costs it.
+            // Enough for 200 names on one load balancer in one second at 117 ms each (DESIGN section 9), and about the load of a
+            // browser with a few tabs.
             per_address: 32,
             class_limits: HashMap::new(),
             families: Families::usable(),
             all_addresses: false,
-            // A SYN is repeated after one second: this sees two of them.
+            // A SYN is retransmitted after one second, so this timeout covers two of them.
             first: Limits::each(Duration::from_millis(2_000)),
             second: Limits::each(Duration::from_secs(10)),
             second_pass: true,

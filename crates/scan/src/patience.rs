@@ -1,4 +1,4 @@
-//! How long to wait for an endpoint: limits that know how slow the others are, and how busy this machine is.
+//! Adaptive timeouts that depend on the response times of other endpoints and on the load of this machine.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,32 +9,31 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often the starvation of this process is measured.
+/// Interval at which the scheduling delay of this process is measured.
 const BEAT: Duration = Duration::from_millis(25);
-/// A beat that is late by less was late by the timer's own resolution.
+/// Smaller delays are within the resolution of the timer.
 const LATENESS_MIN: Duration = Duration::from_millis(5);
-/// Answers before limits are learned from them.
+/// Minimum measurements before timeouts adapt.
 const SAMPLES_MIN: u64 = 50;
-/// A limit is so many times what 95 % of the answers take.
+/// Timeout as a multiple of the 95th percentile of response times.
 const MARGIN: u32 = 4;
-/// Classes of durations, each twice as long as the one before: 1 ms to 9 hours.
+/// Buckets of the histogram of durations, each twice as wide as the previous one: 1 ms to 9 hours.
 const CLASSES: usize = 25;
 
-/// A limit passed.
+/// A timeout passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Elapsed;
 
-/// Measured response times, from which timeouts follow.
+/// Measured response times, from which timeouts are derived.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// Microseconds for which this process was ready to run and did not.
+    /// Total microseconds for which this process was ready to run but was not scheduled.
     starved_us: AtomicU64,
     answers: Mutex<Latencies>,
 }
 
 impl Patience {
-    /// Measures until `stop` how long this process is kept waiting for a processor, by other processes, by a quota or by its own
-    /// work.
+    /// Measures until `stop` how long this process waits for a processor, because of other processes, a quota or its own work.
     pub(crate) fn measure(self: &Arc<Self>, stop: CancellationToken) {
         let patience = self.clone();
         let guard = telemetry::tasks::guard("scan-patience");
@@ -60,26 +59,26 @@ impl Patience {
         Duration::from_micros(self.starved_us.load(Ordering::Relaxed))
     }
 
-    /// Takes note of a phase that ended with an answer.
+    /// Records the duration of a phase that ended with a response.
     pub(crate) fn answered(&self, took: Duration) {
         self.answers.lock().add(took);
     }
 
-    /// The limit of a first try: `usual` until the answers of others show how long they take; then four times what 95 % of them
-    /// take, from half of `usual` up to `most`.
+    /// Returns the timeout of a first probe: `usual` until there are enough measurements; then four times their 95th percentile,
+    /// from half of `usual` up to `most`.
     pub(crate) fn first_limit(&self, usual: Duration, most: Duration) -> Duration {
         let learned = self.answers.lock().nearly_all();
         learned.map_or(usual, |took| (took * MARGIN).clamp(usual / 2, most.max(usual)))
     }
 
-    /// The limit of the last try: `generous`, and more where the answers of others take nearly as long.
+    /// Returns the timeout of the last probe: `generous`, or more if other endpoints respond nearly as slowly.
     pub(crate) fn last_limit(&self, generous: Duration) -> Duration {
         let learned = self.answers.lock().nearly_all();
         learned.map_or(generous, |took| (took * MARGIN).clamp(generous, generous * 3))
     }
 
-    /// Waits for `future` up to `limit`, which is read again whenever it passes. The time for which this process could not run does
-    /// not count: an answer that lies in the socket is read, however late.
+    /// Waits for `future` up to `limit`, which is evaluated again whenever it passes. Time in which this process was not scheduled
+    /// does not count: a response that is already in the socket is read, however late.
     pub(crate) async fn wait<F: Future>(
         &self,
         limit: impl Fn() -> Duration,
@@ -93,7 +92,7 @@ impl Patience {
             if let Ok(output) = tokio::time::timeout_at(due, future.as_mut()).await {
                 return Ok(output);
             }
-            // The beat may be as late as this timer, and what has arrived has not been looked at since.
+            // The measurement may be as late as this timer, and received data may not have been read since.
             let late = due.elapsed();
             tokio::task::yield_now().await;
             if late >= LATENESS_MIN
@@ -109,7 +108,7 @@ impl Patience {
     }
 }
 
-/// Durations in classes, the newest counting most.
+/// Histogram of durations that favors recent ones.
 #[derive(Debug, Default)]
 struct Latencies {
     classes: [u64; CLASSES],
@@ -117,7 +116,7 @@ struct Latencies {
 }
 
 impl Latencies {
-    /// Past so many all counts are halved, so that a network that becomes slow is noticed.
+    /// At this number all counts are halved, so that the histogram adapts when the network becomes slow.
     const COUNT_MAX: u64 = 4_096;
 
     fn add(&mut self, took: Duration) {
@@ -131,7 +130,7 @@ impl Latencies {
         }
     }
 
-    /// What 95 % take at most; `None` before enough is known.
+    /// Returns the 95th percentile; `None` before there are enough measurements.
     fn nearly_all(&self) -> Option<Duration> {
         if self.count < SAMPLES_MIN {
             return None;

@@ -1,4 +1,4 @@
-//! The probe of one endpoint: connect, talk up to TLS, read the chain, judge it.
+//! Probes one endpoint: connects, runs the STARTTLS dialogue, reads the chain, and judges it.
 
 use std::borrow::Cow;
 use std::io;
@@ -28,19 +28,18 @@ use crate::tls::{self, Handshake, Profile};
 use crate::trusted::Trusted;
 use events::ProbeOutcome;
 
-/// Bytes read from a socket at once: a record (RFC 8446 section 5.1) and a little more.
+/// Bytes read from a socket at a time: slightly more than a record (RFC 8446 section 5.1).
 const READ_CHUNK: usize = 17 * 1_024;
-/// Addresses tried in one probe: past four, a name's further addresses are not asked for a
-/// connection (with `--all-addresses` each has a probe of its own).
+/// Maximum addresses tried in one probe. With `--all-addresses` each address has its own probe.
 const ADDRESSES_TRIED_MAX: usize = 4;
-/// How long a hello in one packet waits for an answer to the one in two, in the last try.
+/// How long the standard ClientHello in two packets has to get a response before the single-packet one is sent, in the last probe.
 const HEAD_START: Duration = Duration::from_secs(2);
-/// The least and the most time for a short handshake that asks what else a server accepts.
+/// Minimum and maximum timeout of a short handshake that tests what else a server accepts.
 const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
-/// No limit of its own: anyone who calls has one.
+/// No separate timeout: the caller has one.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
-/// Probes endpoints; what all probes of a scanner share.
+/// Probes endpoints; contains what all probes of a scanner share.
 pub(crate) struct Prober {
     pub(crate) options: ScanOptions,
     pub(crate) budget: outbound::budget::Adaptive,
@@ -51,7 +50,7 @@ pub(crate) struct Prober {
     stacks: Stacks,
 }
 
-/// How one connection went.
+/// Result of one connection.
 struct Conversation {
     profile: Profile,
     evidence: tls::Evidence,
@@ -79,21 +78,21 @@ impl Prober {
         })
     }
 
-    /// The limit of a phase, by what is known now.
+    /// Returns the current timeout of a phase.
     fn limit(&self, pass: Pass, phase: impl Fn(&Limits) -> Duration) -> Duration {
         let last = phase(&self.options.second);
         match pass {
             Pass::First if self.options.second_pass => {
                 self.patience.first_limit(phase(&self.options.first), last)
             }
-            // Nothing comes after it.
+            // There is no second probe.
             Pass::First => self.patience.last_limit(phase(&self.options.first)),
             Pass::Second => self.patience.last_limit(last),
         }
     }
 
     pub(crate) async fn resolve(&self, target: &Target, pass: Pass) -> Result<Resolution, ResolveError> {
-        // The resolver shares its limit out among name servers.
+        // The resolver divides its timeout among name servers.
         let limit = self.limit(pass, |limits| limits.dns);
         self.resolver.resolve(target.host_text(), self.options.families, limit).await
     }
@@ -168,9 +167,9 @@ impl Prober {
         dialled.unwrap_or(Err((addresses[0], DialError::TimedOut)))
     }
 
-    /// Two connections to an endpoint that was silent at the first try: the usual hello, and a while later one that fits into a
-    /// packet, for what is on the way and drops hellos of two. The usual one has a head start, so that a server which is merely
-    /// slow shows what it shows to everybody.
+    /// Opens two connections to an endpoint that did not respond to the first probe: one with the standard ClientHello, and later
+    /// one whose ClientHello fits into one packet, because some middleboxes drop larger ones. The standard one starts first, so
+    /// that a server that is only slow shows its usual certificate.
     async fn talk_twice(&self, stream: TcpStream, socket: SocketAddr, job: &Job) -> Conversation {
         let mut usual = std::pin::pin!(self.talk(stream, job, Profile::Modern));
         if let Ok(talk) = tokio::time::timeout(HEAD_START, usual.as_mut()).await {
@@ -182,7 +181,8 @@ impl Prober {
             let talk = self.talk(stream, job, Profile::Compact).await;
             let answered = !talk.evidence.chain.is_empty();
             if answered {
-                // What answers this one in a second answers the usual one in a second, if it does at all.
+                // If the server responds to this ClientHello within a second, it would also respond to the standard one within a
+                // second, if at all.
                 tokio::time::sleep(began.elapsed().max(HEAD_START)).await;
             }
             answered.then_some(talk)
@@ -197,7 +197,7 @@ impl Prober {
         }
     }
 
-    /// What the server accepts besides what it chose. `took` is the time of the first answer.
+    /// Returns what the server accepts in addition to what it chose. `took` is the time of the first response.
     async fn accepted(
         &self,
         socket: SocketAddr,
@@ -227,7 +227,7 @@ impl Prober {
         };
         let obsolete = async {
             match chosen {
-                // It has nothing better.
+                // The server supports no newer version.
                 Some(..0x0303) => Some(tls::ServerReply::Refused),
                 _ => inquire(tls::Question::ObsoleteVersion).await,
             }
@@ -253,9 +253,9 @@ impl Prober {
         Some(tls::Accepted { obsolete_version, weak_suites: weak? })
     }
 
-    /// Where to connect to. A job that waited longer than the name server's word holds asks again, usually
-    /// from memory: an old address may well serve an old certificate. (TTL 0 ends up here each time; the
-    /// answer just given is used, as RFC 1035 section 3.2.1 has it.)
+    /// Returns the addresses to connect to. A job that waited longer than the TTL is resolved again, usually from the cache,
+    /// because an old address may serve an old certificate. With TTL 0 this happens each time, and the new response is used, as in
+    /// RFC 1035 section 3.2.1.
     async fn addresses<'j>(&self, job: &'j Job) -> Result<Cow<'j, [IpAddr]>, ResolveError> {
         if job.by_address || job.is_valid() {
             return Ok(Cow::Borrowed(&job.addresses));
@@ -264,7 +264,7 @@ impl Prober {
         Ok(Cow::Owned(resolution.addresses))
     }
 
-    /// The addresses that the guard allows; when there is none, one that it refuses.
+    /// Returns the addresses that the guard allows; if there are none, an error with one that it rejects.
     fn allowed<'a>(&self, addresses: Cow<'a, [IpAddr]>) -> Result<Cow<'a, [IpAddr]>, (IpAddr, Refused)> {
         let Some(guard) = self.options.guard else { return Ok(addresses) };
         let refused = addresses.iter().find_map(|address| Some((*address, guard.address(*address).err()?)));
@@ -274,7 +274,7 @@ impl Prober {
         if allowed.is_empty() { Err(refused) } else { Ok(Cow::Owned(allowed)) }
     }
 
-    /// A second connection with an older hello; `None` when it learned no more than the first.
+    /// Opens a second connection with an older ClientHello; `None` when it shows no more than the first.
     async fn talk_legacy(&self, job: &Job, socket: SocketAddr) -> Option<Conversation> {
         let limit = self.limit(job.pass, |limits| limits.dial);
         let stream = dial::connect(socket, limit).await.ok()?;
@@ -345,7 +345,7 @@ impl Prober {
                 receive(stream, |bytes| wrapping.unwrap(bytes).map(|bytes| handshake.receive(bytes)));
             let step = match received.await {
                 Ok(step) => step.map_err(|error| ending::of_starttls(&error))?,
-                // A finished handshake whose server closed instead of sending tickets.
+                // The handshake is complete, but the server closed the connection instead of sending tickets.
                 Err(_) if handshake.may_stop() => tls::Step::Done(Vec::new()),
                 Err(end) => return Err(end),
             };
@@ -358,7 +358,7 @@ impl Prober {
                 tls::Step::Send(bytes) => send(stream, &wrapping.wrap(bytes)).await?,
                 tls::Step::Done(farewell) => {
                     talk.handshake_us = Some(micros(began));
-                    // Good manners only: the evidence is in hand.
+                    // Closes cleanly if possible; the evidence is complete.
                     let _ = send(stream, &wrapping.wrap(farewell)).await;
                     return Ok(());
                 }
@@ -383,7 +383,7 @@ impl Prober {
         let certificate_seen = !talk.evidence.chain.is_empty();
         match talk.end {
             Ok(()) => observation.outcome = ProbeOutcome::Answered,
-            // Whatever happened after a Certificate message, the certificate was served.
+            // A certificate counts as served, whatever happened after the Certificate message.
             Err((outcome, detail)) if certificate_seen => {
                 observation.outcome = ProbeOutcome::Answered;
                 observation.detail = Some(format!("after the certificate: {}: {detail}", outcome.name()));
@@ -400,7 +400,7 @@ impl Prober {
     }
 }
 
-/// Probes an endpoint and reports the observation. Returns the job, and reports nothing, when a second probe is to decide.
+/// Probes an endpoint and reports the observation. If a second probe is needed, returns the job and reports nothing.
 pub(crate) async fn probe_and_report(
     prober: &Prober,
     mut job: Job,
@@ -414,8 +414,7 @@ pub(crate) async fn probe_and_report(
         return Some((job, observation.outcome));
     }
     progress.finished(observation.outcome);
-    // The place in the budget is given back only once the observation is taken over. The reader is
-    // gone only when the scan is being torn down.
+    // The permit is released only after the observation is delivered. The receiver is gone only when the scan is stopped.
     let _ = out.send(observation).await;
     None
 }
@@ -431,7 +430,7 @@ async fn dial(addresses: &[IpAddr], port: u16) -> Result<(TcpStream, IpAddr), (I
     dial::happy_eyeballs(tried, port, UNBOUNDED).await
 }
 
-/// A short handshake on a connection of its own; `None` when there is no answer that tells anything.
+/// Runs a short handshake on a separate connection; `None` when there is no conclusive response.
 async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -> Option<tls::ServerReply> {
     let mut random = [0; 32];
     aws_lc_rs::rand::fill(&mut random).ok()?;
@@ -455,9 +454,9 @@ async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -
     }
 }
 
-/// Concurrent probes: the requested number, or as many as the file descriptors allow.
+/// Returns the number of concurrent probes: as configured, or as many as the file descriptors allow.
 fn in_flight(options: &ScanOptions) -> usize {
-    /// More gains nothing measurable: 1,800 endpoints took 6.9 s at 256 and 6.2 s at 1,024.
+    /// A higher value gains little: 1,800 endpoints took 6.9 s with 256 and 6.2 s with 1,024.
     const DEFAULT_MAX: usize = 2_048;
     let allowed = outbound::limits::descriptor_budget();
     options.in_flight.unwrap_or(DEFAULT_MAX).clamp(1, allowed.max(1))
@@ -470,7 +469,7 @@ async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), (ProbeOutcome,
     stream.write_all(bytes).await.map_err(|error| lost(&error))
 }
 
-/// Waits for bytes and hands them on, without keeping a buffer while waiting.
+/// Waits for bytes and passes them on, without a buffer while waiting.
 async fn receive<T>(
     stream: &TcpStream,
     mut take: impl FnMut(&[u8]) -> T,
@@ -492,7 +491,7 @@ fn read_once<T>(stream: &TcpStream, take: &mut impl FnMut(&[u8]) -> T) -> io::Re
     Ok((read > 0).then(|| take(&chunk[..read])))
 }
 
-/// Talks in clear until TLS may begin; says whether clear text came after that point.
+/// Runs the STARTTLS dialogue; returns whether plaintext followed after its end.
 async fn start_tls(
     stream: &mut TcpStream,
     mut dialogue: starttls::Dialogue,
@@ -516,8 +515,8 @@ async fn start_tls(
     }
 }
 
-/// Failures of servers and middleboxes that choke on what they do not know. Others would answer an
-/// older hello the same way.
+/// Returns whether the failure is typical of servers and middleboxes that reject unknown extensions. Other servers would respond to
+/// an older ClientHello in the same way.
 fn may_be_intolerant(talk: &Conversation) -> bool {
     talk.profile != Profile::Legacy
         && talk.evidence.chain.is_empty()

@@ -1,4 +1,4 @@
-//! Live counts of a scan.
+//! Live counters of a scan.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use events::ProbeOutcome;
 
-/// Counts that the scan keeps and anyone may read while it runs.
+/// Counters that the scan updates and that can be read while it runs.
 #[derive(Debug, Default)]
 pub struct Progress {
     queued: AtomicU64,
@@ -17,30 +17,30 @@ pub struct Progress {
     in_flight: AtomicUsize,
     in_flight_peak: AtomicUsize,
     second_pass: AtomicUsize,
-    // Touched once an observation, never across an await.
+    // Locked once per observation, never across an await.
     failures: Mutex<Vec<(ProbeOutcome, u64)>>,
 }
 
-/// [`Progress`] at one moment.
+/// A snapshot of [`Progress`].
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Looks that were begun or wait, in all.
+    /// Total number of probes started or waiting.
     pub queued: u64,
-    /// Observations made.
+    /// Number of observations.
     pub finished: u64,
-    /// Observations that saw a certificate.
+    /// Number of observations with a certificate.
     pub answered: u64,
-    /// Left out because this scan had observed them before (`--resume`).
+    /// Targets skipped because this scan had already observed them (`--resume`).
     pub skipped: u64,
-    /// Targets that were given more than once.
+    /// Duplicate targets.
     pub repeated: u64,
     /// Probes in progress.
     pub in_flight: usize,
-    /// The most looks under way at once.
+    /// Maximum number of concurrent probes so far.
     pub in_flight_peak: usize,
-    /// Silent endpoints that wait for their second look.
+    /// Endpoints that wait for their second probe.
     pub second_pass: usize,
-    /// Outcomes other than an answer, most frequent first.
+    /// Number of probes without a certificate by outcome, most frequent first.
     pub failures: Vec<(ProbeOutcome, u64)>,
 }
 
@@ -84,7 +84,7 @@ impl Progress {
         }
     }
 
-    /// All counts at this moment.
+    /// Returns a snapshot of all counters.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut failures = self.failures.lock().clone();

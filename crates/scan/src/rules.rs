@@ -1,5 +1,4 @@
-//! The rules an endpoint, its chain and the whole estate are held to. The rules for a single
-//! certificate are in `x509`.
+//! The rules for an endpoint, its chain and all endpoints together. The rules for a single certificate are in `x509`.
 
 use x509::{Rule, Severity};
 
@@ -11,7 +10,7 @@ pub static NAME_MISMATCH: Rule = Rule {
     source: "RFC 9525 section 6.3; RFC 9110 section 4.3.4",
     advice: "issue a certificate whose subject alternative names include this name, or point the name elsewhere",
 };
-/// The handshake's signature does not verify under the leaf's key.
+/// The handshake's signature cannot be verified with the leaf's key.
 pub static KEY_NOT_PROVEN: Rule = Rule {
     code: "endpoint.key-not-proven",
     severity: Severity::Critical,
@@ -19,7 +18,7 @@ pub static KEY_NOT_PROVEN: Rule = Rule {
     source: "RFC 8446 section 4.4.3; RFC 5246 section 7.4.3",
     advice: "check that the server's key belongs to its certificate, and that nobody sits in between",
 };
-/// A must-staple certificate without a staple.
+/// The certificate requires a stapled OCSP response (must-staple), but none is sent.
 pub static STAPLE_MISSING: Rule = Rule {
     code: "endpoint.staple-missing",
     severity: Severity::High,
@@ -27,7 +26,7 @@ pub static STAPLE_MISSING: Rule = Rule {
     source: "RFC 7633 section 4.2.3",
     advice: "turn OCSP stapling on, or issue the certificate without the TLS feature extension",
 };
-/// The staple itself says revoked.
+/// The stapled response reports the certificate as revoked.
 pub static STAPLE_REVOKED: Rule = Rule {
     code: "endpoint.staple-revoked",
     severity: Severity::Critical,
@@ -35,7 +34,7 @@ pub static STAPLE_REVOKED: Rule = Rule {
     source: "RFC 6960 section 2.2",
     advice: "replace the certificate now",
 };
-/// The staple is past its nextUpdate.
+/// The stapled response is past its nextUpdate.
 pub static STAPLE_STALE: Rule = Rule {
     code: "endpoint.staple-stale",
     severity: Severity::Medium,
@@ -43,7 +42,7 @@ pub static STAPLE_STALE: Rule = Rule {
     source: "RFC 6960 section 4.2.2.1",
     advice: "check that the server can reach its OCSP responder",
 };
-/// A CRL, a responder or the staple says revoked.
+/// A CRL, an OCSP responder or the stapled response reports the certificate as revoked.
 pub static REVOKED: Rule = Rule {
     code: "endpoint.revoked",
     severity: Severity::Critical,
@@ -51,7 +50,7 @@ pub static REVOKED: Rule = Rule {
     source: "RFC 5280 section 6.3; RFC 6960 section 2.2",
     advice: "replace the certificate now, with a new key if its key may be known to others",
 };
-/// Bytes came in clear after STARTTLS was agreed.
+/// The server sent plaintext after agreeing to STARTTLS.
 pub static PLAINTEXT_INJECTED: Rule = Rule {
     code: "endpoint.plaintext-injected",
     severity: Severity::High,
@@ -59,7 +58,7 @@ pub static PLAINTEXT_INJECTED: Rule = Rule {
     source: "RFC 3207 section 6; CVE-2011-0411",
     advice: "update the server: it buffers commands across STARTTLS",
 };
-/// The leaf is self-signed and no trust anchor.
+/// The leaf is self-signed and not a trust anchor.
 pub static SELF_SIGNED: Rule = Rule {
     code: "chain.self-signed",
     severity: Severity::High,
@@ -67,7 +66,7 @@ pub static SELF_SIGNED: Rule = Rule {
     source: "RFC 5280 section 6.1",
     advice: "issue a certificate from an authority your clients trust, or pass its certificate with --ca",
 };
-/// The chain ends at a root that is no trust anchor.
+/// The chain ends at a root that is not a trust anchor.
 pub static UNTRUSTED: Rule = Rule {
     code: "chain.untrusted-root",
     severity: Severity::High,
@@ -76,7 +75,7 @@ pub static UNTRUSTED: Rule = Rule {
     advice: "if the root is yours, pass it with --ca; if the issuer that the evidence names is an intermediate, serve it too; \
              else issue from an authority your clients trust",
 };
-/// The leaf's issuer is neither sent nor known.
+/// The leaf's issuer is neither sent by the server nor known.
 pub static INCOMPLETE: Rule = Rule {
     code: "chain.incomplete",
     severity: Severity::High,
@@ -84,7 +83,7 @@ pub static INCOMPLETE: Rule = Rule {
     source: "RFC 8446 section 4.4.2",
     advice: "serve the full chain (fullchain.pem, not cert.pem)",
 };
-/// A certificate above the leaf has expired and no other path exists.
+/// An issuer certificate has expired, and there is no other path.
 pub static EXPIRED_INTERMEDIATE: Rule = Rule {
     code: "chain.expired-intermediate",
     severity: Severity::Critical,
@@ -92,7 +91,7 @@ pub static EXPIRED_INTERMEDIATE: Rule = Rule {
     source: "RFC 5280 section 6.1.3 (a)(2)",
     advice: "serve the current intermediate; the authority publishes it",
 };
-/// No path holds: a signature, constraint or extension forbids each.
+/// No path is valid because of a signature, constraint or extension.
 pub static INVALID: Rule = Rule {
     code: "chain.invalid",
     severity: Severity::High,
@@ -100,7 +99,7 @@ pub static INVALID: Rule = Rule {
     source: "RFC 5280 section 6.1",
     advice: "the evidence names the certificate and the rule; have it reissued",
 };
-/// Certificates are not each followed by their issuer.
+/// A certificate in the chain is not followed by its issuer.
 pub static MISORDERED: Rule = Rule {
     code: "chain.misordered",
     severity: Severity::Low,
@@ -108,7 +107,7 @@ pub static MISORDERED: Rule = Rule {
     source: "RFC 5246 section 7.4.2; RFC 8446 section 4.4.2",
     advice: "serve the leaf first, then each certificate's issuer; TLS 1.2 clients may refuse anything else",
 };
-/// Certificates that belong to no path.
+/// The chain contains certificates that belong to no path.
 pub static STRAY: Rule = Rule {
     code: "chain.stray",
     severity: Severity::Low,
@@ -116,7 +115,7 @@ pub static STRAY: Rule = Rule {
     source: "RFC 8446 section 4.4.2",
     advice: "remove it from the chain file; every handshake pays for it",
 };
-/// Something sent as a certificate is not one.
+/// The chain contains an entry that is not a certificate.
 pub static UNREADABLE: Rule = Rule {
     code: "chain.unreadable",
     severity: Severity::High,
@@ -124,7 +123,7 @@ pub static UNREADABLE: Rule = Rule {
     source: "RFC 5280 section 4.1",
     advice: "rebuild the chain file from certificates only",
 };
-/// TLS 1.1 or before, chosen or accepted.
+/// The server chooses or accepts TLS 1.1 or earlier.
 pub static OBSOLETE_PROTOCOL: Rule = Rule {
     code: "protocol.obsolete",
     severity: Severity::High,
@@ -132,7 +131,7 @@ pub static OBSOLETE_PROTOCOL: Rule = Rule {
     source: "RFC 8996 sections 4 and 5",
     advice: "turn off TLS 1.0 and 1.1; turn on TLS 1.2 and 1.3",
 };
-/// A broken cipher suite, chosen or accepted.
+/// The server chooses or accepts a broken cipher suite.
 pub static WEAK_CIPHER: Rule = Rule {
     code: "protocol.weak-cipher",
     severity: Severity::High,
@@ -140,7 +139,7 @@ pub static WEAK_CIPHER: Rule = Rule {
     source: "RFC 7465; RFC 9325 section 4.1",
     advice: "allow AEAD suites with (EC)DHE key exchange only",
 };
-/// RSA key transport, chosen or accepted.
+/// The server chooses or accepts RSA key transport.
 pub static NO_FORWARD_SECRECY: Rule = Rule {
     code: "protocol.no-forward-secrecy",
     severity: Severity::Medium,
@@ -156,7 +155,7 @@ pub static VERSION_INTOLERANT: Rule = Rule {
     source: "RFC 8446 section 4.2.1; RFC 5246 appendix E.1",
     advice: "update the server or the middlebox before it: it must ignore what it does not know",
 };
-/// A key under several certificates.
+/// Several certificates have the same key.
 pub static SHARED_KEY: Rule = Rule {
     code: "estate.shared-key",
     severity: Severity::Medium,
@@ -164,7 +163,7 @@ pub static SHARED_KEY: Rule = Rule {
     source: "NIST SP 800-57 part 1 section 5.2; RFC 4210 appendix B",
     advice: "make a new key for each certificate and at each renewal",
 };
-/// A certificate on several hosts.
+/// Several hosts have the same certificate.
 pub static SHARED_CERTIFICATE: Rule = Rule {
     code: "estate.shared-certificate",
     severity: Severity::Info,
@@ -172,7 +171,7 @@ pub static SHARED_CERTIFICATE: Rule = Rule {
     source: "NIST SP 1800-16B section 5.1",
     advice: "replace it on all of them together; one leak of its key concerns all of them",
 };
-/// Addresses of one name disagree.
+/// The addresses of a name serve different certificates.
 pub static DIFFERS: Rule = Rule {
     code: "estate.differs-across-addresses",
     severity: Severity::Medium,

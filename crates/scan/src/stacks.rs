@@ -1,4 +1,4 @@
-//! What servers accept besides what they choose, asked once for endpoints that behave alike.
+//! Caches what servers accept in addition to what they choose, so that it is tested once for endpoints that behave alike.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,11 +11,11 @@ use tokio::sync::OnceCell;
 use crate::target::Protocol;
 use crate::tls::{Accepted, Evidence};
 
-/// Stacks remembered; about 200 bytes each. Past it they are forgotten and retried.
+/// Maximum cached stacks; about 200 bytes each. At this number the cache is cleared.
 const STACKS_MAX: usize = 65_536;
 
-/// What endpoints have in common that behave alike: the socket, and the first answer. The address belongs to it, because two
-/// servers may answer a modern hello alike, and one of them accept TLS 1.0.
+/// Key of endpoints that behave alike: the socket address and the first response. The address is part of it, because two servers
+/// may respond alike to a modern ClientHello although only one accepts TLS 1.0.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Stack {
     socket: SocketAddr,
@@ -41,13 +41,13 @@ impl Stack {
     }
 }
 
-/// Facts about each TLS stack.
+/// Accepted versions and suites by TLS stack.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks(Mutex<HashMap<Stack, Arc<OnceCell<Accepted>>>>);
 
 impl Stacks {
-    /// What `stack` accepts: by `ask` where nobody has asked yet. Others with the same stack wait for it. An inquiry without an
-    /// answer is not remembered.
+    /// Returns what `stack` accepts; calls `ask` if it is not cached. Concurrent callers with the same stack share one call. A call
+    /// without a result is not cached.
     pub(crate) async fn accepted(
         &self,
         stack: Stack,

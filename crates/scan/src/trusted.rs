@@ -1,4 +1,4 @@
-//! The trust anchors: the Mozilla root programme, the system's store, and those given by hand.
+//! Trust anchors: the Mozilla root program, the system's store, and configured ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use x509::{Certificate, Fingerprint};
 named! {
     /// A store of trust anchors.
     pub enum TrustAnchors: "store of trust anchors" {
-        /// The Mozilla root programme, as compiled into this version. It makes a chain publicly trusted.
+        /// The Mozilla root program, as compiled into this version. Chains to it are publicly trusted.
         Mozilla => "mozilla",
-        /// The store of the system that scans.
+        /// The trust store of the scanning system.
         System => "system",
         /// The certificates of `--ca` and `scan.ca_files`.
         Given => "given",
     }
 }
 
-/// The roots that chains are judged by.
+/// The trust anchors for chain verification.
 pub struct Trusted {
     pub(crate) all: TrustStore,
     mozilla: TrustStore,
@@ -33,29 +33,29 @@ pub enum TrustError {
     /// The file could not be read.
     #[error("cannot read the roots in {path}")]
     Unreadable {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// The file holds no certificate.
+    /// The file contains no certificate.
     #[error("no certificate in {path}: --ca wants PEM or DER certificates")]
     Empty {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
 }
 
 impl Trusted {
-    /// No roots at all.
+    /// Creates an empty set of roots, so that no chain is trusted.
     #[must_use]
     pub fn nobody() -> Self {
         let none = TrustStore::default;
         Self { all: none(), mozilla: none(), system: none(), given: none() }
     }
 
-    /// The roots of the Mozilla root programme and of this system. A machine without any is no error.
+    /// Returns the roots of the Mozilla root program and of this system. A system without roots is not an error.
     #[must_use]
     pub fn system() -> Self {
         let mut trusted = Self::nobody();
@@ -67,7 +67,7 @@ impl Trusted {
             }
         }
         for der in outbound::tls::system_roots() {
-            // Most are known: they are not parsed and kept twice.
+            // Most roots of the system are also in Mozilla's program: they share one parsed copy.
             let known = trusted.mozilla.exactly(&Fingerprint::of(&der)).cloned();
             if let Some(root) = known.or_else(|| Certificate::parse(&der).ok().map(Arc::new)) {
                 trusted.all.add(root.clone());
@@ -77,7 +77,7 @@ impl Trusted {
         trusted
     }
 
-    /// The stores that trust `root`.
+    /// Returns the stores that trust `root`.
     #[must_use]
     pub(crate) fn stores_of(&self, root: &Certificate) -> Vec<TrustAnchors> {
         let stores = [
@@ -88,33 +88,33 @@ impl Trusted {
         stores.into_iter().filter(|(_, store)| store.contains(root)).map(|(name, _)| name).collect()
     }
 
-    /// The roots of the Mozilla root programme.
+    /// Returns the roots of the Mozilla root program.
     pub(crate) fn public(&self) -> &TrustStore {
         &self.mozilla
     }
 
-    /// Roots there are.
+    /// Returns the number of roots.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are no trust anchors.
+    /// Returns whether there are no trust anchors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Trusts `root` too. It makes no chain public.
+    /// Adds a root. Chains to it do not become publicly trusted.
     pub fn add(&mut self, root: Arc<Certificate>) {
         self.all.add(root.clone());
         self.given.add(root);
     }
 
-    /// Trusts every certificate in a PEM or DER file.
+    /// Trusts every certificate in a PEM or DER file; returns their number.
     ///
     /// # Errors
-    /// When the file cannot be read or holds no certificate.
+    /// When the file cannot be read or contains no certificate.
     pub fn add_file(&mut self, path: &Path) -> Result<usize, TrustError> {
         let name = || path.display().to_string();
         let bytes = std::fs::read(path).map_err(|source| TrustError::Unreadable { path: name(), source })?;
@@ -126,14 +126,14 @@ impl Trusted {
         }
     }
 
-    /// Counts `root` among those of the system's store, for tests.
+    /// Adds `root` to the system's store, for tests.
     #[cfg(test)]
     pub(crate) fn add_to_system(&mut self, root: Arc<Certificate>) {
         self.all.add(root.clone());
         self.system.add(root);
     }
 
-    /// Counts `root` among those of the Mozilla root programme, for tests.
+    /// Adds `root` to the Mozilla root program, for tests.
     #[cfg(test)]
     pub(crate) fn add_to_mozilla(&mut self, root: Arc<Certificate>) {
         self.all.add(root.clone());

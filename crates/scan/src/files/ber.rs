@@ -1,9 +1,9 @@
-//! Reading BER (X.690), which PKCS#7 and PKCS#12 files are written in: lengths may be indefinite and
-//! strings come in pieces. The bytes of what is found are handed on untouched.
+//! BER parser (X.690) for PKCS#7 and PKCS#12 files: supports indefinite lengths and constructed strings. The bytes of elements are
+//! returned unchanged.
 
 use std::borrow::Cow;
 
-/// Elements inside one another. PKCS#12 nests some ten deep; what is deeper is an attack.
+/// Maximum nesting of elements. PKCS#12 needs about ten; deeper nesting is an attack.
 const DEPTH_MAX: usize = 32;
 
 pub(super) const INTEGER: u8 = 0x02;
@@ -16,16 +16,16 @@ pub(super) const SET: u8 = 0x31;
 pub(super) const CONTEXT_0: u8 = 0xa0;
 const CONSTRUCTED: u8 = 0x20;
 
-/// Tag and content, without the end marker of an indefinite length.
+/// An element: tag and content, without the end marker of an indefinite length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
     pub(super) content: &'a [u8],
-    /// Tag, length and content, as found.
+    /// Tag, length and content as read.
     pub(super) whole: &'a [u8],
 }
 
-/// Elements that stand side by side. Ends, without a word, at what cannot be read.
+/// Iterator over consecutive elements. Ends silently at malformed data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements<'a>(&'a [u8]);
 
@@ -38,7 +38,7 @@ impl<'a> Elements<'a> {
         self.0
     }
 
-    /// The next element, if it has this tag; otherwise nothing is taken.
+    /// Returns the next element if it has this tag; otherwise consumes nothing.
     pub(super) fn expect(&mut self, tag: u8) -> Option<Element<'a>> {
         let (element, rest) = split(self.0, DEPTH_MAX)?;
         if element.tag != tag {
@@ -64,7 +64,7 @@ impl<'a> Element<'a> {
         Elements(self.content)
     }
 
-    /// The bytes of an byte string, whole or in pieces, whatever its tag became by tagging.
+    /// Returns the bytes of a primitive or constructed octet string, with any tag.
     pub(super) fn octets(&self) -> Cow<'a, [u8]> {
         if self.tag & CONSTRUCTED == 0 {
             return Cow::Borrowed(self.content);
@@ -77,7 +77,7 @@ impl<'a> Element<'a> {
 /// Splits off the first element.
 fn split(bytes: &[u8], depth: usize) -> Option<(Element<'_>, &[u8])> {
     let (&tag, &first) = (bytes.first()?, bytes.get(1)?);
-    // Tags of several bytes do not occur in these formats.
+    // These formats have no multi-byte tags.
     if tag & 0x1f == 0x1f {
         return None;
     }
@@ -99,7 +99,7 @@ fn split_definite(tag: u8, bytes: &[u8], header: usize, length: usize) -> Option
     Some((Element { tag, content, whole: &bytes[..end] }, &bytes[end..]))
 }
 
-/// Content runs to the end marker, two zeros where an element would begin.
+/// Splits an element of indefinite length: its content ends at the end marker, two zero bytes in place of an element.
 fn split_indefinite(tag: u8, bytes: &[u8], depth: usize) -> Option<(Element<'_>, &[u8])> {
     let depth = depth.checked_sub(1).filter(|_| tag & CONSTRUCTED != 0)?;
     let mut rest = &bytes[2..];
@@ -111,7 +111,7 @@ fn split_indefinite(tag: u8, bytes: &[u8], depth: usize) -> Option<(Element<'_>,
     Some((Element { tag, content: &bytes[2..end], whole }, &rest[2..]))
 }
 
-/// An element as DER.
+/// Encodes an element as DER.
 pub(super) fn write(tag: u8, contents: &[&[u8]]) -> Vec<u8> {
     let length: usize = contents.iter().map(|content| content.len()).sum();
     let mut out = vec![tag];

@@ -1,18 +1,17 @@
-//! Which certificates of a file belong together.
+//! Groups the certificates of a file into chains.
 
 use super::ber::{CONTEXT_0, Elements, INTEGER, SEQUENCE};
 use super::contents::{CertificateFound, Contents};
 
 impl Contents {
-    /// The chains and single certificates of the file, each with the holder's own first: those that
-    /// share an entry.
+    /// Returns the chains and single certificates of the file, each with the leaf first. Certificates of a chain have the same
+    /// entry number.
     pub fn chains(&self) -> impl Iterator<Item = &[CertificateFound]> {
         self.certificates.chunk_by(|one, next| one.entry == next.entry)
     }
 
-    /// Numbers entries again, so that certificates that follow their subject are of its entry. Only
-    /// order and names count, as in the files servers are given; what the signatures say is for the
-    /// verifier to find. Bundles of roots stay single: a root is followed by nobody.
+    /// Renumbers the entries, so that certificates that follow their subject belong to its entry. Only order and names are
+    /// compared, as in chain files of servers; signatures are verified later. Bundles of roots stay single certificates.
     pub(super) fn join_chains(&mut self) {
         let (mut entry, mut index) = (0, 0);
         let mut awaited: Option<Vec<u8>> = None;
@@ -30,7 +29,7 @@ impl Contents {
     }
 }
 
-/// Issuer and subject of a certificate (RFC 5280 section 4.1), as encoded.
+/// Returns the encoded issuer and subject of a certificate (RFC 5280 section 4.1).
 fn names(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let certificate = Elements::new(der).expect(SEQUENCE)?;
     let mut fields = certificate.inside().expect(SEQUENCE)?.inside();

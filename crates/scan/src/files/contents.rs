@@ -1,24 +1,24 @@
-//! What a file holds: its format and its certificates.
+//! Contents of a file: its format and its certificates.
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Format {
-    /// RFC 7468.
+    /// PEM (RFC 7468).
     Pem,
-    /// A bare certificate, or several one behind the other.
+    /// DER: one certificate, or several concatenated.
     Der,
-    /// RFC 5652 section 5, or RFC 2315: certificates in a signed (often: unsigned) message.
+    /// PKCS#7 (RFC 5652 section 5, RFC 2315): certificates in a message that is usually unsigned.
     Pkcs7,
-    /// RFC 7292.
+    /// PKCS#12 (RFC 7292).
     Pkcs12,
-    /// Java's own key store.
+    /// JKS, Java's key store.
     Jks,
-    /// Java's key store of the cryptography extension.
+    /// JCEKS, the key store of the Java Cryptography Extension.
     Jceks,
 }
 
 impl Format {
-    /// The stable word for outputs.
+    /// Returns the stable name for outputs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,17 +32,16 @@ impl Format {
     }
 }
 
-/// A certificate and where in the file it was.
+/// A certificate and its location in the file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CertificateFound {
-    /// The alias or friendly name, where the format has one; free of control characters.
+    /// The alias or friendly name if the format has one; without control characters.
     pub alias: Option<String>,
-    /// The entry of the file it belongs to, counted from 0; the certificates of one chain share it
-    /// (see [`Contents::chains`]).
+    /// Number of the entry in the file, from 0; the certificates of one chain share it (see [`Contents::chains`]).
     pub entry: u32,
-    /// Its place in the entry's chain, counted from 0, the holder's own first.
+    /// Position in the entry's chain, from 0, leaf first.
     pub index: u32,
-    /// The bytes as found. Nothing has checked that they are a certificate.
+    /// The bytes as read. They may not be a valid certificate.
     pub der: Vec<u8>,
 }
 
@@ -51,12 +50,12 @@ pub struct CertificateFound {
 pub struct Contents {
     /// Format of the file.
     pub format: Format,
-    /// In the file's order.
+    /// The certificates in file order.
     pub certificates: Vec<CertificateFound>,
-    /// What else there is to say: parts that were not read, and why.
+    /// Descriptions of parts that were not read, with the reason.
     pub notes: Vec<String>,
-    /// The store's own seal over its content was checked with one of the passwords given (JKS and
-    /// JCEKS). Without the password certificates are readable all the same.
+    /// Whether the key store's integrity check was verified with one of the passwords (JKS and JCEKS). Certificates are readable
+    /// without the password.
     pub seal_checked: bool,
 }
 
@@ -65,15 +64,15 @@ impl Contents {
         Self { format, certificates: Vec::new(), notes: Vec::new(), seal_checked: false }
     }
 
-    /// Adds a certificate whose entry is yet to be found.
+    /// Adds a certificate; its entry and index are set later.
     pub(super) fn push(&mut self, alias: Option<String>, der: &[u8]) {
         self.certificates.push(CertificateFound { alias, entry: 0, index: 0, der: der.to_vec() });
     }
 }
 
-/// A name from a file as it may be shown: no control characters, bounded.
+/// Returns a name from a file for display: truncated, without control characters.
 pub(super) fn shown(name: &str) -> String {
-    /// Aliases are short; this is only against files made to annoy.
+    /// Maximum length of a displayed alias; real ones are short.
     const NAME_MAX: usize = 200;
     name.chars().filter(|c| !c.is_control()).take(NAME_MAX).collect()
 }

@@ -1,4 +1,4 @@
-//! Files that begin with a sequence: a certificate, PKCS#7 or PKCS#12, told apart by what is inside.
+//! Files that start with a SEQUENCE: a certificate, PKCS#7 or PKCS#12, distinguished by their content.
 
 use super::ber::{BIT_STRING, CONTEXT_0, Element, Elements, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, SET};
 use super::contents::{Contents, Format};
@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::password::Passwords;
 use super::pkcs12;
 
-/// 1.2.840.113549.1.7.2
+/// id-signedData, 1.2.840.113549.1.7.2
 const SIGNED_DATA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x02";
 
 pub(super) fn read(bytes: &[u8], passwords: &Passwords) -> Result<Contents, FileError> {
@@ -20,14 +20,14 @@ pub(super) fn read(bytes: &[u8], passwords: &Passwords) -> Result<Contents, File
     }
 }
 
-/// Version 3, then a ContentInfo. Private keys begin with an integer too, but not with this one.
+/// Returns whether the file has version 3 and a ContentInfo. Private keys also start with an integer, but with another value.
 fn looks_like_pkcs12(file: &Element<'_>) -> bool {
     let mut inside = file.inside();
     inside.expect(INTEGER).is_some_and(|version| version.content == [3])
         && inside.expect(SEQUENCE).is_some_and(|content| content.inside().expect(OBJECT_IDENTIFIER).is_some())
 }
 
-/// One certificate behind the other, as some appliances export them.
+/// Reads concatenated certificates, as some appliances export them.
 fn certificates(bytes: &[u8]) -> Result<Contents, FileError> {
     let mut contents = Contents::new(Format::Der);
     let mut elements = Elements::new(bytes);
@@ -41,16 +41,16 @@ fn certificates(bytes: &[u8]) -> Result<Contents, FileError> {
         return Err(FileError::NoCertificate);
     }
     let rest = elements.rest();
-    // Line ends and padding behind the last one are nobody's concern.
+    // Line ends and padding after the last certificate are ignored.
     if !rest.iter().all(|&octet| octet == 0 || octet.is_ascii_whitespace()) {
         contents.notes.push(format!("{} octets after the last certificate are none", rest.len()));
     }
     Ok(contents)
 }
 
-/// The shape of RFC 5280 section 4.1: what is to be signed, the algorithm, the signature. CRLs and
-/// requests have it too, so the inside is looked at: a version or a serial number, then an
-/// algorithm, a name, and a validity of two times.
+/// Returns whether the element has the structure of RFC 5280 section 4.1: tbsCertificate, algorithm, signature. CRLs and
+/// certificate requests have the same outer structure, so the content is checked: a version or serial number, then an algorithm, a
+/// name, and a validity of two times.
 pub(super) fn is_certificate(element: &Element<'_>) -> bool {
     let mut parts = element.inside();
     let signed = parts.expect(SEQUENCE);
@@ -68,7 +68,7 @@ fn is_tbs_certificate(signed: &Element<'_>) -> bool {
     head && validity.is_some_and(|validity| validity.inside().count() == 2)
 }
 
-/// RFC 5652 sections 3 and 5.1, RFC 2315 section 9.1: certificates stand in \[0\] after the content.
+/// Reads PKCS#7 (RFC 5652 sections 3 and 5.1, RFC 2315 section 9.1): the certificates are in \[0\] after the content.
 pub(super) fn pkcs7(file: &Element<'_>) -> Result<Contents, FileError> {
     let malformed = |why: &str| FileError::Malformed { format: Format::Pkcs7, why: why.to_owned() };
     let mut inside = file.inside();

@@ -1,40 +1,40 @@
-//! Why a file gave no certificates.
+//! Errors of reading certificates from a file.
 
 use super::contents::Format;
 
-/// Why a file gave no certificates.
+/// No certificates could be read from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The operating system denies access.
+    /// The operating system returned an error.
     #[error("cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
-    /// A device, pipe or socket: never opened, because opening alone may hang or do something.
+    /// The file is a device, pipe or socket. Such files are never opened, because that may block or have effects.
     #[error("is a {0}, not a file; only regular files are read")]
     Special(&'static str),
-    /// Larger than [`super::FILE_MAX`].
+    /// The file is larger than [`super::FILE_MAX`].
     #[error("has {size} bytes, at most {max} are read; split it or name its parts")]
     TooLarge {
-        /// In bytes.
+        /// Size of the file in bytes.
         size: u64,
-        /// The bound, in bytes.
+        /// Maximum size in bytes.
         max: u64,
     },
-    /// Deeper than [`super::DEPTH_MAX`].
+    /// The directory is nested deeper than [`super::DEPTH_MAX`].
     #[error("lies more than {max} folders deep; name it, or a folder nearer to it, by itself")]
     TooDeep {
-        /// The bound.
+        /// Maximum depth.
         max: usize,
     },
-    /// Its certificates are encrypted, and no password was given.
+    /// The certificates are encrypted, and no password was given.
     #[error("its certificates are encrypted; give passwords with --password-file, one a line")]
     PasswordNeeded,
-    /// Its certificates are encrypted, and none of the passwords fits.
+    /// The certificates are encrypted, and none of the passwords is correct.
     #[error("its certificates are encrypted, and none of the {tried} passwords given opens it")]
     WrongPassword {
-        /// How many were tried, the empty one not counted.
+        /// Number of passwords tried, not counting the empty one.
         tried: usize,
     },
-    /// The right format, broken or of a kind that is not known.
+    /// The format was detected, but the file is malformed or of an unsupported variant.
     #[error("is {format} that cannot be read: {why}", format = .format.name())]
     Malformed {
         /// The detected format.
@@ -42,7 +42,7 @@ pub enum FileError {
         /// The error.
         why: String,
     },
-    /// Readable, and no certificate in it.
+    /// The file is readable and contains no certificate.
     #[error("holds no certificate")]
     NoCertificate,
 }

@@ -1,6 +1,5 @@
-//! Java's key stores, JKS and JCEKS (`sun.security.provider.JavaKeyStore` and
-//! `com.sun.crypto.provider.JceKeyStore`): a list of entries, each with its length in front, and a
-//! seal made with the password. Certificates are not encrypted.
+//! Java key stores, JKS and JCEKS (`sun.security.provider.JavaKeyStore` and `com.sun.crypto.provider.JceKeyStore`): a list of
+//! entries, and a password-based integrity hash. Certificates are not encrypted.
 
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
@@ -12,9 +11,9 @@ use super::password::Passwords;
 const PRIVATE_KEY: u32 = 1;
 const TRUSTED: u32 = 2;
 const SECRET_KEY: u32 = 3;
-/// Java's serialization begins so (Java Object Serialization Specification section 6.4.2).
+/// Start of a serialized Java object (Java Object Serialization Specification section 6.4.2).
 const SERIALIZED: &[u8] = b"\xac\xed\x00\x05";
-/// Between password and content, in the order the seal is made.
+/// Constant hashed between password and content.
 const SEAL_SALT: &[u8] = b"Mighty Aphrodite";
 const SEAL: usize = 20;
 
@@ -42,7 +41,7 @@ pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Resul
     Ok(contents)
 }
 
-/// SHA-1 over the password as UTF-16, the salt, and everything before the seal.
+/// Returns the integrity hash: SHA-1 over the password as UTF-16, the constant, and everything before the hash.
 fn seal_of(password: &str, content: &[u8]) -> [u8; SEAL] {
     let utf16: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect());
@@ -62,7 +61,7 @@ impl<'a> Store<'a> {
         self.number()
     }
 
-    /// Reads one entry, behind which `more` are to come; `None` when it cannot be read.
+    /// Reads one entry that `more` entries follow; `None` when it cannot be read.
     fn entry(&mut self, entry: u32, more: u32, found: &mut Vec<CertificateFound>) -> Option<()> {
         let (kind, alias) = self.entry_head()?;
         let certificates = match kind {
@@ -77,7 +76,7 @@ impl<'a> Store<'a> {
         Some(())
     }
 
-    /// The kind, the alias; then eight bytes of a date.
+    /// Reads the kind and the alias, and skips eight bytes of a date.
     fn entry_head(&mut self) -> Option<(u32, String)> {
         let kind = self.number().filter(|kind| matches!(*kind, PRIVATE_KEY | TRUSTED | SECRET_KEY))?;
         let alias = self.text()?;
@@ -85,15 +84,14 @@ impl<'a> Store<'a> {
         Some((kind, alias))
     }
 
-    /// Steps over a private key, encrypted as it is; how many certificates its chain has.
+    /// Skips an encrypted private key; returns the number of certificates in its chain.
     fn key_of_chain(&mut self) -> Option<u32> {
         let length = self.number()?;
         self.take(length as usize)?;
         self.number()
     }
 
-    /// Steps over a secret key: a serialized Java object, whose length only Java knows. The next
-    /// entry is where one can be read.
+    /// Skips a secret key: a serialized Java object of unknown length. The next readable entry ends it.
     fn step_over_object(&mut self, more: u32) -> Option<()> {
         if !self.rest.starts_with(SERIALIZED) {
             return None;
@@ -105,8 +103,7 @@ impl<'a> Store<'a> {
         self.take(end).map(drop)
     }
 
-    /// Whether an entry stands `at` bytes from here: its head, and then a certificate, an encrypted
-    /// key or an object.
+    /// Returns whether an entry starts `at` bytes from here: its head, and then a certificate, an encrypted key or an object.
     fn is_entry_at(&self, at: usize) -> bool {
         let mut probe = Self { rest: &self.rest[at..], ..*self };
         let Some((kind, _)) = probe.entry_head() else { return false };
@@ -132,7 +129,7 @@ impl<'a> Store<'a> {
         self.take(4)?.try_into().ok().map(u32::from_be_bytes)
     }
 
-    /// `DataOutput.writeUTF`: two bytes of length, then nearly UTF-8.
+    /// Reads the format of `DataOutput.writeUTF`: a length of two bytes, then modified UTF-8.
     fn text(&mut self) -> Option<String> {
         let length = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
         Some(shown(&String::from_utf8_lossy(self.take(length.into())?)))

@@ -1,8 +1,7 @@
-//! Certificates in files and folders.
+//! Reads certificates from files and directories.
 //!
-//! What a file is, its content says, not its name: PEM, DER, PKCS#7, PKCS#12, JKS, JCEKS. Private keys
-//! are passed over where they stand and never decrypted where that can be avoided; what was read is
-//! wiped from memory.
+//! The format is detected by content, not by name: PEM, DER, PKCS#7, PKCS#12, JKS, JCEKS. Private keys are skipped and, where
+//! possible, never decrypted; buffers are wiped from memory.
 
 mod ber;
 mod chain;
@@ -24,31 +23,31 @@ pub use open::FILE_MAX;
 pub use password::{PASSWORDS_MAX, Passwords};
 pub use walk::{DEPTH_MAX, Walk, WalkCounts, WalkedFile};
 
-/// Reads the certificates of one file, which may be named through symbolic links.
+/// Reads the certificates of one file; symbolic links are followed.
 ///
 /// # Errors
-/// [`FileError`]; also when the file is readable and holds none.
+/// [`FileError`]; also when the file contains no certificate.
 pub fn read(path: &Path, passwords: &Passwords) -> Result<Contents, FileError> {
     let bytes = open::whole_file(path)?;
     contents(&bytes, passwords)
 }
 
-/// Reads the certificates in `bytes`, whatever format they are.
+/// Reads the certificates in `bytes` in any supported format.
 ///
 /// # Errors
-/// [`FileError`], but for what concerns the file itself.
+/// [`FileError`], except for errors about the file itself.
 pub fn contents(bytes: &[u8], passwords: &Passwords) -> Result<Contents, FileError> {
     let mut found = match bytes {
         [0xfe, 0xed, 0xfe, 0xed, ..] => java::read(bytes, Format::Jks, passwords)?,
         [0xce, 0xce, 0xce, 0xce, ..] => java::read(bytes, Format::Jceks, passwords)?,
         [0x30, ..] => match der::read(bytes, passwords) {
-            // "0" begins a text as well as it begins a sequence.
+            // The byte of "0" may start a text or a SEQUENCE.
             Err(FileError::NoCertificate) => pem::read(bytes)?,
             other => other?,
         },
         _ => pem::read(bytes)?,
     };
-    // Java's stores say themselves what belongs together.
+    // Java key stores define their chains themselves.
     if !matches!(found.format, Format::Jks | Format::Jceks) {
         found.join_chains();
     }

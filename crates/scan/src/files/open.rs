@@ -1,4 +1,4 @@
-//! Opening files without being hurt by them.
+//! Opens files safely.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::Read;
@@ -10,18 +10,18 @@ use zeroize::Zeroizing;
 
 use super::error::FileError;
 
-/// Bytes of a file that are read. The largest bundles of roots have less than one million; a key
-/// store of a thousand chains has about four.
+/// Maximum bytes read of a file. The largest root bundles have less than one million; a key store with a thousand chains has about
+/// four million.
 pub const FILE_MAX: u64 = 16 * 1_024 * 1_024;
 
-/// Bytes that may hold a key or password, wiped when dropped.
+/// Bytes that may contain a key or password, wiped on drop.
 pub(super) type Secretive = Zeroizing<Vec<u8>>;
 
-/// Reads a regular file of at most [`FILE_MAX`] bytes. What is not a regular file is never opened
-/// for reading: a pipe would wait for its writer, a device might act.
+/// Reads a regular file of at most [`FILE_MAX`] bytes. Other files are never opened: a pipe would block, and opening a device may
+/// have effects.
 pub(super) fn whole_file(path: &Path) -> Result<Secretive, FileError> {
     regular(path.metadata()?.file_type())?;
-    // It may have been exchanged since: do not wait, and look again at what was opened.
+    // The file may have been replaced in the meantime: open without blocking, and check the opened file again.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
     let metadata = file.metadata()?;
@@ -33,7 +33,7 @@ pub(super) fn whole_file(path: &Path) -> Result<Secretive, FileError> {
 }
 
 fn read_bounded(file: File, size: u64) -> Result<Secretive, FileError> {
-    // All at once, so that no copy is left behind by growing.
+    // Allocated with its full size, so that growing leaves no copy in memory.
     let mut bytes = Secretive::new(Vec::with_capacity(size as usize + 1));
     file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     let size = bytes.len() as u64;

@@ -7,20 +7,18 @@ use secrecy::{ExposeSecret, SecretString};
 use super::error::FileError;
 use super::open;
 
-/// Passwords tried on each store. Each costs up to a million rounds of hashing per store, so a list
-/// of thousands is a dictionary, not an inventory.
+/// Maximum passwords tried on each store. Each costs up to a million rounds of hashing.
 pub const PASSWORDS_MAX: usize = 1_000;
 
-/// Passwords to try, in order. The empty one is always tried first: many stores have it.
+/// Passwords to try, in order. The empty password is always tried first: many stores use it.
 #[derive(Clone, Debug, Default)]
 pub struct Passwords(Vec<SecretString>);
 
 impl Passwords {
-    /// Reads passwords from a file, one a line; spaces count, an empty line does not.
+    /// Reads passwords from a file, one per line; spaces are significant, empty lines are skipped.
     ///
     /// # Errors
-    /// [`FileError`] when the file cannot be read or is not UTF-8, or holds more than
-    /// [`PASSWORDS_MAX`].
+    /// [`FileError`] when the file cannot be read, is not UTF-8, or has more than [`PASSWORDS_MAX`] passwords.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let bytes = open::whole_file(path)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| invalid("passwords must be UTF-8"))?;
@@ -31,14 +29,14 @@ impl Passwords {
         Ok(passwords)
     }
 
-    /// Passwords from a text, one a line.
+    /// Reads passwords from a text, one per line.
     #[must_use]
     pub fn from_lines(text: &str) -> Self {
         let lines = text.lines().map(|line| line.strip_suffix('\r').unwrap_or(line));
         Self(lines.filter(|line| !line.is_empty()).map(SecretString::from).collect())
     }
 
-    /// Number of passwords.
+    /// Returns the number of passwords.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -48,7 +46,7 @@ impl Passwords {
         std::iter::once("").chain(self.0.iter().map(ExposeSecret::expose_secret))
     }
 
-    /// What to say when none of them fits.
+    /// Returns the error when none of the passwords is correct.
     pub(super) fn refusal(&self) -> FileError {
         match self.count() {
             0 => FileError::PasswordNeeded,

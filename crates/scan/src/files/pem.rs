@@ -1,5 +1,4 @@
-//! Text with blocks between BEGIN and END lines (RFC 7468), read tolerantly: text may stand before,
-//! between and after, lines may have any length and any end.
+//! Tolerant PEM parser (RFC 7468): allows text before, between and after blocks, lines of any length, and any line ends.
 
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -12,10 +11,10 @@ use super::error::FileError;
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
-/// Bytes of a label; the longest known is 26.
+/// Longest accepted label in bytes; the longest known one has 26.
 const LABEL_MAX: usize = 64;
 
-/// Padding may be missing and trailing bits may be set: some tools write them so.
+/// Accepts missing padding and non-zero trailing bits, which some tools write.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -28,7 +27,7 @@ pub(super) fn read(text: &[u8]) -> Result<Contents, FileError> {
     let mut rest = text;
     while let Some((block, after)) = next_block(rest) {
         rest = after;
-        // Keys are not even decoded.
+        // Keys are not decoded.
         match block.label {
             b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" => {
                 certificate(&block, &mut contents);
@@ -42,17 +41,17 @@ pub(super) fn read(text: &[u8]) -> Result<Contents, FileError> {
 
 struct Block<'a> {
     label: &'a [u8],
-    /// `None`: the END line is missing.
+    /// Content of the block; `None`: the END line is missing.
     body: Option<&'a [u8]>,
 }
 
-/// The next block, and the rest of the text.
+/// Returns the next block, and the rest of the text.
 fn next_block(text: &[u8]) -> Option<(Block<'_>, &[u8])> {
     let mut text = text;
     loop {
         let (at, marker) = next_marker(text)?;
         if marker == Marker::End {
-            // Without its BEGIN.
+            // An END line without BEGIN.
             text = &text[at + END.len()..];
             continue;
         }
@@ -67,7 +66,7 @@ fn next_block(text: &[u8]) -> Option<(Block<'_>, &[u8])> {
             Some((end, Marker::End)) => {
                 (Block { label, body: Some(&after[..end]) }, &after[end + END.len()..])
             }
-            // A block that another one begins in has lost its END.
+            // A BEGIN line inside a block: the END line of the block is missing.
             Some((lost, Marker::Begin)) => (Block { label, body: None }, &after[lost..]),
             None => (Block { label, body: None }, &[]),
         });
@@ -80,8 +79,7 @@ enum Marker {
     End,
 }
 
-/// The next BEGIN or END, whichever comes first: every byte is looked at once, however many
-/// blocks lack their other half.
+/// Returns the next BEGIN or END. Every byte is examined once, even if many blocks lack their END line.
 fn next_marker(text: &[u8]) -> Option<(usize, Marker)> {
     let mut from = 0;
     loop {
@@ -96,8 +94,7 @@ fn next_marker(text: &[u8]) -> Option<(usize, Marker)> {
     }
 }
 
-/// Where five dashes are. Going from one first byte to the next is what makes reading a large binary
-/// file for nothing cheap.
+/// Finds five dashes. Searching for the first byte makes scanning a large binary file cheap.
 fn find(text: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -115,7 +112,7 @@ fn decode(block: &Block<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
         contents.notes.push(format!("certificate {number} has no END line"));
         return None;
     };
-    // Headers (RFC 1421 section 4.4) have a colon; base64 has none.
+    // Headers (RFC 1421 section 4.4) contain a colon; base64 does not.
     let lines = body.split(|&octet| octet == b'\n').filter(|line| !line.contains(&b':'));
     let symbols: Vec<u8> = lines.flatten().copied().filter(|octet| !octet.is_ascii_whitespace()).collect();
     let decoded = BASE64.decode(symbols);
@@ -125,14 +122,14 @@ fn decode(block: &Block<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
     decoded.ok()
 }
 
-/// OpenSSL's TRUSTED CERTIFICATE has trust settings behind the certificate.
+/// Adds a certificate. OpenSSL's TRUSTED CERTIFICATE has trust settings after the certificate.
 fn certificate(block: &Block<'_>, contents: &mut Contents) {
     let Some(bytes) = decode(block, contents) else { return };
     match Elements::new(&bytes).expect(SEQUENCE) {
         Some(element) if block.label == b"TRUSTED CERTIFICATE" => {
             contents.push(None, element.whole);
         }
-        // All of it, trailing bytes too: what is wrong with it is for the parser to say.
+        // Includes trailing bytes: the parser reports errors.
         _ => contents.push(None, &bytes),
     }
 }

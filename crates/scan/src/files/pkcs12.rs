@@ -1,5 +1,5 @@
-//! PKCS#12 (RFC 7292): certificates in the clear are read as they stand; encrypted ones are opened
-//! with the passwords given. Parts that hold keys are left where they are.
+//! PKCS#12 (RFC 7292): reads unencrypted certificates directly and decrypts others with the given passwords. Parts with keys are
+//! skipped.
 
 use p12_keystore::Pkcs12Archive;
 use p12_keystore::error::Error as Pkcs12Error;
@@ -11,15 +11,15 @@ use super::contents::{Contents, Format, shown};
 use super::error::FileError;
 use super::password::Passwords;
 
-/// 1.2.840.113549.1.7.1
+/// id-data, 1.2.840.113549.1.7.1
 const DATA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x01";
-/// 1.2.840.113549.1.7.6
+/// id-encryptedData, 1.2.840.113549.1.7.6
 const ENCRYPTED_DATA: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07\x06";
-/// 1.2.840.113549.1.12.10.1.3
+/// certBag, 1.2.840.113549.1.12.10.1.3
 const CERTIFICATE_BAG: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x0c\x0a\x01\x03";
-/// 1.2.840.113549.1.9.22.1
+/// x509Certificate, 1.2.840.113549.1.9.22.1
 const X509_CERTIFICATE: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x09\x16\x01";
-/// 1.2.840.113549.1.9.20
+/// friendlyName, 1.2.840.113549.1.9.20
 const FRIENDLY_NAME: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x09\x14";
 
 pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents, FileError> {
@@ -27,7 +27,7 @@ pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents
     let safes =
         Elements::new(&safes).expect(SEQUENCE).ok_or_else(|| malformed("its list of parts is cut off"))?;
     let mut contents = Contents::new(Format::Pkcs12);
-    // Parts of one file share their password: begin with the one that fitted last.
+    // Parts of one file have the same password: start with the last correct one.
     let mut fitting = None;
     for safe in safes.inside() {
         let mut fields = safe.inside();
@@ -53,7 +53,7 @@ fn malformed(why: &str) -> FileError {
     FileError::Malformed { format: Format::Pkcs12, why: why.to_owned() }
 }
 
-/// PFX { version, authSafe ContentInfo { data, \[0\] OCTET STRING }, macData }.
+/// Returns the AuthenticatedSafe in PFX { version, authSafe ContentInfo { data, \[0\] OCTET STRING }, macData }.
 fn authenticated_safe<'a>(file: &Element<'a>) -> Option<std::borrow::Cow<'a, [u8]>> {
     let mut fields = file.inside();
     fields.expect(INTEGER)?;
@@ -63,7 +63,7 @@ fn authenticated_safe<'a>(file: &Element<'a>) -> Option<std::borrow::Cow<'a, [u8
     matches!(content.tag, OCTET_STRING | 0x24).then(|| content.octets())
 }
 
-/// Reads the certificate bags of a part that is not encrypted.
+/// Reads the certificate bags of an unencrypted part.
 fn clear_bags(safe: &[u8], contents: &mut Contents) {
     let Some(bags) = Elements::new(safe).expect(SEQUENCE) else {
         contents.notes.push("a part is cut off".to_owned());
@@ -84,7 +84,7 @@ fn clear_bags(safe: &[u8], contents: &mut Contents) {
     }
 }
 
-/// CertBag { certId, \[0\] certValue }.
+/// Returns the certificate in CertBag { certId, \[0\] certValue }.
 fn certificate<'a>(value: &Element<'a>) -> Option<std::borrow::Cow<'a, [u8]>> {
     let mut fields = value.inside().expect(SEQUENCE)?.inside();
     fields.expect(OBJECT_IDENTIFIER).filter(|kind| kind.content == X509_CERTIFICATE)?;
@@ -102,9 +102,8 @@ fn friendly_name(attributes: &Element<'_>) -> Option<String> {
     })
 }
 
-/// A PKCS#12 file that holds nothing but this EncryptedData, as DER, without a MAC: so the library
-/// that opens it sees no key, and files in BER are opened too. Whether the password fits, the
-/// padding and the structure inside tell.
+/// Creates a DER PKCS#12 file with only this EncryptedData and no MAC. The decryption library then sees no keys, and also handles
+/// files in BER. Padding and content show whether the password is correct.
 fn only_this(encrypted: &Element<'_>) -> Option<Vec<u8>> {
     let mut fields = encrypted.inside();
     let version = fields.expect(INTEGER)?;
@@ -140,8 +139,8 @@ fn open<'p>(
     Err(passwords.refusal())
 }
 
-/// What opening with a wrong password looks like: bad padding, or at random (one time in 256) good
-/// padding around noise.
+/// Returns whether the error indicates a wrong password: invalid padding, or (in one of 256 cases) valid padding with random
+/// content.
 fn is_wrong_password(error: &Pkcs12Error) -> bool {
     matches!(
         error,

@@ -14,7 +14,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(Path::new(FIXTURES).join(name)).unwrap()
 }
 
-/// The DER of `chain.pem`: leaf, then root.
+/// Returns the DER of `chain.pem`: leaf, then root.
 fn chain() -> [Vec<u8>; 2] {
     let found = contents(&fixture("chain.pem"), &Passwords::default()).unwrap();
     <[Vec<u8>; 2]>::try_from(ders(&found)).unwrap()
@@ -24,7 +24,7 @@ fn ders(contents: &Contents) -> Vec<Vec<u8>> {
     contents.certificates.iter().map(|found| found.der.clone()).collect()
 }
 
-/// Alias, entry and index of each certificate.
+/// Returns alias, entry and index of each certificate.
 fn places(contents: &Contents) -> Vec<(Option<&str>, u32, u32)> {
     let certificates = contents.certificates.iter();
     certificates.map(|found| (found.alias.as_deref(), found.entry, found.index)).collect()
@@ -34,7 +34,7 @@ fn passwords(text: &str) -> Passwords {
     Passwords::from_lines(text)
 }
 
-/// A temporary folder with a key, a leaf and its root by openssl, and `openssl` run in it.
+/// A temporary directory with a key, a leaf and its root created by openssl; runs `openssl` in it.
 struct World(tempfile::TempDir);
 
 impl World {
@@ -88,7 +88,7 @@ fn every_format_openssl_writes_is_read_to_the_octet() {
     world.openssl("x509 -in root.pem -trustout -addtrust serverAuth -out trusted.pem");
     world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -out bundle.p7b");
     world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -outform DER -out bundle.p7c");
-    // BER: indefinite lengths, strings in pieces.
+    // BER: indefinite lengths, constructed strings.
     world.openssl("cms -sign -stream -signer leaf.pem -inkey key.pem -certfile root.pem -in leaf.csr -binary -nodetach -outform DER -out stream.p7m");
     let (leaf, root) = (world.bytes("leaf.der"), world.bytes("root.der"));
     world.write("two.der", [leaf.clone(), root.clone(), b"\n".to_vec()].concat());
@@ -140,7 +140,7 @@ fn pkcs12_that_needs_no_password_is_read_without() {
     let export = "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem";
     world.openssl(&format!("{export} -certpbe NONE -passout pass:right -out clear.p12"));
     world.openssl(&format!("{export} -passout pass: -out empty.p12"));
-    // Without a MAC openssl encrypts the keys alone.
+    // Without a MAC, openssl encrypts only the keys.
     world.openssl(&format!("{export} -nomac -passout pass:right -out without-mac.p12"));
     for name in ["clear.p12", "empty.p12", "without-mac.p12"] {
         let found = world.read(name, &Passwords::default()).unwrap();
@@ -164,7 +164,7 @@ fn pkcs12_in_ber_as_browsers_write_it_is_read() {
     let mut inside = info.inside();
     let kind = inside.next().unwrap();
     let octets = inside.next().unwrap().inside().next().unwrap().content;
-    // The same, with indefinite lengths and the byte string in pieces of 1,000.
+    // The same file with indefinite lengths, and the octet string in pieces of 1,000 bytes.
     let pieces: Vec<u8> =
         octets.chunks(1_000).flat_map(|piece| ber::write(ber::OCTET_STRING, &[piece])).collect();
     let string = [b"\x24\x80", &pieces[..], b"\0\0"].concat();
@@ -323,7 +323,7 @@ fn files_cut_off_anywhere_are_an_error_or_fewer_certificates() {
     }
 }
 
-/// What a walk says, file names only, sorted.
+/// Returns the results of a walk with file names only, sorted.
 fn walked(root: &Path, passwords: &Passwords) -> (Vec<String>, WalkCounts) {
     let mut walk = Walk::new(root, passwords);
     let mut said: Vec<String> = walk
@@ -378,7 +378,7 @@ fn pipes_and_sockets_are_never_opened_and_large_files_never_read() {
     let pipe = world.path("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
-    // Opening it would wait for a writer that never comes.
+    // Opening the pipe would block until there is a writer.
     let error = read(&pipe, &Passwords::default()).unwrap_err();
     assert!(matches!(error, FileError::Special("pipe")), "{error}");
     let large = world.write("large.pem", "");
@@ -431,7 +431,7 @@ fn a_password_file_is_lines_and_its_content_is_never_shown() {
 
 #[test]
 fn a_large_file_of_lone_markers_is_read_in_one_pass() {
-    // Looked at once per block this would be 10^12 bytes.
+    // If the rest were examined once per block, this would be 10^12 bytes.
     let text = b"-----BEGIN X-----\n".repeat(900_000);
     assert!(matches!(contents(&text, &Passwords::default()), Err(FileError::NoCertificate)));
 }

@@ -1,4 +1,4 @@
-//! A folder and everything below it, one file at a time.
+//! Walks a directory tree, one file at a time.
 
 use std::fs::{DirEntry, ReadDir};
 use std::os::unix::fs::MetadataExt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::{Contents, FileError, Passwords, read};
 
-/// Folders inside one another, each costing one open descriptor. Real trees stay under 30.
+/// Maximum nesting of directories, each with one open descriptor. Real trees have less than 30.
 pub const DEPTH_MAX: usize = 64;
 
-/// A file that was read, or a folder that could not be.
+/// A file that was read, or a directory that could not be read.
 #[derive(Debug)]
 pub struct WalkedFile {
     /// The path.
@@ -18,29 +18,28 @@ pub struct WalkedFile {
     pub result: Result<Contents, FileError>,
 }
 
-/// What a walk passed by without a word of its own.
+/// Counters of a walk.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WalkCounts {
-    /// Files that were read.
+    /// Number of files read.
     pub read: u64,
-    /// Files that hold no certificate.
+    /// Number of files without a certificate.
     pub without_certificate: u64,
-    /// Symbolic links that lead out of the folder (or nowhere): not followed, because nobody asked
-    /// for what lies there. Name it by itself to have it read. Links that stay inside are not
-    /// followed either, and not counted: what they point to is met by itself.
+    /// Number of symbolic links that point outside the directory, or nowhere. They are not followed; scan their targets by name
+    /// instead. Links inside the directory are neither followed nor counted, because the walk reaches their targets anyway.
     pub links_out: u64,
-    /// Pipes, devices and sockets, none of which are opened.
+    /// Number of pipes, devices and sockets, which are not opened.
     pub special: u64,
 }
 
-/// Looks at a file, or at every file below a folder, in the order in which the system lists them.
+/// Reads a file, or every file in a directory tree, in the order in which the system lists them.
 ///
-/// A file that was named itself and holds no certificate is an error; inside a folder it is only
-/// counted. The folder or file named may be a symbolic link; those inside are not followed.
+/// A file given by name that contains no certificate is an error; inside a directory it is only counted. The given path may be a
+/// symbolic link; links inside are not followed.
 pub struct Walk<'p> {
     passwords: &'p Passwords,
     named: Option<PathBuf>,
-    /// The folder named, without symbolic links.
+    /// The given directory, with symbolic links resolved.
     root: PathBuf,
     folders: Vec<Folder>,
     counts: WalkCounts,
@@ -51,12 +50,12 @@ pub struct Walk<'p> {
 struct Folder {
     path: PathBuf,
     entries: ReadDir,
-    /// Device and inode, by which a folder mounted into itself is known.
+    /// Device and inode, to detect a directory that is mounted into itself.
     identity: (u64, u64),
 }
 
 impl<'p> Walk<'p> {
-    /// A walk over `path`. Nothing is touched before the first [`Iterator::next`].
+    /// Creates a walk over `path`. Nothing is read before the first [`Iterator::next`].
     #[must_use]
     pub fn new(path: &Path, passwords: &'p Passwords) -> Self {
         Self {
@@ -69,15 +68,15 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// The same walk, which ends before the next file once `stop` says so. A large folder may hold no
-    /// certificate for minutes, and nothing is returned meanwhile.
+    /// Returns the same walk, which ends before the next file once `stop` returns true. A large directory without certificates
+    /// takes minutes and returns nothing in that time.
     #[must_use]
     pub fn stopped_by(mut self, stop: impl Fn() -> bool + Send + 'p) -> Self {
         self.stop = Box::new(stop);
         self
     }
 
-    /// Counters of skipped files.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> WalkCounts {
         self.counts
@@ -97,7 +96,7 @@ impl<'p> Walk<'p> {
         Some(WalkedFile { path, result })
     }
 
-    /// Opens a folder; returns the error, if any.
+    /// Opens a directory; returns the error, if any.
     fn descend(&mut self, path: PathBuf) -> Option<WalkedFile> {
         let opened = self.open(&path);
         match opened {
@@ -109,7 +108,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// Opens a folder; `None` if a parent folder is the same one.
+    /// Opens a directory; `None` if a parent directory is the same one.
     fn open(&self, path: &Path) -> Result<Option<Folder>, FileError> {
         if self.folders.len() >= DEPTH_MAX {
             return Err(FileError::TooDeep { max: DEPTH_MAX });
@@ -124,7 +123,7 @@ impl<'p> Walk<'p> {
 
     fn look_at(&mut self, entry: &DirEntry) -> Option<WalkedFile> {
         let path = entry.path();
-        // Of the entry itself, not of what it may point to.
+        // The type of the entry itself, not of a link's target.
         let kind = match entry.file_type() {
             Ok(kind) => kind,
             Err(error) => return Some(WalkedFile { path, result: Err(error.into()) }),

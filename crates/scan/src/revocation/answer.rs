@@ -1,4 +1,4 @@
-//! What an OCSP response, stapled or asked for, says of a certificate (RFC 6960 section 3.2).
+//! Evaluates OCSP responses, stapled or fetched (RFC 6960 section 3.2).
 
 use x509::ocsp::{NoAnswer, ResponderError, ResponseError, Status, checked};
 use x509::{Certificate, UnixTime};
@@ -6,18 +6,18 @@ use x509::{Certificate, UnixTime};
 use super::list::SKEW;
 use super::verdict::{Cause, Source, Verdict};
 
-/// A response that counts.
+/// A valid OCSP response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OcspAnswer {
     status: Status,
     this_update: UnixTime,
-    /// When newer news is due. Without one they are to be had at any time (RFC 6960 section 4.2.2.1): the answer then
-    /// holds for as long as clocks may differ.
+    /// End of validity. A response without nextUpdate means that newer information is always available (RFC 6960 section 4.2.2.1);
+    /// it is then valid for the tolerated clock difference.
     pub(super) until: UnixTime,
 }
 
 impl OcspAnswer {
-    /// Reads a response about `certificate` and checks who signed it.
+    /// Parses a response about `certificate` and verifies its signer.
     pub(super) fn read(
         der: &[u8],
         certificate: &Certificate,
@@ -48,7 +48,7 @@ impl OcspAnswer {
         Ok(())
     }
 
-    /// The verdict, if it is still to be relied on at `now`.
+    /// Returns the verdict if the response is still valid at `now`.
     pub(super) fn verdict(&self, source: Source, now: UnixTime) -> Result<Verdict, Cause> {
         self.fresh(now)?;
         match self.status {

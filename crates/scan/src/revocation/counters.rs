@@ -1,4 +1,4 @@
-//! Counts of verdicts and requests.
+//! Counters of verdicts and requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ pub enum Fetched {
 }
 
 impl Fetched {
-    /// A stable word: `crl`, `ocsp`.
+    /// Returns the stable name: `crl`, `ocsp`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,35 +28,36 @@ impl Fetched {
     }
 }
 
-/// Upper ends of the ages that are told apart, seconds: an hour, six, a day, two, a week (the longest that a CRL may hold for
-/// subscribers' certificates is ten days, Baseline Requirements section 4.9.7); older ones are behind the last.
+/// Upper bounds of the age histogram in seconds: one hour, six hours, one day, two days, one week; the last bucket has no bound. A
+/// CRL for subscriber certificates may be valid for ten days (Baseline Requirements section 4.9.7).
 pub const LIST_AGES_S: [u64; 5] = [3_600, 6 * 3_600, 86_400, 2 * 86_400, 7 * 86_400];
 
 /// Counters of requests and of the cache.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RevocationCounts {
-    /// Verdicts given, by their word.
+    /// Number of verdicts by name.
     pub verdicts: BTreeMap<&'static str, u64>,
-    /// CRLs and OCSP responses fetched, by what it came to: `read`, `not-modified`, `older` than the one at hand, else the
-    /// word of the cause.
+    /// Number of fetches of CRLs and OCSP responses by result: `read`, `not-modified`, `older` than the cached one, or the name of
+    /// the error.
     pub fetches: BTreeMap<(Fetched, &'static str), u64>,
-    /// CRLs taken from memory, remembered failures included.
+    /// CRL lookups answered from the cache, including cached failures.
     pub lists_at_hand: u64,
-    /// OCSP answers taken from memory, remembered failures included.
+    /// OCSP lookups answered from the cache, including cached failures.
     pub answers_at_hand: u64,
-    /// How old CRLs were when they gave a verdict, since their thisUpdate: verdicts by [`LIST_AGES_S`], then those older.
+    /// Histogram of the CRLs' ages (since thisUpdate) when they gave a verdict: one bucket for each of [`LIST_AGES_S`], and one for
+    /// older CRLs.
     pub list_ages: [u64; LIST_AGES_S.len() + 1],
-    /// Seconds of all these ages together.
+    /// Sum of these ages in seconds.
     pub list_ages_sum_s: u64,
-    /// HTTP requests sent, CRLs and OCSP, conditional ones included; redirects are not counted again.
+    /// HTTP requests for CRLs and OCSP responses, including conditional ones; redirects are not counted again.
     pub requests: u64,
-    /// Conditional requests answered by "not modified".
+    /// Conditional requests with a 304 (Not Modified) response.
     pub not_modified: u64,
-    /// CRLs read whole.
+    /// CRLs parsed.
     pub lists_read: u64,
-    /// Entries in them.
+    /// Entries in these CRLs.
     pub entries_read: u64,
-    /// Bytes of memory of the lists read, before any was let go.
+    /// Memory of these CRLs in bytes, before any was evicted.
     pub octets_packed: u64,
 }
 
@@ -67,9 +68,9 @@ pub(super) struct Counters {
     pub(super) lists_read: AtomicU64,
     pub(super) entries_read: AtomicU64,
     pub(super) octets_packed: AtomicU64,
-    /// Four words at most.
+    /// Number of verdicts by name; four names at most.
     pub(super) verdicts: Mutex<BTreeMap<&'static str, u64>>,
-    /// The words of causes and three more, twice.
+    /// Number of fetches by kind and result; the results are the names of causes and three more.
     pub(super) fetches: Mutex<BTreeMap<(Fetched, &'static str), u64>>,
     pub(super) list_ages: [AtomicU64; LIST_AGES_S.len() + 1],
     pub(super) list_ages_sum_s: AtomicU64,

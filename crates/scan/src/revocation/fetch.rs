@@ -1,4 +1,4 @@
-//! Getting CRLs and OCSP responses: bounded in bytes, in time, and in how many are under way.
+//! Fetches CRLs and OCSP responses, with limits of size, time and concurrency.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,34 +17,34 @@ use super::counters::{Counters, Fetched};
 use super::list::List;
 use super::verdict::Cause;
 
-/// Longest that a list or an answer is kept without asking again whether it has changed, whatever its nextUpdate: a CA
-/// publishes a revocation within a day (Baseline Requirements section 4.9.7), and most within hours.
+/// Longest time for which a CRL or OCSP response is cached without a conditional request, whatever its nextUpdate. CAs publish a
+/// revocation within a day (Baseline Requirements section 4.9.7), and most within hours.
 pub const KEEP_MAX: Duration = Duration::from_secs(4 * 3_600);
-/// Shortest, so that a list without a future is not asked for by every certificate.
+/// Shortest cache time, so that a CRL that is about to expire is not fetched for every certificate.
 const KEEP_MIN: Duration = Duration::from_secs(60);
-/// How long a failure is remembered that may pass: nobody answers, an HTTP status.
+/// How long a temporary failure is cached: no response, or an HTTP status.
 pub const FAILURE_KEPT: Duration = Duration::from_secs(300);
-/// How long one is remembered that is of the list itself: a wrong signature, not a CRL, too long.
+/// How long a defect of the CRL itself is cached: an invalid signature, not a CRL, too long.
 pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
 
-/// Bytes of the longest answer read beside many others. Public CRLs in parts stay below it.
+/// Longest response in bytes that is read with high concurrency. Public partitioned CRLs are smaller.
 const SMALL_OCTETS: usize = 1024 * 1024;
-/// Small answers under way at once: 32 MB at most.
+/// Maximum concurrent small responses: 32 MB at most.
 const SMALL_IN_FLIGHT: usize = 32;
-/// For a small answer, connecting included.
+/// Timeout of a small response, including the connection.
 const SMALL_LIMIT: Duration = Duration::from_secs(10);
-/// Large lists under way at once, reading included: four times 64 MB at most.
+/// Maximum concurrent large CRLs, including parsing: four times 64 MB at most.
 const LARGE_IN_FLIGHT: usize = 2;
-/// For a large list.
+/// Timeout of a large CRL.
 const LARGE_LIMIT: Duration = Duration::from_secs(60);
-/// Lists parsed at once beside the scan's own work; a million entries take about a second of a core.
+/// Maximum CRLs parsed concurrently during a scan; a million entries take about a second of one core.
 const READING_MAX: usize = 2;
-/// Bytes of the longest ETag or Last-Modified kept.
+/// Longest stored ETag or Last-Modified in bytes.
 const VALIDATOR_MAX: usize = 256;
-/// Letters of a foreign text that come into a cause.
+/// Maximum characters of a server's text in a cause.
 const EXCERPT_MAX: usize = 200;
 
-/// Permits of concurrent requests and of lists being parsed.
+/// Permits for concurrent requests and for parsing CRLs.
 struct Permits {
     small: Semaphore,
     large: Semaphore,
@@ -61,7 +61,7 @@ impl Default for Permits {
     }
 }
 
-/// Requests CRLs and OCSP responses, and counts them.
+/// Fetches CRLs and OCSP responses, and counts the requests.
 pub(super) struct Fetcher {
     http: Client,
     list_octets_max: usize,
@@ -79,8 +79,8 @@ impl Fetcher {
     }
 }
 
-/// The list at `url`, whose signature by `issuer` is checked. `held` is asked for on condition that it has changed, and
-/// goes on to be used while it holds if there is no better one to be had.
+/// Fetches the CRL at `url` and verifies the signature by `issuer`. If a CRL is cached (`held`), sends a conditional request; if
+/// that fails, the cached CRL stays in use while it is valid.
 pub(super) async fn list(
     fetcher: Arc<Fetcher>,
     url: Arc<str>,
@@ -130,7 +130,7 @@ async fn newer_list(
     }
 }
 
-/// Small ones side by side; a list that turns out to be large is asked for again, among few.
+/// Fetches a CRL as a small response; if it turns out to be large, fetches it again with lower concurrency.
 async fn get_list(fetcher: &Fetcher, url: &str, conditions: &[(&'static str, &str)]) -> Result<Reply, Cause> {
     let most = fetcher.list_octets_max;
     let small = {
@@ -146,7 +146,7 @@ async fn get_list(fetcher: &Fetcher, url: &str, conditions: &[(&'static str, &st
     }
 }
 
-/// Off the threads that serve sockets.
+/// Parses a CRL on a blocking thread.
 async fn read(fetcher: &Fetcher, reply: Reply, issuer: Arc<Certificate>) -> Result<List, Cause> {
     let permit = fetcher.permits.reading.clone().acquire_owned().await;
     let validator = |name| reply.header(name).filter(|text| text.len() <= VALIDATOR_MAX).map(str::to_owned);
@@ -164,8 +164,8 @@ async fn read(fetcher: &Fetcher, reply: Reply, issuer: Arc<Certificate>) -> Resu
     Ok(list)
 }
 
-/// The answer of the responder at `url`, asked by GET (RFC 6960 appendix A.1) so that it comes from a cache where there
-/// is one, and without a nonce for the same reason.
+/// Fetches the response of the OCSP responder at `url`, with GET (RFC 6960 appendix A.1) and without a nonce, so that caches can
+/// serve it.
 pub(super) async fn answer(
     fetcher: Arc<Fetcher>,
     url: Arc<str>,
@@ -186,7 +186,7 @@ async fn asked(
     issuer: &Certificate,
     now: UnixTime,
 ) -> Result<OcspAnswer, Cause> {
-    // SHA-1 names the issuer here and protects nothing; it is what all responders know (RFC 9654 section 2.1).
+    // SHA-1 only identifies the issuer here, without a security function; all responders support it (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, certificate.serial.clone(), OcspHash::Sha1);
     let asked = Request { certificates: vec![id], nonce: None }.get_url(url);
     let reply = {
@@ -199,7 +199,7 @@ async fn asked(
     OcspAnswer::read(&reply.body, certificate, issuer, now)
 }
 
-/// What a fetch came to, in a stable word: that of its cause where it came to nothing.
+/// Returns the stable name of a fetch's result: that of the cause if it failed.
 fn outcome_of<T>(fetched: &Result<T, Cause>, good: impl Fn(&T) -> &'static str) -> &'static str {
     fetched.as_ref().map_or_else(Cause::code, good)
 }

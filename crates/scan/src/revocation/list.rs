@@ -1,6 +1,6 @@
-//! A CRL as it is kept: its signature checked, its entries packed, its bytes gone; and what it says of a certificate.
+//! A cached CRL with verified signature and packed entries, and the status of a certificate by it.
 //!
-//! The rules are those of RFC 5280 section 6.3.3, without indirect CRLs.
+//! Implements RFC 5280 section 6.3.3, without indirect CRLs.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::serials::{Entry, Serials};
 use super::url::URL_MAX;
 use super::verdict::Cause;
 
-/// Seconds that an issuer's clock may be ahead of ours.
+/// Seconds that an issuer's clock may be ahead of the local one.
 pub(super) const SKEW: i64 = 300;
-/// URLs of delta CRLs kept of a list. Issuers name one.
+/// Maximum URLs of delta CRLs stored for a CRL. Issuers list one.
 const FRESHEST_MAX: usize = 4;
-/// Bytes a list takes beside its entries and texts, about.
+/// Approximate bytes of a CRL in addition to its entries and texts.
 const BESIDE_ENTRIES: usize = 1_024;
 
-/// A list whose signature was checked under the key it is kept by.
+/// A CRL whose signature was verified with the issuer's key.
 #[derive(Debug)]
 pub(super) struct List {
     issuer: DistinguishedName,
@@ -34,13 +34,13 @@ pub(super) struct List {
     unknown_critical: Option<String>,
     freshest: Vec<Arc<str>>,
     serials: Serials,
-    /// Sent back in conditional requests.
+    /// Value of `ETag`, for conditional requests.
     pub(super) etag: Option<String>,
-    /// Sent back in conditional requests.
+    /// Value of `Last-Modified`, for conditional requests.
     pub(super) last_modified: Option<String>,
 }
 
-/// The status of a certificate by its list.
+/// Status of a certificate according to a CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ListStatus {
     Good { until: UnixTime },
@@ -48,7 +48,7 @@ pub(super) enum ListStatus {
 }
 
 impl List {
-    /// Reads a list and checks that the key of `issuer` signed it. Takes some 200 ns an entry.
+    /// Parses a CRL and verifies that the key of `issuer` signed it. Takes about 200 ns per entry.
     pub(super) fn read(der: &[u8], issuer: &Certificate) -> Result<Self, Cause> {
         let crl = Crl::parse(der).map_err(|error| match error {
             ParseError::TooLong(_) => Cause::TooLarge { limit: Crl::DER_MAX },
@@ -85,7 +85,7 @@ impl List {
         })
     }
 
-    /// Bytes of memory it takes, about.
+    /// Returns the approximate memory in bytes.
     pub(super) fn octets(&self) -> usize {
         let names = self.issuer.der.len() + 2 * self.issuer.text.len();
         let points: usize = self.points.iter().map(String::len).sum();
@@ -94,32 +94,32 @@ impl List {
         self.serials.octets() + names + points + freshest + numbers.sum::<usize>() + BESIDE_ENTRIES
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.serials.len()
     }
 
-    /// Where its delta CRLs are.
+    /// Returns the URLs of the delta CRLs.
     pub(super) fn freshest(&self) -> &[Arc<str>] {
         &self.freshest
     }
 
-    /// Creation time.
+    /// Returns the creation time (thisUpdate).
     pub(super) fn this_update(&self) -> UnixTime {
         self.this_update
     }
 
-    /// When the next one is due.
+    /// Returns the time of the next CRL (nextUpdate).
     pub(super) fn next_update(&self) -> Option<UnixTime> {
         self.next_update
     }
 
-    /// Whether the list is older than `other`, which indicates a replay.
+    /// Returns whether the CRL is older than `other`, which indicates a replay.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         self.this_update < other.this_update
     }
 
-    /// That it holds at `now`, and until when.
+    /// Checks that the CRL is valid at `now`, and returns the end of its validity.
     pub(super) fn fresh(&self, now: UnixTime) -> Result<UnixTime, Cause> {
         if self.this_update > now.plus(SKEW) {
             return Err(Cause::FromTheFuture { this_update: self.this_update });
@@ -130,9 +130,9 @@ impl List {
         }
     }
 
-    /// What this list, with `delta` if there is one that adds to it, says of `certificate` by `issuer`.
+    /// Returns the status of `certificate` by `issuer` according to this CRL and a matching `delta`, if any.
     ///
-    /// A list that is out of date still tells what cannot be taken back.
+    /// An outdated CRL is still valid for permanent revocations.
     pub(super) fn word_on(
         &self,
         certificate: &Certificate,
@@ -150,7 +150,7 @@ impl List {
             None => self.serials.get(&certificate.serial),
         };
         match entry {
-            // In a complete list it means nothing (RFC 5280 section 5.3.1), so it cannot mean "revoked".
+            // removeFromCRL is invalid in a complete CRL (RFC 5280 section 5.3.1) and does not mean revoked.
             Some(Entry { reason: Some(Reason::RemoveFromCrl), .. }) | None => {}
             Some(entry) => {
                 if entry.reason == Some(Reason::CertificateHold) {
@@ -167,7 +167,7 @@ impl List {
         Ok(ListStatus::Good { until })
     }
 
-    /// Whether it speaks of this certificate (RFC 5280 section 6.3.3 (b) and (f)).
+    /// Checks that the CRL covers this certificate (RFC 5280 section 6.3.3 (b) and (f)).
     fn covers(&self, certificate: &Certificate, issuer: &Certificate) -> Result<(), Cause> {
         let may_sign = issuer.key_usage.is_none_or(|usage| usage.allows(KeyUsage::CRL_SIGN));
         let checks = [
@@ -187,7 +187,7 @@ impl List {
         }
     }
 
-    /// Section 6.3.3 (b)(2)(i): a list of one distribution point is of one that the certificate names.
+    /// RFC 5280 section 6.3.3 (b)(2)(i): returns whether the certificate names the CRL's distribution point.
     fn is_point_of(&self, certificate: &Certificate) -> bool {
         if self.points.is_empty() {
             return !self.unnamed_point;
@@ -195,7 +195,7 @@ impl List {
         self.points.iter().any(|point| certificate.crl_urls.iter().any(|url| is_same_url(url, point)))
     }
 
-    /// Whether this delta CRL and `complete` belong together (RFC 5280 section 5.2.4 and 6.3.3 (c)) and it has news.
+    /// Returns whether this delta CRL belongs to `complete` (RFC 5280 sections 5.2.4 and 6.3.3 (c)) and is newer.
     fn adds_to(&self, complete: &Self, now: UnixTime) -> bool {
         let numbers = match (&self.base, &self.number, &complete.number) {
             (Some(base), Some(number), Some(complete)) => {
@@ -227,7 +227,7 @@ fn is_in(scope: Scope, certificate: &Certificate) -> bool {
     }
 }
 
-/// CRL numbers are positive (RFC 5280 section 5.2.3), so that the longer one is the larger one.
+/// Compares CRL numbers. They are positive (RFC 5280 section 5.2.3), so the longer one is larger.
 fn is_less(left: &SerialNumber, right: &SerialNumber) -> bool {
     fn magnitude(number: &SerialNumber) -> &[u8] {
         match number.shortest() {
@@ -239,7 +239,7 @@ fn is_less(left: &SerialNumber, right: &SerialNumber) -> bool {
     (left.len(), left) < (right.len(), right)
 }
 
-/// Scheme and host whatever their case, the rest byte by byte (RFC 5280 section 7.4).
+/// Compares URLs: scheme and host without case, the rest byte by byte (RFC 5280 section 7.4).
 fn is_same_url(left: &str, right: &str) -> bool {
     fn parts(url: &str) -> (&str, &str) {
         let host = url.find("://").map_or(0, |at| at + 3);

@@ -1,14 +1,13 @@
-//! Whether certificates were revoked: staples first, then CRLs, OCSP last and only where it is switched on.
+//! Checks the revocation of certificates: first with stapled OCSP responses, then with CRLs, then with OCSP if enabled.
 //!
-//! All beside the handshakes: nothing here is waited for by a look. A CRL is asked for once for all certificates that
-//! name it, however many ask at once; it is kept packed, without its bytes, until its nextUpdate or [`KEEP_MAX`],
-//! whichever comes first, and then asked for on condition that it has changed. Failures are remembered for a shorter
-//! time of their own. What lists and responses mean is decided by functions of values (`list`, `answer`, `verdict`);
-//! `fetch` gets them.
+//! The checks run beside the scan: no probe waits for them. A CRL is fetched once for all certificates that name it, even by
+//! concurrent checks. It is cached in packed form until its nextUpdate or [`KEEP_MAX`], whichever comes first; then a conditional
+//! request is sent. Failures are cached for a shorter time. Pure functions evaluate CRLs and responses (`list`, `answer`,
+//! `verdict`); `fetch` gets them.
 //!
-//! Redirects of CRLs are followed, three at most, each through the guard. Not followed: those of OCSP responders, indirect
-//! CRLs, URLs other than HTTP's, and delta CRLs that only the certificate names.
-//! Whether an OCSP responder's own certificate was revoked is not asked.
+//! Redirects of CRLs are followed, three at most, each checked by the guard. Not supported: redirects of OCSP responders, indirect
+//! CRLs, URLs other than HTTP, and delta CRLs that only the certificate names. The revocation of an OCSP responder's own
+//! certificate is not checked.
 
 mod answer;
 mod counters;
@@ -42,27 +41,27 @@ pub use fetch::{DEFECT_KEPT, FAILURE_KEPT, KEEP_MAX};
 pub use stage::with_verdicts;
 pub use verdict::{Cause, Source, Verdict, Why};
 
-/// CRL and OCSP URLs of one certificate that are tried. Certificates name one, some a second for the same list.
+/// Maximum CRL and OCSP URLs of one certificate that are tried. Certificates have one, some a second for the same CRL.
 const URLS_TRIED_MAX: usize = 4;
-/// Checks under way at once in [`RevocationChecker::check_all`]: more than there are CRLs under way, so that one that
-/// does not answer holds up only those who need it.
+/// Maximum concurrent checks in [`RevocationChecker::check_all`]: more than concurrent CRL fetches, so that a slow CRL delays only
+/// the checks that need it.
 const CHECKS_IN_FLIGHT: usize = 4_096;
-/// Bytes of memory for OCSP answers and failures: 50,000 of them, about.
+/// Memory for OCSP responses and failures in bytes: about 50,000 of them.
 const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
-/// Bytes that an OCSP answer or a remembered failure takes beside its URL and serial number, about.
+/// Approximate bytes of a cached OCSP response or failure, in addition to its URL and serial number.
 const ENTRY_OCTETS: usize = 512;
 
-/// How certificates are checked.
+/// Options of revocation checks.
 #[derive(Clone, Copy, Debug)]
 pub struct RevocationOptions {
-    /// Whether to query OCSP responders if no staple or CRL has the status. The responder learns which certificates are
-    /// checked.
+    /// Whether to query OCSP responders if neither a stapled response nor a CRL has the status. The responder learns which
+    /// certificates are checked.
     pub ocsp: bool,
-    /// For one certificate, all its sources together.
+    /// Time limit for one certificate, all sources together.
     pub limit: Duration,
-    /// Bytes of the longest CRL read, at most [`Crl::DER_MAX`].
+    /// Longest accepted CRL in bytes, at most [`Crl::DER_MAX`].
     pub list_octets_max: usize,
-    /// Bytes of memory for all lists kept; 22 for an entry of a serial number of 16 bytes.
+    /// Memory for all cached CRLs in bytes; an entry with a serial number of 16 bytes takes 22.
     pub memory_octets_max: u64,
 }
 
@@ -71,7 +70,7 @@ impl Default for RevocationOptions {
         Self {
             ocsp: false,
             limit: Duration::from_secs(30),
-            // 1.6 million entries. Public CRLs in parts have hundreds of kilobytes.
+            // 1.6 million entries. Public partitioned CRLs have hundreds of kilobytes.
             list_octets_max: Crl::DER_MAX,
             // Twelve million entries.
             memory_octets_max: 256 * 1024 * 1024,
@@ -79,18 +78,18 @@ impl Default for RevocationOptions {
     }
 }
 
-/// One certificate to be checked.
+/// A certificate to check.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Which.
+    /// The certificate to check.
     pub certificate: Arc<Certificate>,
     /// The certificate of the issuer.
     pub issuer: Arc<Certificate>,
-    /// The OCSP response of the handshake.
+    /// The stapled OCSP response of the handshake.
     pub staple: Option<Arc<[u8]>>,
 }
 
-/// Tells whether certificates were revoked. Built once; clones share connections and everything kept.
+/// Checks the revocation of certificates. Create it once; clones share connections and caches.
 #[derive(Clone)]
 pub struct RevocationChecker(Arc<Caches>);
 
@@ -100,7 +99,7 @@ impl fmt::Debug for RevocationChecker {
     }
 }
 
-/// The caches of a checker, and what fills them.
+/// The caches of a checker, and the fetcher that fills them.
 struct Caches {
     options: RevocationOptions,
     lists: Cache<ListKey, Arc<List>, Cause>,
@@ -108,7 +107,8 @@ struct Caches {
     fetcher: Arc<Fetcher>,
 }
 
-/// A list, by its issuer's key: a certificate of another issuer with the same CRL URL cannot affect the cached list.
+/// Cache key of a CRL. Includes the issuer's key, so that a certificate of another issuer with the same CRL URL cannot affect the
+/// cached CRL.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct ListKey {
     url: Arc<str>,
@@ -123,7 +123,7 @@ struct AnswerKey {
 }
 
 impl RevocationChecker {
-    /// A checker that asks over `http`, whose guard says which URLs are refused.
+    /// Creates a checker that sends requests through `http`, whose guard rejects unwanted URLs.
     #[must_use]
     pub fn new(http: Client, options: RevocationOptions) -> Self {
         let weigh = |key: &ListKey, outcome: &Result<Arc<List>, Cause>| {
@@ -143,11 +143,11 @@ impl RevocationChecker {
         }))
     }
 
-    /// What is known of `certificate` by `issuer` at `now`. `staple` is the OCSP response of the handshake, as sent.
-    /// Waits [`RevocationOptions::limit`] at most. Whatever goes wrong is a verdict, [`Verdict::Unknown`].
+    /// Returns the revocation status of `certificate` by `issuer` at `now`. `staple` is the stapled OCSP response of the handshake.
+    /// Takes [`RevocationOptions::limit`] at most. Errors are a verdict, [`Verdict::Unknown`].
     ///
     /// # Cancellation
-    /// Dropping the future gives up what nobody else waits for.
+    /// Dropping the future cancels fetches without other waiters.
     #[crate::boxed]
     pub async fn check(
         &self,
@@ -161,8 +161,8 @@ impl RevocationChecker {
         verdict
     }
 
-    /// The same of a certificate that no path to a trusted root leads through. What it names is not fetched: a stranger would
-    /// choose what this host connects to. A staple still counts.
+    /// Returns the status of a certificate without a path to a trusted root. Its URLs are not fetched, because an attacker could
+    /// choose them. A stapled response still counts.
     pub(crate) fn check_untrusted(
         &self,
         certificate: &Certificate,
@@ -178,7 +178,7 @@ impl RevocationChecker {
         verdict
     }
 
-    /// The status without a request; otherwise the error of the staple, if there is one.
+    /// Returns the status without a request, or the error of the stapled response, if any.
     fn at_hand(
         certificate: &Certificate,
         issuer: &Certificate,
@@ -197,7 +197,7 @@ impl RevocationChecker {
         self.0.fetcher.counters()
     }
 
-    /// Counts a verdict that was given without asking, too.
+    /// Counts a verdict, also one given without a request.
     pub(crate) fn count(&self, verdict: &Verdict) {
         *self.counters().verdicts.lock().entry(verdict.code()).or_insert(0) += 1;
     }
@@ -216,7 +216,7 @@ impl RevocationChecker {
         let asked = Deadline::within(self.0.options.limit).bound(self.ask(certificate, issuer, now)).await;
         match asked.unwrap_or(Err(Cause::TimedOut)) {
             Ok(verdict) => verdict,
-            // That nobody is to be asked tells less than why the staple did not count.
+            // The error of the stapled response is more useful than the absence of other sources.
             Err(Cause::NoSource | Cause::OcspOff) if stapled.is_some() => {
                 Verdict::Unknown { cause: stapled.unwrap_or(Cause::NoSource) }
             }
@@ -224,7 +224,8 @@ impl RevocationChecker {
         }
     }
 
-    /// [`Self::check`] for many, in their order. A CRL is asked for once for all that name it.
+    /// Like [`Self::check`] for many certificates; returns the verdicts in their order. A CRL is fetched once for all certificates
+    /// that name it.
     pub async fn check_all(&self, subjects: &[Subject], now: UnixTime) -> Vec<Verdict> {
         let checks = subjects.iter().enumerate().map(|(index, subject)| async move {
             let staple = subject.staple.as_deref();
@@ -236,7 +237,7 @@ impl RevocationChecker {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> RevocationCounts {
         let counters = self.counters();
@@ -255,7 +256,7 @@ impl RevocationChecker {
         }
     }
 
-    /// Asks the sources that the certificate names, until one can tell; the first one's trouble otherwise.
+    /// Queries the sources that the certificate names until one has the status; otherwise returns the first error.
     async fn ask(
         &self,
         certificate: &Certificate,
@@ -293,7 +294,7 @@ impl RevocationChecker {
         let list = self.list(&url, issuer, now).await?;
         let mut delta = None;
         for url in list.freshest() {
-            // Without its delta a complete list holds as long as it says (RFC 5280 section 5.2.4).
+            // Without its delta CRL, a complete CRL is valid until its nextUpdate (RFC 5280 section 5.2.4).
             if let Ok(found) = self.list(url, issuer, now).await {
                 delta = Some(found);
                 break;

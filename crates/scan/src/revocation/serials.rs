@@ -1,44 +1,44 @@
-//! Revoked serial numbers, packed: 22 bytes an entry of a serial number of 16 bytes, and nothing else.
+//! Packed revoked serial numbers: an entry with a serial number of 16 bytes takes 22 bytes.
 
 use x509::crl::{Reason, Revoked};
 use x509::{SerialNumber, UnixTime};
 
-/// Bytes of the longest serial number kept. RFC 5280 section 4.1.2.2 allows 20, some exceed it.
+/// Longest supported serial number in bytes. RFC 5280 section 4.1.2.2 allows 20, which some exceed.
 const SERIAL_MAX: usize = 64;
-/// Bytes of the revocation date in an entry: seconds, signed, 17,000 years each way.
+/// Bytes of the revocation date in an entry: signed seconds, 17,000 years in both directions.
 const TIME: usize = 5;
-/// Bytes beside the serial number in an entry: the date and the reason.
+/// Bytes of an entry in addition to the serial number: date and reason.
 pub(super) const BESIDE: usize = TIME + 1;
 /// Encodes "no reason".
 const NO_REASON: u8 = 0xff;
 
-/// A set of revoked certificates, by serial number as a number.
+/// The revoked serial numbers of a CRL.
 #[derive(Debug, Default)]
 pub(super) struct Serials {
-    /// One for each length of serial number that occurs, by length.
+    /// One group for each length of serial numbers, by length.
     groups: Vec<Group>,
 }
 
-/// Serial numbers of one length: `serial ‖ date ‖ reason`, sorted by serial, each once.
+/// Entries with serial numbers of one length: `serial ‖ date ‖ reason`, sorted by serial, without duplicates.
 #[derive(Debug)]
 struct Group {
     length: usize,
     rows: Box<[u8]>,
 }
 
-/// A certificate's entry on the list.
+/// Entry of a certificate in a CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Entry {
     pub(super) at: UnixTime,
     pub(super) reason: Option<Reason>,
 }
 
-/// A serial number of that many bytes.
+/// A serial number is too long; contains its length in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct TooLong(pub(super) usize);
 
 impl Serials {
-    /// Packs the entries of a list. Of several for one number the last one counts.
+    /// Packs the entries of a CRL. Of several entries for one serial number, the last one counts.
     pub(super) fn pack(entries: impl Iterator<Item = Revoked>) -> Result<Self, TooLong> {
         let mut by_length: Vec<Vec<u8>> = vec![Vec::new(); SERIAL_MAX + 1];
         for entry in entries {
@@ -52,19 +52,19 @@ impl Serials {
         Ok(Self { groups: filled.map(|(length, rows)| Group::sorted(length, &rows)).collect() })
     }
 
-    /// The entry of that number.
+    /// Returns the entry of a serial number.
     pub(super) fn get(&self, serial: &SerialNumber) -> Option<Entry> {
         let serial = serial.shortest();
         let group = self.groups.iter().find(|group| group.length == serial.len())?;
         group.get(serial)
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.groups.iter().map(Group::len).sum()
     }
 
-    /// Bytes of memory the entries take.
+    /// Returns the memory of the entries in bytes.
     pub(super) fn octets(&self) -> usize {
         self.groups.iter().map(|group| group.rows.len()).sum()
     }
@@ -74,9 +74,9 @@ impl Group {
     fn sorted(length: usize, rows: &[u8]) -> Self {
         let width = length + BESIDE;
         let row = |index: u32| &rows[index as usize * width..][..width];
-        // A list has at most `Crl::DER_MAX` bytes, so that its entries are counted in 32 bits.
+        // A CRL has at most `Crl::DER_MAX` bytes, so 32 bits suffice for the number of entries.
         let mut order: Vec<u32> = (0..(rows.len() / width) as u32).collect();
-        // Stable: of equal numbers the last one stays last.
+        // The sort is stable: of equal serial numbers the last one stays last.
         order.sort_by(|&a, &b| row(a)[..length].cmp(&row(b)[..length]));
         let mut out = Vec::with_capacity(rows.len());
         for (position, &index) in order.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Verdicts joined to observations, between the scan and anyone who reads it.
+//! Adds revocation verdicts to observations, between the scan and its reader.
 //!
-//! A look is over, and its place in the budget given back, before its certificates are asked about. Observations wait
-//! here for their verdicts, each only for its own; when too many wait the scan slows down and nothing is dropped.
+//! A probe ends and releases its permit before its certificates are checked. Each observation waits here only for its own verdicts;
+//! when too many wait, the scan slows down, and nothing is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::judge::FINDINGS_MAX;
 use crate::observation::Observation;
 use crate::rules;
 
-/// Observations that wait for verdicts; some 5 KB each. Two seconds of the fastest scan, so that a CRL that takes that
-/// long is not felt.
+/// Maximum observations that wait for verdicts; about 5 KB each. Enough for two seconds of the fastest scan, so that a CRL that
+/// takes that long causes no delay.
 const WAITING_MAX: usize = 4_096;
-/// Certificates of one chain that are asked about, leaf first. Real chains have two or three.
+/// Maximum certificates of one chain that are checked, leaf first. Real chains have two or three.
 const CHECKED_MAX: usize = 8;
 
-/// The verdicts on one chain.
+/// The verdicts about one chain.
 type Verdicts = Vec<(Fingerprint, Verdict)>;
 
-/// Observations on their way to a reader: as many as wait between the scan and the stage.
+/// Observations buffered for the reader: as many as between the scan and this stage.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
-/// Adds revocation verdicts by `checker` to the observations of `from`. `issuers` finds the issuer of a certificate among
-/// those sent with it and the roots. Without a checker, returns `from` itself.
+/// Adds revocation verdicts by `checker` to the observations of `from`. `issuers` finds the issuer of a certificate among those
+/// sent with it and the roots. Without a checker, returns `from` itself.
 ///
 /// # Cancellation
-/// When `stop` is cancelled the returned channel ends; observations still waiting for verdicts are dropped.
+/// When `stop` is cancelled the returned channel closes; observations that wait for verdicts are dropped.
 pub fn with_verdicts(
     from: mpsc::Receiver<Observation>,
     checker: Option<RevocationChecker>,
@@ -53,7 +53,7 @@ pub fn with_verdicts(
     joined
 }
 
-/// Hands observations on from `from` to `to`, each with its verdicts, until there are no more or `stop`.
+/// Forwards observations from `from` to `to` with their verdicts, until `from` or `stop` ends it.
 async fn join(
     mut from: mpsc::Receiver<Observation>,
     to: mpsc::Sender<Observation>,
@@ -94,7 +94,7 @@ async fn join(
         if let Some(observation) = ready {
             tokio::select! {
                 () = stop.cancelled() => break,
-                // The reader is gone only when the scan is being torn down.
+                // The receiver is gone only when the scan is stopped.
                 _ = to.send(observation) => {}
             }
         }
@@ -123,7 +123,7 @@ fn joined(
     Some(observation)
 }
 
-/// Revoked and served, or kept, all the same.
+/// Adds a finding if a revoked certificate is still served or stored.
 fn judge(observation: &mut Observation) {
     let revoked =
         observation.revocation.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Revoked { .. }));
@@ -142,10 +142,10 @@ fn judge(observation: &mut Observation) {
     observation.findings.truncate(FINDINGS_MAX);
 }
 
-/// The chain of an observation, to be checked.
+/// The chain of an observation to check.
 struct ChainCheck {
     chain: Vec<Arc<Certificate>>,
-    /// The certificates on the path to a trusted root; none when there is no such path.
+    /// The certificates on the path to a trusted root; empty when there is no such path.
     trusted: Vec<Fingerprint>,
     staple: Option<Vec<u8>>,
     now: UnixTime,
@@ -165,7 +165,7 @@ impl ChainCheck {
     ) -> Verdicts {
         let mut verdicts = Vec::with_capacity(self.chain.len());
         for (index, certificate) in self.chain.iter().take(CHECKED_MAX).enumerate() {
-            // The staple is about the leaf (RFC 6066 section 8).
+            // The stapled response is about the leaf (RFC 6066 section 8).
             let staple = self.staple.as_deref().filter(|_| index == 0);
             let verdict = match issuers(certificate, &self.chain) {
                 Some(issuer) if self.trusted.contains(&certificate.fingerprint) => {

@@ -1,13 +1,13 @@
-//! The length of URLs that certificates and lists name.
+//! Length limit of URLs in certificates and CRLs.
 
 use std::sync::Arc;
 
 use super::verdict::Cause;
 
-/// Bytes of the longest URL asked.
+/// Longest accepted URL in bytes.
 pub(super) const URL_MAX: usize = 2_048;
 
-/// Refuses a URL that is too long to be requested and kept as a key.
+/// Rejects a URL that is too long to be requested and used as a cache key.
 pub(super) fn bounded(url: &str) -> Result<Arc<str>, Cause> {
     if url.len() > URL_MAX {
         return Err(Cause::Refused(format!("a URL of {} octets", url.len())));

@@ -1,4 +1,4 @@
-//! What is known of a certificate's revocation, and why no more is.
+//! Revocation status of a certificate, or the reason why it is unknown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 use x509::crl::Reason;
 use x509::{Certificate, UnixTime};
 
-/// Longest life, seconds, that needs no way to revoke: seven days, as for certificates issued since 2026-03-15
-/// (CA/Browser Forum Baseline Requirements section 1.6.1, Short-lived Subscriber Certificate).
+/// Maximum lifetime in seconds of a certificate that needs no revocation information: seven days for certificates issued since
+/// 2026-03-15 (CA/Browser Forum Baseline Requirements section 1.6.1, Short-lived Subscriber Certificate).
 const SHORT_LIFE: i64 = 7 * x509::DAY;
-/// The same for certificates issued before [`SEVEN_DAYS_FROM`]: ten days.
+/// Maximum lifetime in seconds for certificates issued before [`SEVEN_DAYS_FROM`]: ten days.
 const SHORT_LIFE_BEFORE: i64 = 10 * x509::DAY;
 /// 2026-03-15T00:00:00Z.
 const SEVEN_DAYS_FROM: UnixTime = UnixTime(1_773_532_800);
 
-/// What is known of one certificate's revocation.
+/// Revocation status of a certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// Not revoked.
+    /// The certificate is not revoked.
     Good {
         /// Source of the status.
         source: Source,
-        /// When newer news is due.
+        /// End of validity of the status.
         until: UnixTime,
     },
-    /// Revoked.
+    /// The certificate is revoked.
     Revoked {
-        /// When.
+        /// Time of the revocation.
         at: UnixTime,
         /// The reason, if given.
         reason: Option<Reason>,
@@ -35,18 +35,18 @@ pub enum Verdict {
     },
     /// No source had the status.
     Unknown {
-        /// Why the most telling source did not help.
+        /// The error of the most relevant source.
         cause: Cause,
     },
-    /// There is nothing to ask.
+    /// The certificate needs no revocation check.
     NotApplicable {
-        /// Why.
+        /// Reason why no check is needed.
         why: Why,
     },
 }
 
 impl Verdict {
-    /// The verdict if the issuer's certificate is unknown.
+    /// Returns the verdict if the issuer's certificate is unknown.
     pub(super) fn without_issuer(certificate: &Certificate, now: UnixTime) -> Self {
         match Why::of(certificate, now) {
             Some(why) => Self::NotApplicable { why },
@@ -54,7 +54,7 @@ impl Verdict {
         }
     }
 
-    /// A stable word: `good`, `revoked`, `unknown`, `not-applicable`.
+    /// Returns the stable name: `good`, `revoked`, `unknown`, `not-applicable`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -83,24 +83,24 @@ impl fmt::Display for Verdict {
 /// Source of a status.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
-    /// The OCSP response in the handshake.
+    /// The stapled OCSP response of the handshake.
     Staple,
     /// A CRL.
     Crl {
-        /// As the certificate names it.
+        /// URL as in the certificate.
         url: Arc<str>,
-        /// A delta CRL was read with it.
+        /// Whether a delta CRL was used, too.
         delta: bool,
     },
     /// An OCSP responder.
     Ocsp {
-        /// As the certificate names it.
+        /// URL as in the certificate.
         url: Arc<str>,
     },
 }
 
 impl Source {
-    /// A stable word: `staple`, `crl`, `delta-crl`, `ocsp`.
+    /// Returns the stable name: `staple`, `crl`, `delta-crl`, `ocsp`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -111,7 +111,7 @@ impl Source {
         }
     }
 
-    /// URL of the source.
+    /// Returns the URL of the source; `None` for a stapled response.
     #[must_use]
     pub fn url(&self) -> Option<&str> {
         match self {
@@ -130,100 +130,100 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a source could not tell. Texts of servers are cut and have no control characters.
+/// Why a source has no status. Texts of servers are truncated and have no control characters.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Cause {
-    /// It names neither a CRL nor a responder.
+    /// The certificate names neither a CRL nor an OCSP responder.
     #[error("the certificate names no CRL and no OCSP responder")]
     NoSource,
-    /// It names OCSP only, which is not switched on.
+    /// The certificate names only an OCSP responder, and OCSP is disabled.
     #[error("the certificate names an OCSP responder only, and OCSP is disabled")]
     OcspOff,
-    /// Its issuer's certificate is neither sent nor known, so nothing could be checked.
+    /// The issuer's certificate is unknown, so nothing can be verified.
     #[error("the issuer's certificate is not known")]
     NoIssuer,
-    /// It is on no path to a trusted root: anyone who made it chose the URLs that would be fetched.
+    /// The certificate is on no path to a trusted root, so its URLs may be chosen by an attacker.
     #[error("not checked: no path to a trusted root leads through the certificate")]
     Untrusted,
-    /// The guard over outgoing connections refuses the URL (see `outbound::guard`).
+    /// The guard of outgoing connections rejects the URL (see `outbound::guard`).
     #[error("not checked: {0}")]
     Refused(String),
-    /// A redirect that is not followed: one too many, to nowhere, from https to http.
+    /// A redirect was not followed: too many, without a valid target, or from https to http.
     #[error("{0}")]
     Redirected(String),
-    /// No connection, or one that broke off.
+    /// The connection failed or was lost.
     #[error("not reachable: {0}")]
     Unreachable(String),
-    /// No whole answer within the limit.
+    /// There was no complete response within the timeout.
     #[error("no answer in time")]
     TimedOut,
-    /// Another HTTP status than 200.
+    /// The HTTP status was not 200.
     #[error("HTTP status {0}")]
     Status(u16),
-    /// Longer than is read, bytes.
+    /// The response exceeds the size limit.
     #[error("larger than {limit} bytes")]
     TooLarge {
-        /// Bytes.
+        /// The size limit in bytes.
         limit: usize,
     },
-    /// Not a CRL or an OCSP response.
+    /// The response is not a CRL or an OCSP response.
     #[error("{0}")]
     Malformed(String),
-    /// The signature is not by the issuer's key, or that of its responder.
+    /// The signature was not made by the key of the issuer or its responder.
     #[error("the signature is not by the issuer")]
     BadSignature,
-    /// The signature is of a kind that cannot be checked here.
+    /// The signature algorithm is not supported.
     #[error("the signature cannot be checked: {0}")]
     Unverifiable(&'static str),
-    /// The issuer's certificate does not allow signing CRLs (RFC 5280 section 6.3.3 (f)).
+    /// The issuer's certificate must not sign CRLs (RFC 5280 section 6.3.3 (f)).
     #[error("the issuer's certificate has no key usage cRLSign")]
     MayNotSign,
-    /// The CRL is by somebody else than the certificate's issuer.
+    /// The CRL was not issued by the certificate's issuer.
     #[error("the CRL is by another issuer")]
     WrongIssuer,
-    /// The CRL is of another distribution point (RFC 5280 section 6.3.3 (b)(2)(i)).
+    /// The CRL belongs to another distribution point (RFC 5280 section 6.3.3 (b)(2)(i)).
     #[error("the CRL is of a distribution point that the certificate does not name")]
     WrongDistributionPoint,
-    /// The CRL speaks of another kind of certificate (RFC 5280 section 6.3.3 (b)(2)(ii) to (iv)).
+    /// The CRL covers another kind of certificate (RFC 5280 section 6.3.3 (b)(2)(ii) to (iv)).
     #[error("the CRL is not about certificates of this kind")]
     WrongScope,
-    /// The CRL speaks of several issuers' certificates, which is not read.
+    /// The CRL is indirect (it covers certificates of several issuers), which is not supported.
     #[error("the CRL is an indirect one")]
     Indirect,
-    /// The CRL speaks of some reasons only and does not list the certificate.
+    /// The CRL covers some reasons only and does not list the certificate.
     #[error("the CRL is about some reasons only")]
     SomeReasons,
-    /// The CRL has a critical extension that nobody here knows, dotted.
+    /// The CRL has an unknown critical extension with this dotted object identifier.
     #[error("the CRL has the unknown critical extension {0}")]
     UnknownExtension(String),
-    /// A delta CRL where a complete one belongs, or the other way round.
+    /// A delta CRL instead of a complete one, or the reverse.
     #[error("a delta CRL in the place of a complete one, or the other way round")]
     WrongKind,
-    /// Past its nextUpdate, or without one.
+    /// The source is past its nextUpdate, or has none.
     #[error("out of date{}", since(*next_update))]
     Stale {
-        /// When the next one was due.
+        /// The nextUpdate of the source.
         next_update: Option<UnixTime>,
     },
-    /// Its thisUpdate lies in the future.
+    /// The thisUpdate of the source is in the future.
     #[error("dated in the future, {this_update}")]
     FromTheFuture {
-        /// From when it will be right.
+        /// The thisUpdate of the source.
         this_update: UnixTime,
     },
-    /// Anyone who signed the OCSP response may not speak for the issuer (RFC 6960 section 4.2.2.2).
+    /// The signer of the OCSP response is not authorized by the issuer (RFC 6960 section 4.2.2.2).
     #[error("the responder may not speak for the issuer")]
     NotAuthorized,
     /// The OCSP response is about other certificates.
     #[error("the OCSP response is not about this certificate")]
     OtherCertificate,
-    /// The responder says that it does not know the certificate.
+    /// The responder does not know the certificate.
     #[error("the responder does not know the certificate")]
     UnknownToResponder,
-    /// The responder gives an error instead of an answer, by its number (RFC 6960 section 4.2.1).
+    /// The responder returned an error with this number (RFC 6960 section 4.2.1).
     #[error("the responder gives no answer (OCSP error {0})")]
     NoAnswer(i64),
-    /// A fault of ours.
+    /// An internal error of Bulla.
     #[error("the check ended abnormally; please report it")]
     Abnormal,
 }
@@ -234,7 +234,7 @@ fn since(next_update: Option<UnixTime>) -> String {
 }
 
 impl Cause {
-    /// A stable word.
+    /// Returns a stable name.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -269,7 +269,7 @@ impl Cause {
         }
     }
 
-    /// Whether asking again a little later may well end otherwise.
+    /// Returns whether a retry may succeed.
     #[must_use]
     pub fn can_heal(&self) -> bool {
         matches!(
@@ -286,25 +286,25 @@ impl Cause {
     }
 }
 
-/// Why there is nothing to ask.
+/// Why a certificate needs no revocation check.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Why {
-    /// It has expired: CRLs drop expired certificates (RFC 5280 section 3.3), and nobody accepts it anyway.
+    /// The certificate has expired: CRLs omit expired certificates (RFC 5280 section 3.3), and clients reject it anyway.
     Expired,
-    /// It is its own issuer: a root is removed from trust stores, nobody else could revoke it.
+    /// The certificate is self-issued: a root is removed from trust stores instead of revoked.
     SelfIssued,
-    /// Its issuer says that nothing is published about it (noRevAvail, RFC 9608).
+    /// The issuer publishes no revocation information about it (noRevAvail, RFC 9608).
     NoRevocation,
-    /// It names no source and lives too shortly to need one (Baseline Requirements section 7.1.2.11.2).
+    /// The certificate names no source, and its lifetime is too short to need one (Baseline Requirements section 7.1.2.11.2).
     ShortLived,
-    /// It is for neither servers nor clients of TLS, and no authority.
+    /// The certificate is for neither TLS servers nor TLS clients, and is not a CA certificate.
     NotForTls,
-    /// A precertificate, which is never used (RFC 6962 section 3.1).
+    /// The certificate is a precertificate, which is never used (RFC 6962 section 3.1).
     Precertificate,
 }
 
 impl Why {
-    /// A stable word.
+    /// Returns a stable name.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -317,7 +317,7 @@ impl Why {
         }
     }
 
-    /// Why nothing is to be asked about `certificate` at `now`, if that is so.
+    /// Returns why `certificate` needs no check at `now`, if it needs none.
     pub(super) fn of(certificate: &Certificate, now: UnixTime) -> Option<Self> {
         let no_source = certificate.crl_urls.is_empty() && certificate.ocsp_urls.is_empty();
         let reasons = [
@@ -345,7 +345,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// Both ends belong to the validity (RFC 5280 section 4.1.2.5).
+/// Returns whether the lifetime is short. Both ends are part of the validity (RFC 5280 section 4.1.2.5).
 fn is_short_lived(certificate: &Certificate) -> bool {
     let life = certificate.not_after.since(certificate.not_before).saturating_add(1);
     let most = if certificate.not_before < SEVEN_DAYS_FROM { SHORT_LIFE_BEFORE } else { SHORT_LIFE };

@@ -1,17 +1,17 @@
-//! The protocols of packets: LDAP, PostgreSQL, MySQL, Remote Desktop.
+//! Binary protocols: LDAP, PostgreSQL, MySQL, Remote Desktop.
 
 use super::error::{StartTlsError, malformed, not_offered, refused};
 use super::input::Input;
 use super::turn::{Move, Turn};
 
-/// The extended operation StartTLS, 1.3.6.1.4.1.1466.20037 (RFC 4511 sections 4.12 and 4.14).
+/// Encodes the extended operation StartTLS, 1.3.6.1.4.1.1466.20037 (RFC 4511 sections 4.12 and 4.14).
 pub(super) fn ldap_request() -> Vec<u8> {
     let mut request = vec![0x30, 0x1d, 0x02, 0x01, 0x01, 0x77, 0x18, 0x80, 0x16];
     request.extend(b"1.3.6.1.4.1.1466.20037");
     request
 }
 
-/// RFC 4511 section 4.1.9: LDAPMessage { messageID, [APPLICATION 24] { resultCode, matchedDN,
+/// Handles the response (RFC 4511 section 4.1.9): LDAPMessage { messageID, [APPLICATION 24] { resultCode, matchedDN,
 /// diagnosticMessage, … } }.
 pub(super) fn ldap(input: &mut Input) -> Turn {
     input.expect_first(|octet| octet == 0x30)?;
@@ -21,7 +21,7 @@ pub(super) fn ldap(input: &mut Input) -> Turn {
         ldap_result(&message[header..]).ok_or_else(|| malformed("not an answer to StartTLS", &message))?;
     match code {
         0 => Ok(Move::Ready(Vec::new())),
-        // protocolError: the operation is not known (RFC 4511 section 4.14.1).
+        // protocolError: the operation is not supported (RFC 4511 section 4.14.1).
         2 => Err(not_offered(&text)),
         code => {
             let mut said = format!("result {code} ").into_bytes();
@@ -31,7 +31,7 @@ pub(super) fn ldap(input: &mut Input) -> Turn {
     }
 }
 
-/// Result code and diagnostic message of an extended response.
+/// Returns result code and diagnostic message of an extended response.
 fn ldap_result(body: &[u8]) -> Option<(u32, Vec<u8>)> {
     let (tag, _, rest) = element(body)?;
     let (response, body, _) = element(rest)?;
@@ -54,7 +54,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((bytes[0], value, &bytes[header + length..]))
 }
 
-/// Bytes of tag and length, and of the value. `None`: more is needed.
+/// Returns the lengths of the header (tag and length) and of the value in bytes. `None`: more input is needed.
 fn tlv(bytes: &[u8]) -> Result<Option<(usize, usize)>, StartTlsError> {
     let Some(&first) = bytes.get(1) else { return Ok(None) };
     if first < 0x80 {
@@ -69,7 +69,7 @@ fn tlv(bytes: &[u8]) -> Result<Option<(usize, usize)>, StartTlsError> {
     Ok(Some((2 + count, length)))
 }
 
-/// SSLRequest (PostgreSQL protocol 3.0, "Message Formats").
+/// Encodes an SSLRequest (PostgreSQL protocol 3.0, "Message Formats").
 pub(super) fn postgres_request() -> Vec<u8> {
     vec![0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]
 }
@@ -87,7 +87,7 @@ pub(super) fn postgres(input: &mut Input) -> Turn {
     }
 }
 
-/// ErrorResponse: E, length, then fields of a type byte and a string each, M being for people.
+/// Handles an ErrorResponse: `E`, a length, then fields of a type byte and a string each; the field M is the message for people.
 fn postgres_error(input: &mut Input) -> Turn {
     let Some(length) = input.pending().get(1..5) else { return Ok(Move::Wait) };
     let length = length.iter().fold(0_usize, |length, &octet| length << 8 | usize::from(octet));
@@ -103,12 +103,12 @@ fn postgres_error(input: &mut Input) -> Turn {
 }
 
 const MYSQL_CLIENT_SSL: u16 = 0x0800;
-/// What a client of protocol 4.1 with TLS can do: CLIENT_PROTOCOL_41, CLIENT_SSL and
-/// CLIENT_SECURE_CONNECTION; then packets of 16 MiB, the character set utf8, and 23 zeros.
+/// Capabilities of a client of protocol 4.1 with TLS (CLIENT_PROTOCOL_41, CLIENT_SSL and CLIENT_SECURE_CONNECTION), a packet size
+/// of 16 MiB, and the character set utf8; followed by 23 zero bytes.
 const MYSQL_SSL_REQUEST_HEAD: [u8; 13] = [32, 0, 0, 1, 0x00, 0x8a, 0x00, 0x00, 0x00, 0x00, 0x00, 0x01, 33];
 
-/// HandshakeV10 (MySQL "Connection Phase Packets"): length, sequence, 10, version, zero, thread (4),
-/// scramble (8), zero, capabilities (2), …
+/// Handles HandshakeV10 (MySQL "Connection Phase Packets"): length, sequence, 10, version, zero, thread (4), scramble (8), zero,
+/// capabilities (2), …
 pub(super) fn mysql(input: &mut Input) -> Turn {
     let Some(head) = input.pending().get(..5) else { return Ok(Move::Wait) };
     let length = usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16;
@@ -119,9 +119,9 @@ pub(super) fn mysql(input: &mut Input) -> Turn {
     let Some(packet) = input.exact(4 + length, "greeting")? else { return Ok(Move::Wait) };
     let body = &packet[5..];
     match packet[4] {
-        // ERR_Packet: code (2), then the text, behind a SQL state from 4.1 on.
+        // ERR_Packet: code (2), then the text, preceded by an SQL state since 4.1.
         0xff => Err(refused(body.get(2..).unwrap_or_default())),
-        // Servers before 3.21 have no TLS.
+        // Servers before 3.21 do not support TLS.
         9 => Err(not_offered(b"protocol version 9")),
         _ => mysql_greeted(body),
     }
@@ -140,13 +140,13 @@ fn mysql_greeted(body: &[u8]) -> Turn {
     Ok(Move::Ready(request))
 }
 
-/// X.224 Connection Request with an RDP Negotiation Request for TLS, CredSSP and CredSSP with early
-/// user authorization (MS-RDPBCGR section 2.2.1.1): all of them begin with TLS.
+/// Encodes an X.224 Connection Request with an RDP Negotiation Request for TLS, CredSSP and CredSSP with early user authorization
+/// (MS-RDPBCGR section 2.2.1.1): all of them start with TLS.
 pub(super) fn rdp_request() -> Vec<u8> {
     vec![3, 0, 0, 19, 14, 0xe0, 0, 0, 0, 0, 0, 1, 0, 8, 0, 0x0b, 0, 0, 0]
 }
 
-/// MS-RDPBCGR sections 2.2.1.2.1 and 2.2.1.2.2.
+/// Handles the response (MS-RDPBCGR sections 2.2.1.2.1 and 2.2.1.2.2).
 pub(super) fn rdp(input: &mut Input) -> Turn {
     input.expect_first(|octet| octet == 3)?;
     let Some(head) = input.pending().get(..4) else { return Ok(Move::Wait) };
@@ -159,7 +159,7 @@ pub(super) fn rdp(input: &mut Input) -> Turn {
         return Err(malformed("not a connection confirm", &packet));
     }
     match packet[11..] {
-        // Servers from before negotiation, and those told to use RDP's own security.
+        // Servers without negotiation, and servers configured for standard RDP security.
         [] | [2, _, 8, 0, 0, 0, 0, 0] => Err(not_offered(b"only RDP's own security")),
         [2, _, 8, 0, 1 | 2 | 8, 0, 0, 0] => Ok(Move::Ready(Vec::new())),
         [3, _, 8, 0, code, 0, 0, 0] => Err(rdp_failure(code)),
@@ -167,7 +167,7 @@ pub(super) fn rdp(input: &mut Input) -> Turn {
     }
 }
 
-/// MS-RDPBCGR section 2.2.1.2.2.
+/// Converts a failure code (MS-RDPBCGR section 2.2.1.2.2).
 fn rdp_failure(code: u8) -> StartTlsError {
     match code {
         1 => refused(b"SSL_REQUIRED_BY_SERVER"),

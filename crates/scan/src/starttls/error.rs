@@ -1,26 +1,26 @@
-//! Why a dialogue led to no TLS, and the words of servers in errors.
+//! Errors of dialogues before TLS, and the server's text in them.
 
 use crate::target::Protocol;
 
-/// Characters of the server's own words repeated in errors.
+/// Maximum characters of the server's text in errors.
 pub(super) const WORDS_MAX: usize = 200;
 
-/// Why no TLS came about. The server's words are free of control characters and shortened.
+/// The dialogue did not lead to TLS. The server's text is truncated and has no control characters.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StartTlsError {
-    /// The server speaks the protocol, but has no TLS on it.
+    /// The server speaks the protocol but does not support TLS.
     #[error("the server offers no TLS{}", Words(.words))]
     NotOffered {
         /// The server's reply, if any.
         words: String,
     },
-    /// The server knows TLS and will not do it now, or turns us away altogether.
+    /// The server supports TLS but rejects it now, or rejects the client altogether.
     #[error("the server refused{}", Words(.words))]
     Refused {
         /// The server's reply.
         words: String,
     },
-    /// Something else answers on that port.
+    /// Another protocol is served on the port.
     #[error("not {protocol}{}", Words(.first))]
     NotThatProtocol {
         /// The expected protocol.
@@ -28,7 +28,7 @@ pub enum StartTlsError {
         /// The beginning of the reply.
         first: String,
     },
-    /// The protocol, broken.
+    /// The server violates the protocol.
     #[error("{what}{}", Words(.words))]
     Malformed {
         /// The malformed part.
@@ -36,12 +36,12 @@ pub enum StartTlsError {
         /// The server's reply.
         words: String,
     },
-    /// More than any real server says ([`super::LINE_MAX`], [`super::DIALOGUE_MAX`], [`super::TDS_PACKET_MAX`]).
+    /// The server's text is longer than allowed ([`super::LINE_MAX`], [`super::DIALOGUE_MAX`], [`super::TDS_PACKET_MAX`]).
     #[error("the server's {what} is longer than {max} bytes")]
     TooLong {
         /// The part that is too long.
         what: &'static str,
-        /// The bound, in bytes.
+        /// The limit in bytes.
         max: usize,
     },
 }
@@ -54,10 +54,10 @@ impl std::fmt::Display for Words<'_> {
     }
 }
 
-/// A server's words as they may be shown on a terminal: control characters and ends of lines become
-/// spaces, what is not UTF-8 the replacement character, and no more than [`WORDS_MAX`] characters.
+/// Returns a server's text in a form that is safe for terminals: control characters and line ends become spaces, invalid UTF-8
+/// becomes the replacement character, and at most [`WORDS_MAX`] characters are kept.
 pub(super) fn words(bytes: &[u8]) -> String {
-    // Four bytes a character at most.
+    // A character has four bytes at most.
     let bytes = &bytes[..bytes.len().min(4 * WORDS_MAX)];
     let text: String = String::from_utf8_lossy(bytes)
         .chars()
@@ -67,7 +67,7 @@ pub(super) fn words(bytes: &[u8]) -> String {
     text.trim().to_owned()
 }
 
-/// Characters that reorder or hide the text around them (UAX #9 and relatives).
+/// Returns whether a character reorders or hides the text around it (UAX #9 and similar).
 fn is_layout(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

@@ -1,20 +1,19 @@
-//! Bytes from the server that are not parsed yet.
+//! Received bytes that are not parsed yet.
 
 use super::error::{StartTlsError, words};
 use crate::target::Protocol;
 
-/// Bytes of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply, IMAP greetings
-/// with capabilities reach about 1,000; eight times that is generous.
+/// Maximum bytes of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply; IMAP greetings with capabilities reach
+/// about 1,000.
 pub const LINE_MAX: usize = 8_192;
-/// Bytes the server may send in the whole dialogue. The longest greetings (legal notices before
-/// FTP) stay under 10,000.
+/// Maximum bytes from the server in the whole dialogue. The longest greetings (legal notices of FTP servers) have less than 10,000.
 pub const DIALOGUE_MAX: usize = 65_536;
 
 #[derive(Debug)]
 pub(super) struct Input {
     protocol: Protocol,
     pending: Vec<u8>,
-    /// Bytes of `pending` known to hold no end of line.
+    /// Number of bytes of `pending` that contain no line end.
     searched: usize,
     taken: usize,
 }
@@ -36,8 +35,8 @@ impl Input {
         &self.pending
     }
 
-    /// Fails once more was needed than [`DIALOGUE_MAX`]. What lies beyond is not counted before it
-    /// is asked for, so that the verdict does not depend on how the bytes were cut into pieces.
+    /// Fails once more than [`DIALOGUE_MAX`] bytes were needed. Bytes beyond the limit count only when they are needed, so that the
+    /// result does not depend on how the input was split.
     pub(super) fn check_total(&self) -> Result<(), StartTlsError> {
         if self.taken > DIALOGUE_MAX {
             return Err(StartTlsError::TooLong { what: "talk before TLS", max: DIALOGUE_MAX });
@@ -52,7 +51,7 @@ impl Input {
         Ok(None)
     }
 
-    /// Nothing was taken yet and what came first fails `fits`: this is some other protocol.
+    /// Fails if nothing has been consumed yet and the first byte does not satisfy `fits`: the server speaks another protocol.
     pub(super) fn expect_first(&self, fits: impl Fn(u8) -> bool) -> Result<(), StartTlsError> {
         match self.pending.first() {
             Some(&first) if self.taken == 0 && !fits(first) => Err(self.not_that_protocol()),
@@ -68,7 +67,7 @@ impl Input {
         StartTlsError::NotThatProtocol { protocol: self.protocol, first: words(said) }
     }
 
-    /// The next line without its end, once it is all there.
+    /// Returns the next line without its end, once it is complete.
     pub(super) fn line(&mut self) -> Result<Option<Vec<u8>>, StartTlsError> {
         let end = self.pending[self.searched..].iter().position(|&octet| octet == b'\n');
         let length = end.map_or(self.pending.len(), |end| self.searched + end);
@@ -87,7 +86,7 @@ impl Input {
         Ok(Some(line))
     }
 
-    /// The next `count` bytes, once they are all there. `what` is named if they are too many.
+    /// Returns the next `count` bytes, once they are complete. The error for too many bytes contains `what`.
     pub(super) fn exact(
         &mut self,
         count: usize,
@@ -102,7 +101,7 @@ impl Input {
         Ok(Some(self.take(count)))
     }
 
-    /// Drops up to `count` bytes; how many there were.
+    /// Drops up to `count` bytes; returns how many were dropped.
     pub(super) fn skip(&mut self, count: usize) -> Result<usize, StartTlsError> {
         let count = count.min(self.pending.len());
         self.take(count);

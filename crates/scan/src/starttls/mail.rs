@@ -1,15 +1,14 @@
-//! The protocols of lines: SMTP, LMTP, IMAP, POP3, ManageSieve, FTP, NNTP.
+//! Line-based protocols: SMTP, LMTP, IMAP, POP3, ManageSieve, FTP, NNTP.
 
 use super::error::{malformed, not_offered, refused};
 use super::input::Input;
 use super::reply::{Reply, ReplyReader};
 use super::turn::{Move, Turn};
 
-/// How we introduce ourselves where a protocol demands a name (RFC 5321 section 4.1.1.1): a name
-/// that cannot be anybody's (RFC 6761 section 6.4).
+/// Client name for protocols that require one (RFC 5321 section 4.1.1.1): a reserved name (RFC 6761 section 6.4).
 const CLIENT_NAME: &str = "bulla.invalid";
 
-/// SMTP (RFC 3207) and LMTP (RFC 2033), which differ in the greeting's verb.
+/// SMTP (RFC 3207) and LMTP (RFC 2033), which differ in the greeting command.
 #[derive(Debug)]
 pub(super) struct Smtp {
     stage: SmtpStage,
@@ -35,7 +34,7 @@ impl Smtp {
             SmtpStage::Greeting => self.greeted(&reply),
             SmtpStage::Extensions => self.extensions(&reply),
             SmtpStage::GoAhead if reply.code == 220 => Ok(Move::Ready(Vec::new())),
-            // Never heard of the command, although it was announced.
+            // The server does not know the command, although it announced it.
             SmtpStage::GoAhead if matches!(reply.code, 500 | 502) => Err(not_offered(&reply.said())),
             SmtpStage::GoAhead => Err(refused(&reply.said())),
         }
@@ -53,11 +52,11 @@ impl Smtp {
     fn extensions(&mut self, reply: &Reply) -> Turn {
         match reply.code {
             250 => {}
-            // Servers from before RFC 1869 know no extensions at all.
+            // Servers without RFC 1869 support no extensions.
             500..=504 => return Err(not_offered(&reply.said())),
             _ => return Err(refused(&reply.said())),
         }
-        // The first line is the server's name.
+        // The first line contains the server's name.
         let offered = reply.lines.iter().skip(1).any(|line| first_word_is(line, b"STARTTLS"));
         if !offered {
             return Err(not_offered(b""));
@@ -84,7 +83,7 @@ impl Ftp {
     pub(super) fn turn(&mut self, input: &mut Input) -> Turn {
         let Some(reply) = self.replies.read(input)? else { return Ok(Move::Wait) };
         match (self.asked, reply.code) {
-            // "Service ready in nnn minutes": the greeting proper is still to come.
+            // "Service ready in nnn minutes": the actual greeting follows later.
             (false, 120) => Ok(Move::On),
             (false, 220) => {
                 self.asked = true;
@@ -92,8 +91,7 @@ impl Ftp {
             }
             (false, _) => Err(refused(&reply.said())),
             (true, 234) => Ok(Move::Ready(Vec::new())),
-            // Unknown command or mechanism; servers without TLS also answer any command but USER
-            // with 530 "please log in".
+            // Unknown command or mechanism; servers without TLS also respond to any command except USER with 530 "please log in".
             (true, 500 | 501 | 502 | 504 | 530) => Err(not_offered(&reply.said())),
             (true, _) => Err(refused(&reply.said())),
         }
@@ -132,7 +130,7 @@ impl Imap {
             self.stage = ImapStage::Capability;
             return Ok(Move::Send(b"a1 CAPABILITY\r\n".to_vec()));
         }
-        // After PREAUTH the command is not allowed any more (RFC 9051 section 7.1.4).
+        // After PREAUTH the command is not allowed (RFC 9051 section 7.1.4).
         if first_word_is(status, b"BYE") || first_word_is(status, b"PREAUTH") {
             return Err(refused(line));
         }
@@ -172,7 +170,7 @@ fn go_ahead(line: &[u8]) -> Turn {
     }
 }
 
-/// Whether the line with our tag says OK; `None` if it is not ours or says neither.
+/// Returns whether the line with the client's tag has the status OK; `None` for another tag or without a status.
 fn status_of(line: &[u8], tag: &[u8]) -> Option<bool> {
     let status = line.strip_prefix(tag)?;
     let says = |word: &[u8]| first_word_is(status, word);
@@ -227,7 +225,7 @@ impl Pop3 {
                 self.stage = Pop3Stage::CapaList;
                 Ok(Move::On)
             }
-            // Servers from before RFC 2449 may still know STLS: ask.
+            // Servers without RFC 2449 may still support STLS.
             (Pop3Stage::Capa, false) => Ok(self.ask(false)),
             (Pop3Stage::GoAhead { .. }, true) => Ok(Move::Ready(Vec::new())),
             (Pop3Stage::GoAhead { announced: true }, false) => Err(refused(line)),
@@ -255,9 +253,9 @@ impl Pop3 {
 pub(super) struct Sieve {
     asked: bool,
     offered: bool,
-    /// Bytes of a literal that are still to be skipped.
+    /// Remaining bytes of a literal to skip.
     literal: usize,
-    /// The line goes on after a literal, and is not to be read as a status.
+    /// Whether the line continues after a literal and is therefore not a status line.
     continued: bool,
 }
 
@@ -303,7 +301,7 @@ impl Sieve {
     }
 }
 
-/// The number in a `{n}` or `{n+}` at the end of a line (RFC 5804 section 1.2).
+/// Returns the number in a `{n}` or `{n+}` at the end of a line (RFC 5804 section 1.2).
 fn literal_length(line: &[u8]) -> Option<usize> {
     let open = line.iter().rposition(|&octet| octet == b'{')?;
     let inside = line[open + 1..].strip_suffix(b"}")?;
@@ -349,7 +347,7 @@ impl Nntp {
                 self.stage = NntpStage::CapabilityList;
                 Ok(Move::On)
             }
-            // Servers from before RFC 3977 know no such list: ask.
+            // Servers without RFC 3977 have no capability list, but may support STARTTLS.
             (NntpStage::Capabilities, 500) => Ok(self.ask()),
             (NntpStage::GoAhead, 382) => Ok(Move::Ready(Vec::new())),
             (NntpStage::GoAhead, 500 | 501 | 503) => Err(not_offered(&line)),
@@ -377,7 +375,7 @@ fn code_of(line: &[u8]) -> Option<u16> {
     ends.then(|| code.iter().fold(0, |code, digit| 10 * code + u16::from(digit - b'0')))
 }
 
-/// Whether the first word is `word`, in any case.
+/// Returns whether the first word is `word`, ignoring case.
 fn first_word_is(line: &[u8], word: &[u8]) -> bool {
     words_of(line).next().is_some_and(|first| first.eq_ignore_ascii_case(word))
 }

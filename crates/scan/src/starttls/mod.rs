@@ -1,7 +1,7 @@
-//! What is said in clear before TLS may begin.
+//! Plaintext dialogues before TLS (STARTTLS).
 //!
-//! Sans-I/O: a [`Dialogue`] is given what the server said and tells what to answer, so that it is
-//! tested without sockets, fuzzed, and bounded in one place. Time is the caller's to bound.
+//! Sans-I/O: a [`Dialogue`] receives the server's bytes and returns the client's. This makes it testable without sockets and easy
+//! to fuzz, and all limits are in one place. The caller sets the timeout.
 
 mod binary;
 mod error;
@@ -20,26 +20,26 @@ pub use error::StartTlsError;
 pub use input::{DIALOGUE_MAX, LINE_MAX};
 pub use tds::{TDS_PACKET_MAX, Wrapping};
 
-/// The next step after a reply of the server.
+/// The next step after input from the server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// Wait for more.
+    /// Wait for more input.
     More,
-    /// Send this, then wait.
+    /// Send these bytes, then wait for input.
     Send(Vec<u8>),
-    /// Send this (often nothing), then begin TLS.
+    /// Send these bytes (often none), then start TLS.
     Ready {
-        /// To be sent in clear before the ClientHello.
+        /// Bytes to send in plaintext before the ClientHello.
         send: Vec<u8>,
-        /// The server sent clear text after its go-ahead. It was dropped, as a client must (RFC 3207
-        /// section 6); a server that does this mixes up what was said before and inside TLS.
+        /// Whether the server sent plaintext after its go-ahead. It was dropped, as RFC 3207 section 6 requires; such a server
+        /// mixes data from before and inside TLS.
         injected: bool,
     },
-    /// No TLS.
+    /// The dialogue failed, so there is no TLS.
     Failed(StartTlsError),
 }
 
-/// The dialogue that leads to TLS, from the client's side.
+/// Client side of a dialogue that leads to TLS.
 #[derive(Debug)]
 pub struct Dialogue {
     machine: Machine,
@@ -64,8 +64,8 @@ enum Machine {
 }
 
 impl Dialogue {
-    /// A dialogue with a server of `protocol`, which is asked for `host` where the protocol names
-    /// one (XMPP). `None` for protocols that need none.
+    /// Creates a dialogue with a server of `protocol`. XMPP sends `host` as the requested domain. `None` for protocols without a
+    /// dialogue.
     #[must_use]
     pub fn new(protocol: Protocol, host: &str) -> Option<Self> {
         let machine = match protocol {
@@ -88,7 +88,7 @@ impl Dialogue {
         Some(Self { machine, input: Input::new(protocol), end: None })
     }
 
-    /// What to send before the server has said anything; `None` where the server speaks first.
+    /// Returns what to send first; `None` for protocols in which the server starts.
     #[must_use]
     pub fn opening(&self) -> Option<Vec<u8>> {
         match &self.machine {
@@ -101,8 +101,8 @@ impl Dialogue {
         }
     }
 
-    /// Takes what the server said, in pieces of any size. After [`Step::Ready`] everything further
-    /// is clear text that does not belong there; after [`Step::Failed`] the answer stays the same.
+    /// Processes input from the server, split in any way. After [`Step::Ready`], further input is injected plaintext; after
+    /// [`Step::Failed`], the result stays the same.
     pub fn receive(&mut self, bytes: &[u8]) -> Step {
         match &self.end {
             Some(Ok(())) => return Step::Ready { send: Vec::new(), injected: !bytes.is_empty() },

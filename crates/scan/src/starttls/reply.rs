@@ -1,19 +1,18 @@
-//! Replies of three digits and text, on one line or several (RFC 5321 section 4.2.1, RFC 959
-//! section 4.2).
+//! Replies with a three-digit code and text, on one or more lines (RFC 5321 section 4.2.1, RFC 959 section 4.2).
 
 use super::error::{StartTlsError, malformed};
 use super::input::Input;
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) code: u16,
-    /// The texts of its lines, without code.
+    /// The text of each line, without the code.
     pub(super) lines: Vec<Vec<u8>>,
 }
 
 impl Reply {
-    /// Code and text of the last line, for people.
+    /// Returns code and text of the last line, for people.
     pub(super) fn said(&self) -> Vec<u8> {
         let mut said = format!("{} ", self.code).into_bytes();
         said.extend(self.lines.join(&b' '));
@@ -21,7 +20,7 @@ impl Reply {
     }
 }
 
-/// Gathers the lines of a reply.
+/// Collects the lines of a reply.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
     code: Option<u16>,
@@ -30,12 +29,12 @@ pub(super) struct ReplyReader {
 }
 
 impl ReplyReader {
-    /// FTP: lines between first and last may hold anything.
+    /// Creates a reader for FTP, where lines between the first and the last may contain any text.
     pub(super) fn with_free_middle() -> Self {
         Self { free_middle: true, ..Self::default() }
     }
 
-    /// The next whole reply.
+    /// Returns the next complete reply.
     pub(super) fn read(&mut self, input: &mut Input) -> Result<Option<Reply>, StartTlsError> {
         input.expect_first(|octet| octet.is_ascii_digit())?;
         loop {
@@ -66,7 +65,7 @@ impl ReplyReader {
     }
 }
 
-/// The code, and whether the line is the last of its reply.
+/// Returns the code, and whether the line is the last of its reply.
 fn head(line: &[u8]) -> Option<(u16, bool)> {
     let code = line.get(..3)?;
     if !code.iter().all(u8::is_ascii_digit) {

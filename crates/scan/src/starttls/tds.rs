@@ -1,14 +1,13 @@
-//! Microsoft SQL Server: the question before TLS, and TLS inside TDS packets (MS-TDS sections
-//! 2.2.6.5 and 3.2.5.2).
+//! Microsoft SQL Server: PRELOGIN before TLS, and TLS inside TDS packets (MS-TDS sections 2.2.6.5 and 3.2.5.2).
 
 use super::error::{StartTlsError, malformed, not_offered};
 use super::input::Input;
 use super::turn::{Move, Turn};
 use crate::target::Protocol;
 
-/// Bytes of a TDS packet (MS-TDS section 2.2.3.1.3: 512 to 32,767).
+/// Longest TDS packet in bytes (MS-TDS section 2.2.3.1.3: 512 to 32,767).
 pub const TDS_PACKET_MAX: usize = 32_767;
-/// What every server accepts before anything else is agreed (MS-TDS section 2.2.3.1.3).
+/// Packet size that every server accepts before a size is negotiated (MS-TDS section 2.2.3.1.3).
 const PACKET_SENT_MAX: usize = 4_096;
 const HEADER: usize = 8;
 const PRELOGIN: u8 = 0x12;
@@ -17,7 +16,7 @@ const END_OF_MESSAGE: u8 = 1;
 const OPTION_ENCRYPTION: u8 = 1;
 const OPTION_END: u8 = 0xff;
 
-/// PRELOGIN: version, encryption (wanted), instance, thread and MARS.
+/// Encodes PRELOGIN: version, encryption (requested), instance, thread and MARS.
 pub(super) fn prelogin() -> Vec<u8> {
     const OPTIONS: [(u8, &[u8]); 5] =
         [(0, &[16, 0, 0, 0, 0, 0]), (OPTION_ENCRYPTION, &[1]), (2, &[0]), (3, &[0, 0, 0, 0]), (4, &[0])];
@@ -51,7 +50,7 @@ pub(super) fn prelogin_reply(input: &mut Input) -> Turn {
     }
     let Some(packet) = input.exact(length, "answer")? else { return Ok(Move::Wait) };
     match encryption(&packet[HEADER..]) {
-        // Off (for the login alone), on, required: all begin with TLS.
+        // Off (encrypted login only), on, required: all start with TLS.
         Some(0 | 1 | 3) => Ok(Move::Ready(Vec::new())),
         Some(2) => Err(not_offered(b"encryption is not supported")),
         Some(_) => Err(malformed("an encryption option that TDS does not know", b"")),
@@ -72,16 +71,16 @@ fn encryption(payload: &[u8]) -> Option<u8> {
     None
 }
 
-/// How TLS bytes travel: bare, or (SQL Server, until the handshake is over) inside packets.
+/// Framing of TLS bytes: none, or (SQL Server, until the handshake ends) TDS packets.
 #[derive(Debug)]
 pub enum Wrapping {
-    /// As they are.
+    /// No framing.
     Bare,
     /// In TDS packets.
     Tds(TdsUnwrapper),
 }
 
-/// Takes the payload out of TDS packets, in pieces of any size.
+/// Extracts the payload of TDS packets, from input split in any way.
 #[derive(Debug, Default)]
 pub struct TdsUnwrapper {
     header: Vec<u8>,
@@ -90,7 +89,7 @@ pub struct TdsUnwrapper {
 }
 
 impl Wrapping {
-    /// The one `protocol` uses.
+    /// Returns the framing of `protocol`.
     #[must_use]
     pub fn new(protocol: Protocol) -> Self {
         match protocol {
@@ -99,7 +98,7 @@ impl Wrapping {
         }
     }
 
-    /// What to send so that `tls` arrives.
+    /// Returns the bytes to send for the TLS bytes `tls`.
     #[must_use]
     pub fn wrap(&self, tls: Vec<u8>) -> Vec<u8> {
         match self {
@@ -108,10 +107,10 @@ impl Wrapping {
         }
     }
 
-    /// The TLS bytes in what was received; none, when a packet has only begun.
+    /// Returns the TLS bytes in the input; empty for the start of a packet.
     ///
     /// # Errors
-    /// [`StartTlsError::Malformed`] when what comes is no TDS packet.
+    /// [`StartTlsError::Malformed`] when the input is not a TDS packet.
     pub fn unwrap<'a>(&'a mut self, received: &'a [u8]) -> Result<&'a [u8], StartTlsError> {
         match self {
             Self::Bare => Ok(received),

@@ -7,7 +7,7 @@ use scripts::{DIALOGUES, Script, Turn};
 use super::error::{WORDS_MAX, not_offered, words};
 use super::*;
 
-/// How a dialogue ended, in one line.
+/// Describes the end of a dialogue in one line.
 fn end(step: &Step) -> String {
     match step {
         Step::More | Step::Send(_) => "waiting".into(),
@@ -21,8 +21,7 @@ fn end(step: &Step) -> String {
     }
 }
 
-/// Plays the server's side of a script, cut into pieces of `size` bytes. Everything said by the
-/// client must be what the script hears.
+/// Plays the server's side of a script, split into pieces of `size` bytes. All output of the client must match the script.
 fn play(script: &Script, size: usize) -> Step {
     let mut dialogue = Dialogue::new(script.protocol, "chat.example").unwrap();
     let mut sent = dialogue.opening().unwrap_or_default();
@@ -70,7 +69,7 @@ fn clear_text_after_the_go_ahead_is_told() {
     }
 }
 
-/// What a server of each protocol says when there will be no TLS, and how that is told.
+/// Responses of servers that refuse TLS, by protocol, and the expected error.
 const REFUSALS: &[(Protocol, &[u8], &str)] = &[
     (Protocol::Smtp, b"220 mx\r\n250 mx\r\n", "not offered: "),
     (Protocol::Smtp, b"220 mx\r\n250-mx\r\n250 XSTARTTLS\r\n", "not offered: "),
@@ -103,7 +102,7 @@ const REFUSALS: &[(Protocol, &[u8], &str)] = &[
     (Protocol::Sieve, b"\"STARTTLS\"\r\nOK\r\nNO \"later\"\r\n", "refused: NO \"later\""),
     (Protocol::Sieve, b"BYE \"busy\"\r\n", "refused: BYE \"busy\""),
     (Protocol::Sieve, b"HTTP/1.1 400 Bad Request\r\n", "not that: HTTP/1.1 400 Bad Request"),
-    // A literal whose bytes look like the capability is not the capability.
+    // A literal that contains the text of a capability is not the capability.
     (Protocol::Sieve, b"\"IMPLEMENTATION\" {12}\r\n\"STARTTLS\"\r\n\r\nOK\r\n", "not offered: "),
     (
         Protocol::Ftp,
@@ -260,8 +259,7 @@ fn protocols() -> impl Strategy<Value = Protocol> {
     proptest::sample::select(Protocol::UPGRADED.to_vec())
 }
 
-/// The end of a dialogue whose server said `bytes` in pieces of `size`, and how many bytes it took
-/// to get there. What was sent on the way counts too.
+/// Runs a dialogue with the server input `bytes` in pieces of `size`; returns what the client sent, and how the dialogue ended.
 fn outcome(protocol: Protocol, bytes: &[u8], size: usize) -> (Vec<u8>, String) {
     let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
     let mut sent = Vec::new();
@@ -272,7 +270,7 @@ fn outcome(protocol: Protocol, bytes: &[u8], size: usize) -> (Vec<u8>, String) {
             sent.extend_from_slice(bytes);
         }
     }
-    // The words shown are those at hand when the verdict fell, so only its kind is compared.
+    // The text in the error depends on the input received so far, so only the kind is compared.
     let kind = end(&last).split(':').next().unwrap_or_default().to_owned();
     (sent, kind)
 }
@@ -288,7 +286,7 @@ proptest! {
         prop_assert_eq!(cut.1, whole.1);
     }
 
-    /// Real dialogues with a few bytes changed reach further than noise does.
+    /// Real dialogues with a few changed bytes reach more states than random bytes.
     #[test]
     fn near_misses_do_not_depend_on_how_they_are_cut(
         which in 0..DIALOGUES.len(),
@@ -303,7 +301,7 @@ proptest! {
         }
         let whole = outcome(script.protocol, &said, usize::MAX);
         let cut = outcome(script.protocol, &said, size);
-        // A failure met in the same piece as an answer keeps the answer back.
+        // If a failure occurs in the same piece as a reply, the client does not send its answer.
         prop_assert!(cut.0.starts_with(&whole.0), "{:?} {:?}", cut, whole);
         prop_assert_eq!(cut.1, whole.1);
     }

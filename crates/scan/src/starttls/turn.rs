@@ -1,12 +1,12 @@
-//! What a protocol does with the next piece of input.
+//! Result of one parsing step of a protocol.
 
 use super::error::StartTlsError;
 
-/// What a machine does with its input; an error ends the dialogue.
+/// Result of one parsing step; an error ends the dialogue.
 pub(super) enum Move {
-    /// Nothing without more input.
+    /// More input is needed.
     Wait,
-    /// Something was taken from the input; go on.
+    /// Input was consumed; continue.
     On,
     Send(Vec<u8>),
     Ready(Vec<u8>),

@@ -1,6 +1,6 @@
 //! XMPP (RFC 6120 sections 4 and 5).
 //!
-//! No XML parser: only names of tags matter before TLS, and a stream is one endless document.
+//! No XML parser is needed: only tag names matter before TLS, and a stream is one endless document.
 
 use super::error::{StartTlsError, malformed, not_offered, refused};
 use super::input::{Input, LINE_MAX};
@@ -20,7 +20,7 @@ enum Stage {
     Features,
     InFeatures,
     GoAhead,
-    /// Inside `<proceed>`, to be closed.
+    /// Inside `<proceed>`, waiting for its end.
     Proceeding,
     /// Inside an error or failure; the next tag names the condition.
     Turned,
@@ -28,7 +28,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Tag {
-    /// Without prefix: prefixes are the server's choice.
+    /// Local name: the server chooses the prefix.
     name: Vec<u8>,
     kind: Kind,
 }
@@ -42,7 +42,7 @@ enum Kind {
 
 impl Xmpp {
     pub(super) fn new(to: &str, between_servers: bool) -> Self {
-        // Host names hold nothing that XML would mind; whatever else a caller gives is left out.
+        // Host names contain no XML special characters; such characters from a caller are removed.
         let to = to.chars().filter(|c| !matches!(c, '<' | '>' | '&' | '\'' | '"')).collect();
         Self { to, between_servers, stage: Stage::Header, offered: false }
     }
@@ -129,13 +129,13 @@ impl Xmpp {
     }
 }
 
-/// The next tag, past text, declarations and comments.
+/// Returns the next tag; skips text, declarations and comments.
 fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
     loop {
         let text = input.pending().iter().take_while(|&&octet| octet != b'<').count();
         input.skip(text)?;
         let Some(end) = tag_end(input.pending())? else {
-            // Only to have the bound checked: one byte more than there is.
+            // Requests one byte more than available, only to check the length limit.
             input.exact(input.pending().len() + 1, "tag")?;
             return Ok(None);
         };
@@ -151,7 +151,7 @@ fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
     }
 }
 
-/// Where the tag at the start ends, if it has.
+/// Returns the end of the tag at the start of `bytes`, if it is complete.
 fn tag_end(bytes: &[u8]) -> Result<Option<usize>, StartTlsError> {
     let until = |end: &[u8]| {
         let found = bytes.windows(end.len()).position(|window| window == end);

@@ -1,11 +1,11 @@
-//! What a server accepts besides what it chooses: short handshakes that offer only what no server should accept, and end at the
-//! ServerHello.
+//! Tests what a server accepts in addition to what it chooses: short handshakes that offer only what no server should accept, and
+//! end at the ServerHello.
 
 use super::hello::{self, ServerHello, TLS_1_2, message};
 use super::names;
 use super::record::{ALERT, HANDSHAKE};
 
-/// Bytes read of an answer: a ServerHello has about 100, and servers send their certificates behind it.
+/// Bytes read of a response: a ServerHello has about 100, followed by the server's certificates.
 const ANSWER_MAX: usize = 16 * 1_024;
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
@@ -13,49 +13,49 @@ const MESSAGE_HEADER: usize = 4;
 /// What a short handshake offers.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Question {
-    /// TLS 1.1 and before, with every cipher suite.
+    /// TLS 1.1 and earlier, with every cipher suite.
     ObsoleteVersion,
     /// Broken cipher suites and those without forward secrecy, up to TLS 1.2.
     WeakSuite,
-    /// Broken cipher suites only, for servers that prefer one that is merely without forward secrecy.
+    /// Broken cipher suites only, for servers that prefer a suite that only lacks forward secrecy.
     BrokenSuite,
-    /// Static RSA with sound ciphers only, for servers that prefer a broken suite.
+    /// Static RSA with strong ciphers only, for servers that prefer a broken suite.
     StaticRsaSuite,
 }
 
-/// How a server answered a [`Question`].
+/// A server's response to a [`Question`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ServerReply {
-    /// It goes on with the handshake.
+    /// The server continues the handshake.
     Accepted {
-        /// As on the wire ([`names::version`]).
+        /// Version number on the wire ([`names::version`]).
         version: u16,
-        /// As on the wire ([`names::cipher_suite`]).
+        /// Cipher suite number on the wire ([`names::cipher_suite`]).
         suite: u16,
     },
-    /// An alert, or a choice that was not offered.
+    /// The server sent an alert, or chose something that was not offered.
     Refused,
 }
 
 /// Versions, suites and groups that a server accepts in addition to the negotiated ones.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Accepted {
-    /// The newest of TLS 1.1 and before.
+    /// The newest accepted version up to TLS 1.1.
     pub obsolete_version: Option<u16>,
-    /// One suite of each weakness: broken, without forward secrecy.
+    /// One accepted suite for each weakness: broken, without forward secrecy.
     pub weak_suites: Vec<u16>,
 }
 
-/// How weak a cipher suite is.
+/// Weakness of a cipher suite.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Weakness {
     /// RC4, DES, 3DES, export, no encryption, no authentication.
     Broken,
-    /// Static RSA.
+    /// Static RSA key exchange.
     NoForwardSecrecy,
 }
 
-/// The weaknesses of a cipher suite.
+/// Returns the weaknesses of a cipher suite.
 #[must_use]
 pub fn weaknesses(suite: u16) -> Vec<Weakness> {
     const BROKEN: [&str; 7] = ["RC4", "_DES_", "DES40", "3DES", "NULL", "EXPORT", "anon"];
@@ -73,14 +73,14 @@ pub fn weaknesses(suite: u16) -> Vec<Weakness> {
 /// A short handshake, without I/O.
 pub struct Inquiry {
     question: Question,
-    /// What has come of the record layer.
+    /// Received bytes of the record layer.
     received: Vec<u8>,
-    /// Handshake messages so far.
+    /// Handshake messages received so far.
     messages: Vec<u8>,
 }
 
 impl Inquiry {
-    /// The inquiry, and the ClientHello that begins it.
+    /// Starts an inquiry; returns it and its ClientHello.
     #[must_use]
     pub fn start(
         question: Question,
@@ -92,7 +92,7 @@ impl Inquiry {
         (Self { question, received: Vec::new(), messages: Vec::new() }, hello)
     }
 
-    /// Takes bytes of the server; `None` while the answer is incomplete.
+    /// Processes bytes from the server; `None` while the response is incomplete.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<ServerReply> {
         if self.received.len() + bytes.len() > ANSWER_MAX {
             return Some(ServerReply::Refused);
@@ -118,7 +118,7 @@ impl Inquiry {
         const WARNING: u8 = 1;
         const CLOSE_NOTIFY: u8 = 0;
         match kind {
-            // Such as unrecognized_name, after which servers go on.
+            // Such as unrecognized_name, after which servers continue.
             ALERT if matches!(content, [WARNING, description] if *description != CLOSE_NOTIFY) => None,
             HANDSHAKE => {
                 self.messages.extend_from_slice(content);
@@ -149,7 +149,7 @@ impl Inquiry {
 }
 
 impl Question {
-    /// The newest version offered.
+    /// Returns the newest offered version.
     fn version(self) -> u16 {
         match self {
             Self::ObsoleteVersion => 0x0302,
@@ -167,25 +167,25 @@ impl Question {
     }
 }
 
-/// Broken ones first, so that servers which let the client choose show the worst they have.
+/// Weak cipher suites. Broken ones are first, so that servers that follow the client's order show the worst they accept.
 #[rustfmt::skip]
 const WEAK_SUITES: &[u16] = &[
     // 3DES, RC4, DES, export, no encryption
     0xc008, 0xc012, 0x0016, 0x000a, 0x0013, 0xc007, 0xc011, 0x0005, 0x0004, 0x0015, 0x0012, 0x0009,
     0x0014, 0x0011, 0x0008, 0x0006, 0x0003, 0xc006, 0xc010, 0x003b, 0x0002, 0x0001,
-    // no authentication
+    // No authentication.
     0x0018, 0x001b, 0x0034, 0x003a, 0x006c, 0x006d, 0x00a6, 0x00a7, 0xc015, 0xc016, 0xc017, 0xc018, 0xc019,
-    // static RSA
+    // Static RSA.
     0x009c, 0x009d, 0xc09c, 0xc09d, 0xc0a0, 0xc0a1, 0x003c, 0x003d, 0x002f, 0x0035, 0x0041, 0x0084, 0x0096,
 ];
-/// How many of [`WEAK_SUITES`] are broken.
+/// Number of broken suites at the start of [`WEAK_SUITES`].
 const BROKEN_SUITES: usize = 35;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A record with a ServerHello.
+    /// Encodes a record with a ServerHello.
     fn server_hello(version: u16, suite: u16) -> Vec<u8> {
         let mut body = version.to_be_bytes().to_vec();
         body.extend([7; 32]);

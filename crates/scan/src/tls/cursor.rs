@@ -1,6 +1,6 @@
-//! Reading and writing the presentation language of RFC 8446 section 3.
+//! Reads and writes the presentation language of RFC 8446 section 3.
 
-/// Reads big-endian integers and length-prefixed vectors; `None` once the bytes run out.
+/// Reads big-endian integers and length-prefixed vectors; returns `None` when the input ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a>(&'a [u8]);
 
@@ -41,25 +41,25 @@ impl<'a> Cursor<'a> {
         self.array().map(|[a, b, c]| usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c))
     }
 
-    /// A vector of up to 2^8-1 bytes.
+    /// Reads a vector of up to 2^8-1 bytes.
     pub(super) fn vec8(&mut self) -> Option<&'a [u8]> {
         let length = self.u8()?;
         self.take(usize::from(length))
     }
 
-    /// A vector of up to 2^16-1 bytes.
+    /// Reads a vector of up to 2^16-1 bytes.
     pub(super) fn vec16(&mut self) -> Option<&'a [u8]> {
         let length = self.u16()?;
         self.take(usize::from(length))
     }
 
-    /// A vector of up to 2^24-1 bytes.
+    /// Reads a vector of up to 2^24-1 bytes.
     pub(super) fn vec24(&mut self) -> Option<&'a [u8]> {
         let length = self.u24()?;
         self.take(length)
     }
 
-    /// An `Extension` (RFC 8446 section 4.2): its type and its data.
+    /// Reads an `Extension` (RFC 8446 section 4.2): its type and its data.
     pub(super) fn extension(&mut self) -> Option<(u16, Cursor<'a>)> {
         let kind = self.u16()?;
         Some((kind, Cursor::new(self.vec16()?)))
@@ -71,14 +71,14 @@ pub(super) fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Appends a vector with a length of 8 bits. What we write is far shorter; were it not, the peer
-/// would see a broken hello, never we a panic.
+/// Appends a vector with an 8-bit length. All vectors written here are far shorter; a longer one would give an invalid message but
+/// no panic.
 pub(super) fn put_vec8(out: &mut Vec<u8>, content: &[u8]) {
     out.push(u8::try_from(content.len()).unwrap_or(u8::MAX));
     out.extend_from_slice(content);
 }
 
-/// Appends whatever `write` writes, behind its length in 16 bits.
+/// Appends what `write` writes, with a 16-bit length prefix.
 pub(super) fn put_vec16(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0, 0]);
@@ -93,7 +93,7 @@ pub(super) fn put_extension(out: &mut Vec<u8>, kind: u16, write: impl FnOnce(&mu
     put_vec16(out, write);
 }
 
-/// Overwrites the 16 bits at `at`.
+/// Overwrites the 16-bit integer at `at`.
 pub(super) fn set_u16(out: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes();
     out[at..at + 2].copy_from_slice(&value);

@@ -1,4 +1,4 @@
-//! The handshake's course: from bytes to records, messages and the next step.
+//! The handshake state machine: from bytes to records, messages and the next step.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use super::record::{self, Record, Records};
 use super::schedule::Suite;
 use super::{Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOffer, tls12, tls13};
 
-/// What the caller is to do next.
+/// The next action of the caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// Receive more.
+    /// Receive more bytes.
     More,
     /// Send these bytes, then receive more.
     Send(Vec<u8>),
-    /// All is seen. These bytes (they may be none) say goodbye; close after sending them.
+    /// The handshake is done. Send these bytes (possibly none), then close the connection.
     Done(Vec<u8>),
     /// The handshake failed; close the connection.
     Failed(Failure),
 }
 
-/// One handshake with one server, without I/O: bytes in, bytes out.
+/// A handshake with a server, without I/O: bytes in, bytes out.
 ///
-/// It ends as soon as the server has shown that it holds its certificate's key. Memory is bounded
-/// by [`super::limits`], time by the caller.
+/// It ends as soon as the server has proved possession of its certificate's key. [`super::limits`] limits the memory; the caller
+/// sets the timeout.
 pub struct Handshake {
     evidence: Evidence,
     records: Records,
     messages: Messages,
     shares: Arc<KeyShares>,
     state: State,
-    /// TLS 1.3 was offered.
+    /// Whether TLS 1.3 was offered.
     modern: bool,
     finish: bool,
     random: [u8; 32],
 }
 
 enum State {
-    /// Waiting for ServerHello.
+    /// Waiting for the ServerHello.
     Hello(Opening),
     Tls13(Box<tls13::Session>),
     Tls12(tls12::Session),
@@ -51,12 +51,12 @@ enum State {
 
 struct Opening {
     hello: ClientHello,
-    /// After a HelloRetryRequest: its suite, and the transcript up to our second hello.
+    /// After a HelloRetryRequest: its suite, and the transcript up to the second ClientHello.
     retried: Option<(u16, digest::Context)>,
 }
 
 impl Handshake {
-    /// Begins a handshake with a fresh random value; gives it and the bytes to send.
+    /// Starts a handshake with new random values; returns it and the bytes to send.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -67,7 +67,7 @@ impl Handshake {
         Ok(Self::start_with(offer, shares, random, session_id))
     }
 
-    /// As [`Self::start`], with the random values given.
+    /// Like [`Self::start`], with given random values.
     pub(super) fn start_with(
         offer: &Offer,
         shares: &Arc<KeyShares>,
@@ -89,8 +89,7 @@ impl Handshake {
         (handshake, first)
     }
 
-    /// Takes what the server sent, cut in any way. Once the handshake is over, further bytes
-    /// change nothing.
+    /// Processes bytes from the server, split in any way. After the end of the handshake, further bytes have no effect.
     pub fn receive(&mut self, octets: &[u8]) -> Step {
         match &self.state {
             State::Over(Ok(())) => return Step::Done(Vec::new()),
@@ -114,8 +113,7 @@ impl Handshake {
         }
     }
 
-    /// Whether the end of the connection loses nothing: everything is seen, or the handshake is
-    /// finished and only tickets might follow.
+    /// Returns whether closing the connection loses nothing: the evidence is complete, or only tickets may follow.
     #[must_use]
     pub fn may_stop(&self) -> bool {
         match &self.state {
@@ -125,13 +123,13 @@ impl Handshake {
         }
     }
 
-    /// What has been seen so far.
+    /// Returns the evidence so far.
     #[must_use]
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
     }
 
-    /// What has been seen, whether or not the handshake came to its end.
+    /// Returns the evidence, whether or not the handshake has ended.
     #[must_use]
     pub fn into_evidence(self) -> Evidence {
         self.evidence
@@ -160,7 +158,7 @@ impl Handshake {
             record::ALERT => self.on_alert(record),
             record::CHANGE_CIPHER_SPEC => self.on_change_cipher_spec(),
             record::HEARTBEAT => self.idle(),
-            // Data of the application, which some servers send before the client says a word.
+            // Application data, which some servers send before the client.
             record::APPLICATION_DATA if self.may_stop() => self.idle(),
             record::APPLICATION_DATA => Err(Failure::Malformed("data before the handshake's end")),
             _ => Err(Failure::Malformed("record: unknown content type")),
@@ -196,7 +194,7 @@ impl Handshake {
         }
         let tls13 = matches!(self.state, State::Tls13(_));
         if level == WARNING && description != CLOSE_NOTIFY && !tls13 {
-            // Such as unrecognized_name, after which servers show their default certificate.
+            // Such as unrecognized_name, after which servers send their default certificate.
             self.evidence.warning = Some(description);
             return self.idle();
         }
@@ -267,7 +265,7 @@ impl Handshake {
     }
 }
 
-/// Answers a HelloRetryRequest (RFC 8446 section 4.1.4).
+/// Responds to a HelloRetryRequest (RFC 8446 section 4.1.4).
 fn retry(
     opening: &mut Opening,
     request: &ServerHello<'_>,
@@ -289,7 +287,7 @@ fn retry(
     if request.cookie.is_some_and(|cookie| cookie.len() > COOKIE_MAX) {
         return Err(Failure::LimitExceeded { what: "octets in a cookie", limit: COOKIE_MAX });
     }
-    // The first hello stands in the transcript as its hash (RFC 8446 section 4.4.1).
+    // In the transcript, the first ClientHello is replaced by its hash (RFC 8446 section 4.4.1).
     let mut first = suite.hash().context();
     first.update(&opening.hello.message);
     let first = first.finish();

@@ -6,7 +6,7 @@ use super::cursor::{Cursor, put_extension, put_u16, put_vec8, put_vec16, set_u16
 use super::shares::{KeyShares, X25519_MLKEM768};
 use super::{Offer, Profile, extension, record};
 
-/// Kinds of handshake message (RFC 8446 section 4; RFC 5246 section 7.4).
+/// Types of handshake messages (RFC 8446 section 4; RFC 5246 section 7.4).
 pub(super) mod message {
     pub(crate) const HELLO_REQUEST: u8 = 0;
     pub(crate) const CLIENT_HELLO: u8 = 1;
@@ -27,11 +27,11 @@ pub(super) const SSL_3_0: u16 = 0x0300;
 pub(super) const TLS_1_2: u16 = 0x0303;
 pub(super) const TLS_1_3: u16 = 0x0304;
 
-/// The three that every TLS 1.3 server has one of; the CCM ones belong to devices that speak DTLS.
+/// TLS 1.3 suites. Every TLS 1.3 server supports at least one of them; the CCM suites are for DTLS devices.
 const MODERN_SUITES: &[u16] = &[0x1301, 0x1302, 0x1303];
 
-/// Modern first, so that servers which let the client choose show the best they have. Anonymous and
-/// pre-shared ones are absent: such a handshake has no certificate to read.
+/// Suites up to TLS 1.2. Modern suites are first, so that servers that follow the client's order show the best they support.
+/// Anonymous and pre-shared-key suites are missing: such handshakes have no certificate.
 #[rustfmt::skip]
 pub(super) const OLD_SUITES: &[u16] = &[
     // ECDHE with AEAD
@@ -42,12 +42,12 @@ pub(super) const OLD_SUITES: &[u16] = &[
     // ECDHE, then DHE, with CBC
     0xc023, 0xc024, 0xc027, 0xc028, 0xc009, 0xc00a, 0xc013, 0xc014, 0xc072, 0xc073, 0xc076, 0xc077,
     0x0067, 0x006b, 0x0033, 0x0039, 0x0045, 0x0088,
-    // static RSA
+    // Static RSA.
     0x009c, 0x009d, 0xc09c, 0xc09d, 0xc0a0, 0xc0a1, 0x003c, 0x003d, 0x002f, 0x0035, 0x0041, 0x0084,
     0x0096,
     // DSS
     0x00a2, 0x00a3, 0x0040, 0x006a, 0x0032, 0x0038,
-    // static ECDH
+    // Static ECDH.
     0xc02d, 0xc031, 0xc004, 0xc005, 0xc00e, 0xc00f,
     // 3DES, RC4, DES, export, no encryption
     0xc008, 0xc012, 0x0016, 0x000a, 0x0013, 0xc007, 0xc011, 0x0005, 0x0004, 0x0015, 0x0012, 0x0009,
@@ -57,44 +57,42 @@ pub(super) const OLD_SUITES: &[u16] = &[
 /// Signals secure renegotiation without an extension (RFC 5746 section 3.3).
 const RENEGOTIATION_SCSV: u16 = 0x00ff;
 
-/// Groups a TLS 1.3 server may take, then those only older versions know. x448 and ffdhe are left
-/// out: a TLS 1.3 server could insist on them and we could not answer, while older servers use
-/// their own Diffie-Hellman groups exactly when no ffdhe is listed (RFC 7919 section 4). The old
-/// curves are here because servers check their certificate's curve against this list.
+/// Groups for TLS 1.3, then those for older versions only. x448 and ffdhe are left out, because a TLS 1.3 server could require them
+/// and they are not supported here. Older servers use their own Diffie-Hellman groups only if no ffdhe group is listed (RFC 7919
+/// section 4). The old curves are listed because servers check their certificate's curve against this list.
 const GROUPS: &[u16] =
     &[X25519_MLKEM768, 0x001d, 0x0017, 0x0018, 0x0019, 0x001a, 0x001b, 0x001c, 0x0016, 0x0015, 0x0013];
 
-/// All that certificates are signed with, or that servers might sign with: what a server has no
-/// scheme for, it does not show. PKCS #1 v1.5 stands before PSS because RSA keys too short for PSS
-/// then still sign up to TLS 1.2; TLS 1.3 passes it over.
+/// All signature schemes of certificates and handshakes: a server does not send a certificate if the client lacks its scheme. PKCS
+/// #1 v1.5 comes before PSS, so that RSA keys that are too short for PSS can still sign up to TLS 1.2; TLS 1.3 ignores it.
 #[rustfmt::skip]
 const SIGNATURE_SCHEMES: &[u16] = &[
     0x0403, 0x0401, 0x0804, 0x0807, 0x0503, 0x0501, 0x0805, 0x0603, 0x0601, 0x0806,
     0x0809, 0x080a, 0x080b, 0x0808, 0x0904, 0x0905, 0x0906, 0x081a, 0x081b, 0x081c,
     0x0303, 0x0301, 0x0203, 0x0201, 0x0402, 0x0502, 0x0602, 0x0302, 0x0202, 0x0101,
 ];
-/// The ones of a hello without TLS 1.3.
+/// Signature schemes in a ClientHello without TLS 1.3.
 #[rustfmt::skip]
 const OLD_SIGNATURE_SCHEMES: &[u16] = &[
     0x0403, 0x0401, 0x0503, 0x0501, 0x0603, 0x0601, 0x0804, 0x0805, 0x0806, 0x0807, 0x0808,
     0x0809, 0x080a, 0x080b, 0x0303, 0x0301, 0x0203, 0x0201, 0x0402, 0x0502, 0x0602, 0x0302, 0x0202, 0x0101,
 ];
 
-/// A hello between these lengths hangs some F5 load balancers, so it is padded past them (RFC 7685).
+/// Some F5 load balancers hang on a ClientHello with a length between this and [`PADDED_TO`], so it is padded (RFC 7685).
 const PADDED_FROM: usize = 256;
 const PADDED_TO: usize = 512;
 
-/// The random value that makes a ServerHello a HelloRetryRequest (RFC 8446 section 4.1.3).
+/// The random value that distinguishes a HelloRetryRequest from a ServerHello (RFC 8446 section 4.1.3).
 const HELLO_RETRY_REQUEST: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// A ClientHello as sent, kept for the transcript and for a second one.
+/// A sent ClientHello, stored for the transcript and for a second ClientHello.
 pub(super) struct ClientHello {
     /// The handshake message, header included.
     pub(super) message: Vec<u8>,
-    /// Where the list of extensions begins with its length.
+    /// Offset of the extension list, which starts with its length.
     extensions_at: usize,
     /// Offset of the key_share extension, always the last one.
     key_share_at: usize,
@@ -107,7 +105,7 @@ impl ClientHello {
         out.extend_from_slice(&[message::CLIENT_HELLO, 0, 0, 0]);
         put_u16(&mut out, TLS_1_2);
         out.extend_from_slice(random);
-        // Looks like an older session (RFC 8446 appendix D.4), which only a liar could resume.
+        // A random session identifier, as for middlebox compatibility (RFC 8446 appendix D.4). No server can resume it.
         put_vec8(&mut out, if modern { session_id } else { &[] });
         put_vec16(&mut out, |out| {
             if modern {
@@ -137,8 +135,8 @@ impl ClientHello {
         hello
     }
 
-    /// The second hello after a HelloRetryRequest: the same with another key share and the cookie
-    /// (RFC 8446 section 4.1.2).
+    /// Creates the second ClientHello after a HelloRetryRequest: the same with another key share and the cookie (RFC 8446 section
+    /// 4.1.2).
     pub(super) fn retry(&mut self, key_share: Option<&[u8]>, cookie: Option<&[u8]>) {
         if let Some(key_share) = key_share {
             self.message.truncate(self.key_share_at);
@@ -152,7 +150,7 @@ impl ClientHello {
         self.set_lengths();
     }
 
-    /// The message in a record. Its version is TLS 1.0, which oldest servers insist on.
+    /// Returns the message in a record. The record version is TLS 1.0, which very old servers require.
     pub(super) fn record(&self) -> Vec<u8> {
         record::plain(record::HANDSHAKE, 0x0301, &self.message)
     }
@@ -164,7 +162,7 @@ impl ClientHello {
     }
 }
 
-/// A ClientHello of TLS 1.2 and before that offers `suites` only, in a record.
+/// Creates a record with a ClientHello of TLS 1.2 and earlier that offers only `suites`.
 pub(super) fn old(
     version: u16,
     suites: &[u16],
@@ -245,7 +243,7 @@ fn put_modern_extensions(out: &mut Vec<u8>) {
     put_extension(out, extension::SUPPORTED_VERSIONS, |out| {
         put_vec8(out, &[3, 4, 3, 3, 3, 2, 3, 1]);
     });
-    // With (EC)DHE; without this extension servers issue no tickets (RFC 8446 section 4.2.9).
+    // PSK with (EC)DHE; without this extension servers issue no tickets (RFC 8446 section 4.2.9).
     put_extension(out, extension::PSK_KEY_EXCHANGE_MODES, |out| put_vec8(out, &[1]));
 }
 
@@ -258,52 +256,52 @@ fn put_alpn(out: &mut Vec<u8>, protocols: &[&str]) {
     });
 }
 
-/// Pads a hello of which `to_come` bytes are not written yet.
+/// Pads a ClientHello to which `to_come` bytes are still added.
 fn put_padding(out: &mut Vec<u8>, to_come: usize) {
     const EXTENSION_HEADER: usize = 4;
     let length = out.len() + to_come;
     if (PADDED_FROM..PADDED_TO).contains(&length) {
-        // A padding of no bytes could be an empty last extension, which other old servers refuse.
+        // Padding without content could be an empty last extension, which other old servers reject.
         let padding = (PADDED_TO - length).saturating_sub(EXTENSION_HEADER).max(1);
         put_extension(out, extension::PADDING, |out| out.resize(out.len() + padding, 0));
     }
 }
 
-/// The name as it goes on the wire: none for address literals, no trailing dot (RFC 6066 section 3).
+/// Returns the name for the SNI extension: `None` for address literals; without a trailing dot (RFC 6066 section 3).
 fn sendable_name(name: &str) -> Option<&str> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let literal = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    // 253 is the longest name DNS can hold.
+    // 253 is the maximum length of a DNS name.
     (!name.is_empty() && name.len() <= 253 && !literal).then_some(name)
 }
 
-/// A ServerHello or HelloRetryRequest, read.
+/// A parsed ServerHello or HelloRetryRequest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerHello<'a> {
-    /// The version in force, from the extension where it is there.
+    /// The negotiated version, from the supported_versions extension if present.
     pub(super) version: u16,
     pub(super) random: [u8; 32],
     pub(super) session_id: &'a [u8],
     pub(super) cipher: u16,
-    /// The group chosen and, except in a HelloRetryRequest, the server's share.
+    /// The selected group and, except in a HelloRetryRequest, the server's share.
     pub(super) key_share: Option<(u16, &'a [u8])>,
     pub(super) cookie: Option<&'a [u8]>,
     pub(super) alpn: Option<&'a [u8]>,
     pub(super) ticket: bool,
     pub(super) scts: Option<&'a [u8]>,
-    /// A pre-shared key was chosen, though none was offered.
+    /// Whether a pre-shared key was selected, although none was offered.
     pub(super) pre_shared_key: bool,
 }
 
 impl<'a> ServerHello<'a> {
-    /// Reads the message's body (RFC 8446 section 4.1.3; RFC 5246 section 7.4.1.3).
+    /// Parses the message's body (RFC 8446 section 4.1.3; RFC 5246 section 7.4.1.3).
     pub(super) fn read(body: &'a [u8]) -> Option<Self> {
         let mut body = Cursor::new(body);
         let mut hello = Self { version: body.u16()?, random: body.array()?, ..Self::default() };
         hello.session_id = body.vec8().filter(|id| id.len() <= 32)?;
         hello.cipher = body.u16()?;
         body.u8()?; // compression: only "none" was offered, and nothing else could be read anyway
-        // Up to TLS 1.2 extensions may be left out altogether.
+        // Up to TLS 1.2 the extension list may be missing.
         let mut extensions = match body.is_empty() {
             true => Cursor::new(&[]),
             false => Cursor::new(body.vec16()?),
@@ -337,13 +335,13 @@ impl<'a> ServerHello<'a> {
         self.random == HELLO_RETRY_REQUEST
     }
 
-    /// The server says it knows a newer version than it chose (RFC 8446 section 4.1.3).
+    /// Returns whether the server indicates that it supports a newer version than it chose (RFC 8446 section 4.1.3).
     pub(super) fn downgraded(&self) -> bool {
         self.random.ends_with(b"DOWNGRD\x01") || self.random.ends_with(b"DOWNGRD\x00")
     }
 }
 
-/// The one protocol of a server's ALPN extension (RFC 7301 section 3.1).
+/// Returns the protocol in a server's ALPN extension (RFC 7301 section 3.1).
 pub(super) fn chosen_protocol(mut data: Cursor<'_>) -> Option<&[u8]> {
     Cursor::new(data.vec16()?).vec8()
 }

@@ -1,4 +1,4 @@
-//! Handshake messages put together from the content of records.
+//! Assembles handshake messages from the content of records.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::evidence::Failure;
 use super::limits::{CERTIFICATE_MAX, HANDSHAKE_MAX};
 
-/// Whether the handshake goes on after a message.
+/// Whether the handshake continues after a message.
 pub(super) enum Flow {
     More,
     Done,
@@ -26,11 +26,11 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Puts messages together that came in pieces.
+/// Assembles fragmented messages.
 #[derive(Default)]
 pub(super) struct Messages {
     buffer: Vec<u8>,
-    /// Where the first message not yet read begins.
+    /// Offset of the first unread message.
     at: usize,
     total: usize,
 }
@@ -47,7 +47,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Where the next whole message stands; `None` when more bytes are needed.
+    /// Returns the range of the next complete message; `None` when more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Failure> {
         let mut rest = Cursor::new(&self.buffer[self.at..]);
         let (Some(_kind), Some(length)) = (rest.u8(), rest.u24()) else {
@@ -71,7 +71,7 @@ impl Messages {
         Message { kind: whole[0], whole }
     }
 
-    /// No message may straddle a change of keys (RFC 8446 section 5.1).
+    /// Fails if a message spans a change of keys (RFC 8446 section 5.1).
     pub(super) fn must_be_empty(&self) -> Result<(), Failure> {
         if self.at == self.buffer.len() {
             Ok(())
@@ -88,7 +88,7 @@ impl Messages {
 
 const TOO_LONG: Failure = Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX };
 
-/// The next certificate of a list, of either form.
+/// Reads the next certificate of a list, in the format of either version.
 pub(super) fn read_certificate(list: &mut Cursor<'_>) -> Result<Vec<u8>, Failure> {
     let certificate = list.vec24().ok_or(Failure::Malformed("Certificate"))?;
     if certificate.len() > CERTIFICATE_MAX {

@@ -1,9 +1,9 @@
-//! The probe: one ClientHello for everything from TLS 1.0 to 1.3, read until the server has proved
-//! that it holds its certificate's key, then ended.
+//! The TLS probe: one ClientHello for TLS 1.0 to 1.3. The handshake is read until the server has proved possession of its
+//! certificate's key, then ended.
 //!
-//! It is ours because no library does this: they refuse old versions, suites and keys (which are
-//! just what has to be found), they verify chains on the way (which is done elsewhere, once per
-//! chain), and they make new keys for every connection. Without I/O and without a clock.
+//! Existing libraries are not suitable. They reject old versions, suites and keys, which a scanner must detect. They verify chains
+//! during the handshake, which is done elsewhere here, once per chain. They generate new keys for every connection. Without I/O and
+//! without a clock.
 
 mod acceptance;
 mod cursor;
@@ -28,38 +28,36 @@ pub use evidence::{Evidence, Failure, Proof, TicketOffer};
 pub use handshake::{Handshake, Step};
 pub use shares::{KeyShares, NoRandomness};
 
-/// What to say to a server.
+/// Content of the ClientHello.
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
-    /// The name to ask for; none is sent for address literals (RFC 6066 section 3).
+    /// Server name to request; not sent for address literals (RFC 6066 section 3).
     pub server_name: Option<String>,
-    /// Application protocols, preferred first; the extension is left out when empty.
+    /// Application protocols in order of preference; without any, the extension is omitted.
     pub alpn: &'static [&'static str],
-    /// Which hello to send.
+    /// Kind of ClientHello to send.
     pub profile: Profile,
-    /// Finish a TLS 1.3 handshake, to see whether tickets are issued and whether the server insists on a
-    /// client certificate. It costs a round trip and the server's work; in return the server's log
-    /// shows a whole handshake. Earlier versions say in ServerHello whether they issue tickets and are
-    /// never finished.
+    /// Whether to complete a TLS 1.3 handshake, to detect session tickets and required client certificates. This costs a round trip
+    /// and work of the server, but the server logs a complete handshake. Earlier versions announce tickets in the ServerHello, so
+    /// their handshakes are never completed.
     pub finish: bool,
 }
 
-/// Kinds of ClientHello. All ask for TLS 1.2 and before with every kind of suite.
+/// Kinds of ClientHello. All offer TLS 1.2 and earlier with all kinds of suites.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Profile {
-    /// TLS 1.0 to 1.3, with X25519 and X25519MLKEM768 shares, so that hardly a server needs a second
-    /// round trip. About 1,700 bytes.
+    /// TLS 1.0 to 1.3 with key shares for X25519 and X25519MLKEM768, so that few servers need a second round trip. About 1,700
+    /// bytes.
     #[default]
     Modern,
-    /// The same without post-quantum key exchange, in one packet, for what is between here and a
-    /// server and drops hellos of two.
+    /// The same without post-quantum key exchange, in a single packet, for middleboxes that drop a ClientHello in two packets.
     Compact,
-    /// Nothing newer than TLS 1.2: for servers that fail on what they do not know.
+    /// At most TLS 1.2, for servers that fail on unknown versions or extensions.
     Legacy,
 }
 
 impl Profile {
-    /// The name an observation records.
+    /// Returns the name stored in observations.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! IANA's names for the numbers of TLS (registry "TLS Parameters").
+//! IANA's names for TLS numbers (registry "TLS Parameters").
 
 use std::borrow::Cow;
 
@@ -16,8 +16,7 @@ macro_rules! name_table {
 }
 
 name_table! {
-    /// `TLS 1.2` for 0x0303 and so on; a number without a name is written in hexadecimal, here
-    /// and in the functions beside.
+    /// Returns `TLS 1.2` for 0x0303 and so on. All functions of this module format unknown numbers in hexadecimal.
     version(u16) {
         0x0002 => "SSL 2.0",
         0x0300 => "SSL 3.0",
@@ -29,7 +28,7 @@ name_table! {
 }
 
 name_table! {
-    /// A named group, for key exchange.
+    /// Returns the name of a group for key exchange.
     group(u16) {
         0x0013 => "secp192r1",
         0x0015 => "secp224r1",
@@ -57,7 +56,7 @@ name_table! {
 }
 
 name_table! {
-    /// A signature scheme (TLS 1.2: a hash and a signature algorithm).
+    /// Returns the name of a signature scheme (TLS 1.2: hash and signature algorithm).
     signature_scheme(u16) {
         0x0101 => "rsa_pkcs1_md5",
         0x0201 => "rsa_pkcs1_sha1",
@@ -93,7 +92,7 @@ name_table! {
 }
 
 name_table! {
-    /// An alert's description (RFC 8446 section 6 and its predecessors).
+    /// Returns the name of an alert description (RFC 8446 section 6 and its predecessors).
     alert(u8) {
         0 => "close_notify",
         10 => "unexpected_message",
@@ -134,7 +133,7 @@ name_table! {
 }
 
 name_table! {
-    /// A handshake message.
+    /// Returns the name of a handshake message type.
     message(u8) {
         0 => "hello_request",
         1 => "client_hello",
@@ -157,7 +156,7 @@ name_table! {
 }
 
 name_table! {
-    /// A cipher suite: all that are offered and those a server may choose on its own.
+    /// Returns the name of a cipher suite: of all that are offered, and of those that a server may choose without an offer.
     cipher_suite(u16) {
         0x0001 => "TLS_RSA_WITH_NULL_MD5",
         0x0002 => "TLS_RSA_WITH_NULL_SHA",

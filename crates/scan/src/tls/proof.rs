@@ -1,15 +1,15 @@
-//! Whether a signature over the handshake was made with the leaf's key.
+//! Verifies that a handshake signature was made with the leaf's key.
 //!
-//! The signature may break TLS's own rules (PKCS #1 v1.5 in TLS 1.3, a curve that its scheme does
-//! not name): it proves possession all the same, and the scheme is recorded.
+//! A signature that violates TLS rules (PKCS #1 v1.5 in TLS 1.3, a curve that does not match the scheme) still proves possession,
+//! and the scheme is recorded.
 
 use x509::der::{DerError, Reader};
 use x509::{KeyAlgorithm, PublicKey, SignatureAlgorithm, SignatureError, verify_signature};
 
 use super::{Proof, names};
 
-/// Checks a signature with the key of `leaf`, a certificate in DER. Up to TLS 1.1 no scheme is named;
-/// it follows from the key (RFC 4346 section 7.4.3, RFC 4492 section 5.4).
+/// Verifies a signature with the key of `leaf`, a DER certificate. Up to TLS 1.1 the scheme is not transmitted; it follows from the
+/// key (RFC 4346 section 7.4.3, RFC 4492 section 5.4).
 pub(super) fn check(leaf: &[u8], scheme: Option<u16>, message: &[u8], signature: &[u8]) -> Proof {
     let Ok(key) = public_key(leaf) else {
         return Proof::Unverifiable("the certificate's key cannot be read");
@@ -38,8 +38,8 @@ pub(super) fn check(leaf: &[u8], scheme: Option<u16>, message: &[u8], signature:
     }
 }
 
-/// The key alone (RFC 5280 section 4.1). Reading no more takes about a microsecond; the whole
-/// certificate is read once, elsewhere, and only if it is new.
+/// Returns the key of a certificate (RFC 5280 section 4.1). Parsing only this part takes about a microsecond; new certificates are
+/// parsed completely elsewhere, once.
 fn public_key(certificate: &[u8]) -> Result<PublicKey, DerError> {
     let mut tbs = Reader::new(certificate).sequence()?.sequence()?;
     tbs.optional(0xa0)?; // version
@@ -49,7 +49,7 @@ fn public_key(certificate: &[u8]) -> Result<PublicKey, DerError> {
     PublicKey::parse(tbs.any()?.whole)
 }
 
-/// Bits of an unsigned number.
+/// Returns the number of bits of an unsigned number.
 pub(super) fn bits(number: &[u8]) -> usize {
     let zeros = number.iter().take_while(|octet| **octet == 0).count();
     number.get(zeros).map_or(0, |first| (number.len() - zeros) * 8 - first.leading_zeros() as usize)

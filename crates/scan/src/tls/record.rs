@@ -16,7 +16,7 @@ pub(super) const HEARTBEAT: u8 = 24;
 
 const HEADER: usize = 5;
 
-/// Cuts what arrives into records and opens the protected ones.
+/// Splits input into records and decrypts protected ones.
 #[derive(Default)]
 pub(super) struct Records {
     buffer: Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) struct Records {
     idle: usize,
 }
 
-/// A record: its content type and where its content stands.
+/// A record: its content type and the range of its content.
 pub(super) struct Record {
     pub(super) kind: u8,
     content: Range<usize>,
@@ -38,7 +38,7 @@ impl Records {
         self.buffer.extend_from_slice(octets);
     }
 
-    /// From here on records are protected.
+    /// Decrypts all further records with these keys.
     pub(super) fn open_with(&mut self, protection: Protection) {
         self.opener = Some(protection);
     }
@@ -47,7 +47,7 @@ impl Records {
         &self.buffer[record.content.clone()]
     }
 
-    /// The next whole record; `None` when more bytes are needed.
+    /// Returns the next complete record; `None` when more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Record>, Failure> {
         let Some(header) = self.buffer[self.at..].first_chunk::<HEADER>().copied() else {
             self.forget_what_was_read();
@@ -58,7 +58,7 @@ impl Records {
             return Err(self.not_a_record());
         }
         let length = usize::from(u16::from_be_bytes([high, low]));
-        // A ChangeCipherSpec is never protected.
+        // A ChangeCipherSpec record is never protected.
         let protected = self.opener.is_some() && kind == APPLICATION_DATA;
         let limit = if protected { PROTECTED_RECORD_MAX } else { RECORD_MAX };
         if length > limit {
@@ -76,7 +76,7 @@ impl Records {
         }
         let record = match &mut self.opener {
             Some(opener) if protected => opener.open(header, &mut self.buffer, content)?,
-            // Nothing but compatibility filler and alerts may be in clear any more.
+            // After the key change, only compatibility records and alerts may be unprotected.
             Some(_) if kind == HANDSHAKE => {
                 return Err(Failure::Malformed("record: unprotected after ServerHello"));
             }
@@ -88,7 +88,7 @@ impl Records {
         Ok(Some(record))
     }
 
-    /// Counts a record that brings the handshake no further.
+    /// Counts a record without progress; fails at the limit.
     pub(super) fn note_idle(&mut self) -> Result<(), Failure> {
         self.idle += 1;
         if self.idle > IDLE_RECORDS_MAX {
@@ -107,7 +107,7 @@ impl Records {
             return Failure::Malformed("record header");
         }
         let first = &self.buffer[self.at..];
-        // A two-byte length with the high bit set, then SERVER-HELLO (4) or ERROR (0).
+        // SSL 2.0: a two-byte length with the high bit set, then SERVER-HELLO (4) or ERROR (0).
         if let [0x80..=0xff, _, 4 | 0, ..] = first {
             return Failure::Ssl2;
         }
@@ -115,7 +115,7 @@ impl Records {
     }
 }
 
-/// What protocol begins like this. Five bytes must do: no more may have come yet.
+/// Guesses the protocol from the first five bytes; there may be no more.
 fn guess(first: &[u8]) -> Option<&'static str> {
     const OPENINGS: &[(&[u8], &str)] = &[
         (b"HTTP/", "HTTP"),
@@ -139,14 +139,14 @@ fn guess(first: &[u8]) -> Option<&'static str> {
         (b"\x03\x00\x00", "RDP"),
         (b"\x00\x00\x00", "MySQL X or another binary protocol"),
     ];
-    // MySQL greets with a length of three bytes, a sequence number of 0 and version 10.
+    // MySQL greets with a three-byte length, the sequence number 0 and version 10.
     if let [_, _, 0, 0, 10, ..] = first {
         return Some("MySQL");
     }
     OPENINGS.iter().find(|(opening, _)| first.starts_with(opening)).map(|(_, name)| *name)
 }
 
-/// One direction's keys (RFC 8446 section 5.2).
+/// Keys of one direction (RFC 8446 section 5.2).
 pub(super) struct Protection {
     key: LessSafeKey,
     iv: [u8; 12],
@@ -158,7 +158,7 @@ impl Protection {
         Self { key, iv, sequence: 0 }
     }
 
-    /// The IV with the sequence number mixed in (RFC 8446 section 5.3).
+    /// Returns the nonce: the IV combined with the sequence number (RFC 8446 section 5.3).
     fn nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
         for (octet, mask) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
@@ -168,7 +168,7 @@ impl Protection {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Opens a record in place.
+    /// Decrypts a record in place.
     fn open(
         &mut self,
         header: [u8; HEADER],
@@ -180,14 +180,14 @@ impl Protection {
             .key
             .open_in_place(nonce, Aad::from(header), &mut buffer[content.clone()])
             .map_err(|_| Failure::Cryptography("opening a protected record"))?;
-        // The content type stands after the content and before any padding of zeros.
+        // The content type follows the content and precedes any zero padding.
         let end =
             plain.iter().rposition(|octet| *octet != 0).ok_or(Failure::Malformed("record: padding only"))?;
         let kind = plain[end];
         Ok(Record { kind, content: content.start..content.start + end })
     }
 
-    /// Appends a protected record to `out`. `None` on failure of the library, never seen.
+    /// Appends a protected record to `out`. `None` when the library fails, which is not expected.
     pub(super) fn seal(&mut self, kind: u8, content: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let mut sealed = Vec::with_capacity(content.len() + 17);
         sealed.extend_from_slice(content);
@@ -203,7 +203,7 @@ impl Protection {
     }
 }
 
-/// An unprotected record.
+/// Encodes an unprotected record.
 pub(super) fn plain(kind: u8, version: u16, content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER + content.len());
     out.push(kind);

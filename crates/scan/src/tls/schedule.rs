@@ -20,7 +20,7 @@ pub(super) enum Hash {
     Sha384,
 }
 
-/// A hash's output; SHA-384's is the longest.
+/// The output of a hash function; up to the size of SHA-384.
 #[derive(Clone, Copy)]
 pub(super) struct Output {
     octets: [u8; 48],
@@ -41,7 +41,7 @@ impl Output {
 }
 
 impl Suite {
-    /// `None` for suites that are not offered.
+    /// Returns the suite with this code; `None` for suites that are not offered.
     pub(super) fn new(code: u16) -> Option<Self> {
         let (hash, aead) = match code {
             0x1301 => (Hash::Sha256, &aead::AES_128_GCM),
@@ -56,7 +56,7 @@ impl Suite {
         self.hash
     }
 
-    /// A traffic secret's keys (RFC 8446 section 7.3).
+    /// Derives the keys of a traffic secret (RFC 8446 section 7.3).
     pub(super) fn protection(self, secret: &Output) -> Option<Protection> {
         let key = hmac::Key::new(self.hash.hmac(), secret.as_slice());
         let mut iv = [0; 12];
@@ -98,7 +98,7 @@ impl Hash {
         self.mac(salt, secret)
     }
 
-    /// HKDF-Expand-Label (RFC 8446 section 7.1) for up to one block of output, all that is needed.
+    /// HKDF-Expand-Label (RFC 8446 section 7.1) for up to one block of output, which is sufficient here.
     fn expand(self, secret: &hmac::Key, label: &str, context: &[u8], length: usize) -> Output {
         debug_assert!(length <= self.length());
         let octet = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
@@ -112,18 +112,18 @@ impl Hash {
         Output::copy(&mac.sign().as_ref()[..length])
     }
 
-    /// Derive-Secret (RFC 8446 section 7.1), the transcript already hashed.
+    /// Derive-Secret (RFC 8446 section 7.1) with an already hashed transcript.
     fn derive(self, secret: &Output, label: &str, transcript: &[u8]) -> Output {
         let key = hmac::Key::new(self.hmac(), secret.as_slice());
         self.expand(&key, label, transcript, self.length())
     }
 
-    /// The "derived" secret between two stages.
+    /// Returns the "derived" secret between two stages.
     fn derived(self, secret: &Output) -> Output {
         self.derive(secret, "derived", self.context().finish().as_ref())
     }
 
-    /// What stands before the key exchange. Without a pre-shared key it is always the same.
+    /// Returns the input secret of the handshake stage. Without a pre-shared key it is constant.
     fn before_handshake(self) -> &'static Output {
         static SHA256: LazyLock<Output> = LazyLock::new(|| derived_early(Hash::Sha256));
         static SHA384: LazyLock<Output> = LazyLock::new(|| derived_early(Hash::Sha384));
@@ -140,7 +140,7 @@ fn derived_early(hash: Hash) -> Output {
     hash.derived(&hash.extract(zeros, zeros))
 }
 
-/// A stage of the schedule with its two directions.
+/// A stage of the key schedule with the secrets of both directions.
 pub(super) struct Secrets {
     hash: Hash,
     stage: Output,
@@ -149,7 +149,7 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// The handshake stage: from the key exchange's secret and the transcript up to ServerHello.
+    /// Derives the handshake stage from the shared secret and the transcript up to the ServerHello.
     pub(super) fn handshake(hash: Hash, agreed: &[u8], transcript: &[u8]) -> Self {
         let stage = hash.extract(hash.before_handshake().as_slice(), agreed);
         Self {
@@ -160,8 +160,7 @@ impl Secrets {
         }
     }
 
-    /// The application stage: from the handshake stage and the transcript up to the server's
-    /// Finished.
+    /// Derives the application stage from the handshake stage and the transcript up to the server's Finished.
     pub(super) fn application(&self, transcript: &[u8]) -> Self {
         let zeros = [0; 48];
         let hash = self.hash;
@@ -174,7 +173,7 @@ impl Secrets {
         }
     }
 
-    /// The verify_data of a Finished (RFC 8446 section 4.4.4) made with a direction's secret.
+    /// Returns the verify_data of a Finished message (RFC 8446 section 4.4.4) for a direction's secret.
     pub(super) fn verify_data(&self, direction: &Output, transcript: &[u8]) -> Output {
         let key = self.hash.derive(direction, "finished", &[]);
         self.hash.mac(key.as_slice(), transcript)

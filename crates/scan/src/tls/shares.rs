@@ -1,4 +1,4 @@
-//! Our side of the key exchange.
+//! The client's side of the key exchange.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use aws_lc_rs::kem::{Ciphertext, DecapsulationKey, ML_KEM_768};
 use super::cursor::{put_extension, put_u16, put_vec16};
 use super::extension;
 
-/// X25519 and ML-KEM-768 together (draft-ietf-tls-ecdhe-mlkem).
+/// X25519 combined with ML-KEM-768 (draft-ietf-tls-ecdhe-mlkem).
 pub(super) const X25519_MLKEM768: u16 = 0x11ec;
 pub(super) const X25519: u16 = 0x001d;
 pub(super) const SECP256R1: u16 = 0x0017;
@@ -18,25 +18,24 @@ pub(super) const SECP521R1: u16 = 0x0019;
 
 const ML_KEM_768_CIPHERTEXT: usize = 1_088;
 
-/// Key pairs for the key exchange, made once and used for every handshake of a run.
+/// Key pairs for the key exchange, generated once and used for every handshake of a run.
 ///
-/// Reusing them is on purpose. Nothing secret ever flows over these connections: they are ended once
-/// the server has signed, so forward secrecy has nothing to protect. That an answer is fresh rests
-/// on the random value of each ClientHello, which the server's signature covers, not on the shares.
-/// It saves the two key generations, most of a hello's cost.
+/// Reuse is intentional: it saves most of the cost of a ClientHello. No secret data is sent over these connections, which end once
+/// the server has signed, so forward secrecy is not needed. Freshness comes from the random value in each ClientHello, which the
+/// server's signature covers, not from the key shares.
 pub struct KeyShares {
     x25519: PrivateKey,
     ml_kem: DecapsulationKey,
-    /// The key_share extension with both, ready to be copied.
+    /// The encoded key_share extension with both shares.
     hybrid_extension: Vec<u8>,
-    /// The one with X25519 alone.
+    /// The encoded key_share extension with X25519 only.
     x25519_extension: Vec<u8>,
     p256: OnceLock<Result<PrivateKey, Unspecified>>,
     p384: OnceLock<Result<PrivateKey, Unspecified>>,
     p521: OnceLock<Result<PrivateKey, Unspecified>>,
 }
 
-/// The system gave no randomness; without it nothing can be scanned.
+/// The system returned no random numbers, which every scan needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the system gives no randomness: check that getrandom(2) is allowed here")]
 pub struct NoRandomness;
@@ -48,8 +47,7 @@ impl From<Unspecified> for NoRandomness {
 }
 
 impl KeyShares {
-    /// Makes the key pairs that go into every hello. Those for the NIST curves, which a server must
-    /// ask for, are made when the first one asks.
+    /// Generates the key pairs for every ClientHello. Those for the NIST curves are generated when a server first requests them.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -57,7 +55,7 @@ impl KeyShares {
         let x25519 = PrivateKey::generate(&agreement::X25519)?;
         let ml_kem = DecapsulationKey::generate(&ML_KEM_768)?;
         let x25519_public = x25519.compute_public_key()?;
-        // ML-KEM stands first in the key share and in the secret, against the order of the name.
+        // ML-KEM comes first in the key share and in the secret, contrary to the name.
         let mut hybrid = ml_kem.encapsulation_key()?.key_bytes()?.as_ref().to_vec();
         hybrid.extend_from_slice(x25519_public.as_ref());
         Ok(Self {
@@ -71,13 +69,13 @@ impl KeyShares {
         })
     }
 
-    /// The extension for a first hello, with or without ML-KEM.
+    /// Returns the extension for a first ClientHello, with or without ML-KEM.
     pub(super) fn first_extension(&self, post_quantum: bool) -> &[u8] {
         if post_quantum { &self.hybrid_extension } else { &self.x25519_extension }
     }
 
-    /// The extension for a second hello, with the group a HelloRetryRequest names; `None` for
-    /// groups that were not offered.
+    /// Returns the extension for a second ClientHello, with the group that a HelloRetryRequest names; `None` for groups that were
+    /// not offered.
     pub(super) fn retry_extension(&self, group: u16) -> Option<Vec<u8>> {
         if group == X25519 {
             return Some(self.x25519_extension.clone());
@@ -86,8 +84,7 @@ impl KeyShares {
         Some(key_share(&[(group, public.as_ref())]))
     }
 
-    /// The shared secret with the share a server sent; `None` when the group was not offered or
-    /// the share is invalid.
+    /// Computes the shared secret with a server's share; `None` when the group was not offered or the share is invalid.
     pub(super) fn agree(&self, group: u16, share: &[u8]) -> Option<Secret> {
         match group {
             X25519 => ecdh(&self.x25519, &agreement::X25519, share, Secret::default()),
@@ -123,7 +120,7 @@ impl std::fmt::Debug for KeyShares {
     }
 }
 
-/// A shared secret of up to 66 bytes (P-521), without an allocation.
+/// A shared secret of up to 66 bytes (P-521), without allocation.
 #[derive(Clone, Copy)]
 pub(super) struct Secret {
     octets: [u8; 72],
@@ -158,7 +155,7 @@ fn nist_algorithm(group: u16) -> Option<&'static agreement::Algorithm> {
     }
 }
 
-/// Appends the agreed secret to `secret`.
+/// Appends the shared secret of an ECDH exchange to `secret`.
 fn ecdh(
     ours: &PrivateKey,
     algorithm: &'static agreement::Algorithm,

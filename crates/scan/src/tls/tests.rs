@@ -1,4 +1,4 @@
-//! The probe against a server made of bytes, which can say anything.
+//! Tests the probe with a simulated server that can send any bytes.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,7 +22,7 @@ const CLIENT_RANDOM: [u8; 32] = [7; 32];
 const SESSION_ID: [u8; 32] = [8; 32];
 const SERVER_RANDOM: [u8; 32] = [9; 32];
 
-/// A handshake whose random values are known, and its hello without the record header.
+/// Starts a handshake with known random values; returns its ClientHello without record header.
 fn start(offer: &Offer) -> (Handshake, Vec<u8>) {
     let (handshake, record) = Handshake::start_with(offer, &SHARES, CLIENT_RANDOM, SESSION_ID);
     (handshake, record[5..].to_vec())
@@ -33,7 +33,7 @@ fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     [&[tag, 0x82], &length[..], content].concat()
 }
 
-/// As little of a certificate as has a key.
+/// Returns a minimal certificate with a key.
 fn certificate() -> Vec<u8> {
     let algorithm = tlv(
         0x30,
@@ -72,7 +72,7 @@ fn server_hello(version: u16, cipher: u16, random: [u8; 32], extensions: &[u8]) 
     handshake_message(message::SERVER_HELLO, &body)
 }
 
-/// A list of certificates in the form of TLS 1.3.
+/// Encodes a certificate list of TLS 1.3.
 fn certificate_13(certificates: &[Vec<u8>]) -> Vec<u8> {
     let list: Vec<u8> = certificates.iter().flat_map(|c| [vec24(c), vec![0, 0]].concat()).collect();
     handshake_message(message::CERTIFICATE, &[vec![0], vec24(&list)].concat())
@@ -87,19 +87,19 @@ fn encrypted_extensions() -> Vec<u8> {
     handshake_message(message::ENCRYPTED_EXTENSIONS, &[0, 5 + 4, 0, 16, 0, 5, 0, 3, 2, b'h', b'2'])
 }
 
-/// A TLS 1.3 server that has agreed on keys with the hello it was given.
+/// A simulated TLS 1.3 server after the key exchange with a given ClientHello.
 struct Server13 {
     sealer: Protection,
-    /// All messages up to here.
+    /// All messages so far.
     transcript: Vec<u8>,
-    /// All records up to here.
+    /// All records so far.
     flight: Vec<u8>,
 }
 
 impl Server13 {
     fn new(client_hello: &[u8]) -> Self {
         let ours = PrivateKey::generate(&agreement::X25519).unwrap();
-        // The last 32 bytes of our hello are the X25519 share.
+        // The last 32 bytes of the ClientHello are the X25519 share.
         let theirs = &client_hello[client_hello.len() - 32..];
         let theirs = UnparsedPublicKey::new(&agreement::X25519, theirs);
         let agreed = agreement::agree(&ours, theirs, (), |agreed| Ok(agreed.to_vec())).unwrap();
@@ -151,7 +151,7 @@ fn sha256(octets: &[u8]) -> Vec<u8> {
     aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, octets).as_ref().to_vec()
 }
 
-/// The whole flight of a TLS 1.3 server in order.
+/// Returns the complete flight of a TLS 1.3 server in order.
 fn flight_13(client_hello: &[u8]) -> Vec<u8> {
     let server = Server13::new(client_hello);
     server.say(&encrypted_extensions()).say(&certificate_13(&[certificate()])).sign().flight
@@ -161,7 +161,7 @@ fn certificate_status() -> Vec<u8> {
     handshake_message(message::CERTIFICATE_STATUS, &[&[1], &vec24(&[0x30, 0])[..]].concat())
 }
 
-/// The messages of a TLS 1.2 server in order.
+/// Returns the messages of a TLS 1.2 server in order.
 fn messages_12() -> Vec<u8> {
     let mut parameters = vec![3, 0, 0x17];
     put_vec8(&mut parameters, &[4; 65]);
@@ -186,7 +186,7 @@ fn modern() -> Offer {
     Offer { server_name: Some("a.example".into()), alpn: &["h2"], ..Offer::default() }
 }
 
-/// The last step, however the bytes are cut.
+/// Feeds the bytes in pieces of `size`; returns the last step.
 fn feed(handshake: &mut Handshake, octets: &[u8], size: usize) -> Step {
     let mut last = Step::More;
     for chunk in octets.chunks(size.max(1)) {
@@ -294,7 +294,7 @@ fn messages_out_of_place_are_named() {
         let (mut handshake, hello) = start(&modern());
         let flight = say(Server13::new(&hello)).flight;
         assert_eq!(feed(&mut handshake, &flight, usize::MAX), Step::Failed(failure.clone()));
-        // It stays so, whatever else comes.
+        // Further input does not change the failure.
         assert_eq!(handshake.receive(b"more"), Step::Failed(failure.clone()));
     }
 }
@@ -341,7 +341,7 @@ fn a_warning_is_passed_over_and_remembered() {
     assert_eq!(feed(&mut handshake, &flight, usize::MAX), Step::Done(Vec::new()));
     assert_eq!(handshake.evidence().warning, Some(112));
 
-    // But not for ever.
+    // The number of ignored warnings is limited.
     let (mut handshake, _) = start(&modern());
     let flight = warning.repeat(IDLE_RECORDS_MAX + 1);
     assert!(matches!(
@@ -374,7 +374,7 @@ fn a_server_that_claims_to_resume_is_refused() {
         handshake.receive(&flight),
         Step::Failed(Failure::NoCertificate("the server resumes a session that never was"))
     );
-    // Nor is a pre-shared key taken for a certificate in TLS 1.3.
+    // A pre-shared key in TLS 1.3 does not replace a certificate.
     let (mut handshake, _) = start(&modern());
     let extensions = [0, 43, 0, 2, 3, 4, 0, 41, 0, 2, 0, 0];
     let flight = in_records(&server_hello(0x0303, 0x1301, SERVER_RANDOM, &extensions), 9_999);
@@ -410,7 +410,7 @@ fn a_downgrade_is_noticed_where_tls_1_3_was_offered() {
     }
 }
 
-/// The record of a HelloRetryRequest with these extensions.
+/// Encodes a record with a HelloRetryRequest and these extensions.
 fn retry_request(extensions: &[u8]) -> Vec<u8> {
     let random: [u8; 32] = sha256(b"HelloRetryRequest").try_into().unwrap();
     let versions = [0, 43, 0, 2, 3, 4];
@@ -434,11 +434,11 @@ fn a_second_hello_carries_the_cookie_and_only_the_share_asked_for() {
         assert!(second.ends_with(&cookie));
         let wanted = [group.to_be_bytes(), u16::try_from(share).unwrap().to_be_bytes()].concat();
         assert!(second.windows(4).any(|window| window == wanted));
-        // Its lengths are right: the extensions end where the message ends.
+        // The lengths are consistent: the extensions end where the message ends.
         let length = usize::from(second[2]) << 8 | usize::from(second[3]);
         assert_eq!(length + 4, second.len());
         assert!(handshake.evidence().hello_retry);
-        // Nobody gets a third.
+        // A third ClientHello is never sent.
         assert!(matches!(
             handshake.receive(&retry_request(&extensions)),
             Step::Failed(Failure::Malformed(_))
@@ -506,7 +506,7 @@ fn hex(text: &str) -> Vec<u8> {
     data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap()
 }
 
-/// Changes to bytes on their way.
+/// Modifications of the transmitted bytes.
 #[derive(Clone, Debug)]
 enum Damage {
     Set(prop::sample::Index, u8),
@@ -547,8 +547,8 @@ fn damaged(mut octets: Vec<u8>, changes: &[Damage]) -> Vec<u8> {
     octets
 }
 
-/// What was seen and how it ended, cut small and whole: it must be the same. Only how much of a
-/// banner has come by the time it is recognised may differ.
+/// Checks that evidence and result are the same for input in small pieces and in one piece. Only the length of the recorded banner
+/// may differ.
 fn same_in_pieces(offer: &Offer, flight: &[u8], size: usize) {
     let outcome = |size| {
         let (mut handshake, _) = start(offer);
@@ -576,7 +576,7 @@ proptest! {
     fn a_damaged_flight_in_clear_is_survived(
         changes in damage(), fragment in 1_usize..2_000, size in 1_usize..50, whole: bool,
     ) {
-        // Damage to the messages, or to the records around them.
+        // Modifies the messages, or the records around them.
         let flight = if whole {
             damaged(in_records(&messages_12(), fragment), &changes)
         } else {

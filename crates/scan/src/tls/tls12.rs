@@ -1,4 +1,4 @@
-//! TLS 1.2 and before, after ServerHello (RFC 5246, 4346, 2246, 6101): all in clear.
+//! TLS 1.2 and earlier, after the ServerHello (RFC 5246, 4346, 2246, 6101): plaintext only.
 
 use super::cursor::Cursor;
 use super::hello::{TLS_1_2, message};
@@ -7,20 +7,20 @@ use super::message::{Flow, Message, read_certificate};
 use super::proof::{self, bits};
 use super::{Evidence, Failure, Proof, names, record};
 
-/// user_canceled, then close_notify, each a warning in a record of its own.
+/// user_canceled, then close_notify; each a warning in its own record.
 const FAREWELL: [[u8; 2]; 2] = [[1, 90], [1, 0]];
 
-/// A handshake of which ServerHello has been read.
+/// A handshake after the ServerHello.
 pub(super) struct Session {
     version: u16,
     exchange: Exchange,
     client_random: [u8; 32],
     server_random: [u8; 32],
-    /// One ServerKeyExchange has been read. Each costs us a signature's check, so one it is.
+    /// Whether a ServerKeyExchange has been read. Each costs a signature verification, so only one is accepted.
     exchanged: bool,
 }
 
-/// Key exchange of the suite, which decides the form of ServerKeyExchange.
+/// Key exchange method of the suite, which defines the format of ServerKeyExchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Exchange {
     Ecdhe,
@@ -33,7 +33,7 @@ enum Exchange {
 }
 
 impl Exchange {
-    /// The name says it all, as names of suites do.
+    /// Determines the method from the name of the suite.
     fn of(suite: u16) -> Self {
         let name = names::cipher_suite(suite);
         let starts = |prefix| name.starts_with(prefix);
@@ -48,7 +48,7 @@ impl Exchange {
         }
     }
 
-    /// Why there is no signature to check, where there is none.
+    /// Returns why the method has no signature to verify, if it has none.
     fn unsigned(self) -> Option<&'static str> {
         match self {
             Self::Rsa | Self::RsaExport => Some("static RSA: the server signs nothing"),
@@ -100,7 +100,7 @@ impl Session {
                 self.end(true, message.kind, evidence, out)
             }
             message::SERVER_HELLO_DONE => self.end(false, message.kind, evidence, out),
-            // SupplementalData (RFC 4680) stands before Certificate and says nothing to us.
+            // SupplementalData (RFC 4680) precedes Certificate and is ignored.
             23 => Ok(Flow::More),
             found => {
                 let expected = if evidence.chain.is_empty() { "certificate" } else { "server_hello_done" };
@@ -126,7 +126,7 @@ impl Session {
         Ok(Flow::Done)
     }
 
-    /// ServerKeyExchange (RFC 5246 section 7.4.3, RFC 8422 section 5.4).
+    /// Parses ServerKeyExchange (RFC 5246 section 7.4.3, RFC 8422 section 5.4).
     fn read_key_exchange(&self, body: &[u8], evidence: &mut Evidence) -> Result<(), Failure> {
         const MALFORMED: Failure = Failure::Malformed("ServerKeyExchange");
         let mut rest = Cursor::new(body);
@@ -151,7 +151,7 @@ impl Session {
                 evidence.exchange_bits = u32::try_from(bits(modulus)).ok();
                 rest.vec16().ok_or(MALFORMED)?;
             }
-            // Not expected, and unreadable without knowing its form.
+            // Unexpected, and impossible to parse without knowing its format.
             _ => return Ok(()),
         }
         let parameters = &body[..body.len() - rest.rest().len()];
@@ -177,7 +177,7 @@ impl Session {
     }
 }
 
-/// Certificate (RFC 5246 section 7.4.2).
+/// Parses Certificate (RFC 5246 section 7.4.2).
 fn read_chain(body: &[u8], evidence: &mut Evidence) -> Result<(), Failure> {
     let list = Cursor::new(body).vec24().ok_or(Failure::Malformed("Certificate"))?;
     let mut list = Cursor::new(list);

@@ -1,4 +1,4 @@
-//! TLS 1.3 after ServerHello (RFC 8446).
+//! TLS 1.3 after the ServerHello (RFC 8446).
 
 use aws_lc_rs::{constant_time, digest};
 
@@ -10,19 +10,19 @@ use super::record::{self, Protection, Records};
 use super::schedule::{Output, Secrets, Suite};
 use super::{Evidence, Failure, Proof, TicketOffer, extension, proof};
 
-/// The record that old middleboxes want to see before protected ones (RFC 8446 appendix D.4).
+/// The record that old middleboxes expect before protected ones (RFC 8446 appendix D.4).
 const CHANGE_CIPHER_SPEC: [u8; 6] = [record::CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1];
-/// A warning in form only: TLS 1.3 reads no level (RFC 8446 section 6.1).
+/// The level is "warning", but TLS 1.3 ignores levels (RFC 8446 section 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
-/// A handshake of which ServerHello has been read.
+/// A handshake after the ServerHello.
 pub(super) struct Session {
     suite: Suite,
     transcript: digest::Context,
     secrets: Secrets,
     expected: Expected,
     finish: bool,
-    /// The context of a CertificateRequest, to be echoed.
+    /// The context of a CertificateRequest, which the client must repeat.
     request_context: Option<Vec<u8>>,
     change_cipher_spec_sent: bool,
 }
@@ -33,7 +33,7 @@ enum Expected {
     CertificateOrRequest,
     CertificateVerify,
     Finished,
-    /// Our Finished is sent.
+    /// The client's Finished was sent.
     AfterHandshake,
 }
 
@@ -50,8 +50,7 @@ impl Expected {
 }
 
 impl Session {
-    /// Begins with the secret agreed on and the transcript up to ServerHello; from here on `records`
-    /// opens what the server protects.
+    /// Starts with the shared secret and the transcript up to the ServerHello; from then on `records` decrypts protected records.
     pub(super) fn begin(
         suite: Suite,
         agreed: &[u8],
@@ -74,7 +73,7 @@ impl Session {
         })
     }
 
-    /// Whether our Finished is sent, so that whatever comes now is a bonus.
+    /// Returns whether the client's Finished was sent, so that all further messages are optional.
     pub(super) fn is_over(&self) -> bool {
         self.expected == Expected::AfterHandshake
     }
@@ -127,7 +126,7 @@ impl Session {
                 evidence.session_ticket = TicketOffer::Offered;
                 return Ok(Flow::Done);
             }
-            // A key update or a late request for a certificate: nothing more is wanted.
+            // A KeyUpdate or a post-handshake CertificateRequest: the evidence is complete.
             (Expected::AfterHandshake, _) => return Ok(Flow::Done),
             (expected, found) => {
                 return Err(Failure::UnexpectedMessage { expected: expected.name(), found });
@@ -137,7 +136,7 @@ impl Session {
         Ok(flow)
     }
 
-    /// CertificateVerify (RFC 8446 section 4.4.3).
+    /// Verifies CertificateVerify (RFC 8446 section 4.4.3).
     fn check_signature(&self, body: &[u8], evidence: &mut Evidence) -> Result<Proof, Failure> {
         let mut body = Cursor::new(body);
         let (Some(scheme), Some(signature)) = (body.u16(), body.vec16()) else {
@@ -159,15 +158,15 @@ impl Session {
             .map_err(|_| Failure::Cryptography("checking the server's Finished"))
     }
 
-    /// Ends the handshake in the middle, in a way that servers read as a clean end.
+    /// Ends the handshake early, in a way that servers treat as a clean close.
     fn say_goodbye(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
         let mut sealer = protection(self.suite, &self.secrets.client)?;
         self.put_change_cipher_spec(out);
         seal(&mut sealer, record::ALERT, &CLOSE_NOTIFY, out)
     }
 
-    /// Our last flight: no certificate where one is asked for, Finished, and at once the end of what
-    /// we have to say. The server sends its tickets before it reads that.
+    /// Sends the client's last flight: an empty Certificate if one was requested, Finished, and then close_notify. The server sends
+    /// its tickets before it reads close_notify.
     fn send_finished(&mut self, records: &mut Records, out: &mut Vec<u8>) -> Result<(), Failure> {
         let so_far = self.transcript.clone().finish();
         let application = self.secrets.application(so_far.as_ref());
@@ -198,7 +197,7 @@ impl Session {
     }
 }
 
-/// What goes before a second ClientHello, too.
+/// Returns the ChangeCipherSpec record, which is also sent before a second ClientHello.
 pub(super) fn change_cipher_spec() -> Vec<u8> {
     CHANGE_CIPHER_SPEC.to_vec()
 }
@@ -223,7 +222,7 @@ fn read_encrypted_extensions(body: &[u8], evidence: &mut Evidence) -> Option<()>
     Some(())
 }
 
-/// Certificate (RFC 8446 section 4.4.2).
+/// Parses Certificate (RFC 8446 section 4.4.2).
 fn read_chain(body: &[u8], evidence: &mut Evidence) -> Result<(), Failure> {
     const MALFORMED: Failure = Failure::Malformed("Certificate");
     let mut body = Cursor::new(body);
@@ -261,7 +260,7 @@ fn read_leaf_extension(kind: u16, mut data: Cursor<'_>, evidence: &mut Evidence)
     Some(())
 }
 
-/// A Certificate without certificates (RFC 8446 section 4.4.2.3).
+/// Encodes a Certificate message without certificates (RFC 8446 section 4.4.2.3).
 fn empty_certificate(context: &[u8]) -> Vec<u8> {
     let mut out = vec![message::CERTIFICATE, 0, 0, 0];
     put_vec8(&mut out, context);

@@ -1,5 +1,5 @@
-//! Our understanding of each protocol, checked by a third party: `openssl s_client -starttls` must
-//! find its way to a ClientHello through the very scripts our own dialogues are tested with.
+//! Verifies the test scripts with an independent client: `openssl s_client -starttls` must reach its ClientHello with the same
+//! scripts that test our dialogues.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,7 +37,7 @@ fn lead(script: &Script) {
     client.wait().unwrap();
 }
 
-/// Plays the server up to the first byte of the ClientHello.
+/// Plays the server until the first byte of the ClientHello.
 fn serve(script: &Script, mut stream: TcpStream) {
     let mut tag = String::new();
     for turn in script.turns {
@@ -54,7 +54,7 @@ fn serve(script: &Script, mut stream: TcpStream) {
     assert_eq!(first[0], TLS_HANDSHAKE, "{}: a ClientHello", script.name);
 }
 
-/// IMAP replies carry the client's tag; the scripts have ours.
+/// Replaces the tag in IMAP replies of the script by the client's tag.
 fn retagged(bytes: &[u8], tag: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     if text.contains("a1 OK") || text.contains("a2 OK") {

@@ -1,34 +1,34 @@
-//! The server's side of every dialogue, as the specifications and real servers have it. A third
-//! party, `openssl s_client`, is led to TLS by the same scripts (`peers.rs`).
+//! Scripts of the server's side of every dialogue, from specifications and real servers. `openssl s_client` also reaches TLS with
+//! the same scripts (`peers.rs`).
 
 use crate::target::Protocol;
 
-/// What is heard or said next.
+/// A step of a script: expected input or output.
 #[derive(Debug)]
 pub(super) enum Turn {
     Say(&'static [u8]),
     Hear(Heard),
 }
 
-/// What the client must say, as far as every client says the same.
+/// Expected input from the client, as far as all clients send the same.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// A line that begins with these words.
+    /// A line that starts with these words.
     Line(&'static str),
-    /// These bytes, then as many as make up the count.
+    /// These bytes, followed by further bytes up to the count.
     Octets(&'static [u8], usize),
-    /// Text up to and with this end.
+    /// Text that ends with this string.
     Until(&'static str),
 }
 
 impl Heard {
-    /// Whether `said` is it, and no more.
+    /// Returns whether `said` matches exactly.
     pub(super) fn heard_in(&self, said: &[u8]) -> bool {
         match self {
             Self::Line(start) => {
                 let text = String::from_utf8_lossy(said).to_ascii_uppercase();
                 let lines = said.iter().filter(|&&octet| octet == b'\n').count();
-                // Tags are the client's choice.
+                // The client chooses the tag.
                 text.contains(start) && said.ends_with(b"\r\n") && lines == 1
             }
             Self::Octets(start, count) => said.starts_with(start) && said.len() == *count,
@@ -36,7 +36,7 @@ impl Heard {
         }
     }
 
-    /// Whether `said` is all there is to wait for.
+    /// Returns whether `said` is complete.
     pub(super) fn complete_in(&self, said: &[u8]) -> bool {
         match self {
             Self::Line(_) => said.ends_with(b"\n"),
@@ -49,13 +49,13 @@ impl Heard {
 pub(super) struct Script {
     pub(super) name: &'static str,
     pub(super) protocol: Protocol,
-    /// The name `openssl s_client -starttls` has for it, if it can play the client.
+    /// Protocol name of `openssl s_client -starttls`, if it supports the protocol.
     pub(super) openssl: Option<&'static str>,
     pub(super) turns: &'static [Turn],
 }
 
 impl Script {
-    /// Everything the server says.
+    /// Returns all bytes that the server sends.
     pub(super) fn said(&self) -> impl Iterator<Item = u8> {
         self.turns.iter().flat_map(|turn| match turn {
             Turn::Say(bytes) => bytes.to_vec(),
@@ -282,7 +282,7 @@ pub(super) const DIALOGUES: &[Script] = &[
     },
 ];
 
-/// `openssl s_client` does not ask for capabilities first.
+/// `openssl s_client` does not request capabilities first.
 pub(super) const POP3_WITHOUT_ASKING: Script = Script {
     name: "pop3 as openssl speaks it",
     protocol: Protocol::Pop3,
