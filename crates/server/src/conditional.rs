@@ -1,7 +1,7 @@
-//! ETags: answers that need not be sent again, changes that are refused when somebody was faster.
+//! ETags: conditional reads, and changes that fail if the object changed meanwhile.
 //!
-//! All ETags are strong (RFC 9110 section 8.8.1). A thing with a revision has its revision as its ETag (`"7"`), so that
-//! an `If-Match` is one comparison; everything else has a hash of its body.
+//! All ETags are strong (RFC 9110 section 8.8.1). An object with a revision has its revision as its ETag (`"7"`), so that an
+//! `If-Match` is one comparison. All other responses have a hash of their body.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,16 @@ use serde_json::Value;
 use crate::extract::Json;
 use crate::problem::Problem;
 
-/// Bodies hashed and narrowed at most, in bytes: five hundred items of some kilobytes. A larger one goes as it is.
+/// Maximum bytes of a body that is hashed and filtered: five hundred items of some kilobytes. A larger body is sent unchanged.
 const BODY_MAX: usize = 4 << 20;
 
-/// Members that `fields=` may name.
+/// Maximum members that `fields=` may name.
 const FIELDS_MAX: usize = 64;
 
-/// Bytes of the hash in an ETag: twelve make a collision an accident nobody meets.
+/// Bytes of the hash in an ETag: twelve make an accidental collision negligible.
 const HASH_BYTES: usize = 12;
 
-/// An answer with its thing's revision as its ETag: `Revision(row.revision, view)`.
+/// A response with the revision of its object as its ETag: `Revision(row.revision, view)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Revision<T>(pub i64, pub T);
 
@@ -46,26 +46,26 @@ fn etag(text: &str) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"-\""))
 }
 
-/// The condition of a change. Handlers take it as an argument and call [`IfMatch::check`] with the revision they found;
-/// a request without one is let through.
+/// The `If-Match` condition of a change. Handlers take it as an argument and call [`IfMatch::check`] with the current revision. A
+/// request without the header passes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct IfMatch(Option<Vec<String>>);
 
 impl IfMatch {
-    /// Whether the request names no revision.
+    /// Returns whether the request has no `If-Match` header.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Refuses when the thing is at another revision than the caller believes.
+    /// Rejects the request when the object has another revision than the caller expects.
     ///
     /// # Errors
     /// 412.
     pub fn check(&self, revision: i64) -> Result<(), Problem> {
         let Some(wanted) = &self.0 else { return Ok(()) };
         let now = revision.to_string();
-        // A narrowed view's ETag has more after the revision.
+        // The ETag of a filtered response has a suffix after the revision.
         let same = |tag: &String| tag == "*" || tag.split('.').next() == Some(now.as_str());
         if wanted.iter().any(same) {
             return Ok(());
@@ -75,7 +75,7 @@ impl IfMatch {
             .header(ETAG, etag(&now)))
     }
 
-    /// Refuses when the caller believes that the thing is there, and it is not.
+    /// Rejects the request when the caller expects the object to exist.
     ///
     /// # Errors
     /// 412.
@@ -92,7 +92,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let tags = tags(&parts.headers, &IF_MATCH)?;
-        // A weak tag says that two are alike, not the same (RFC 9110 section 13.1.1).
+        // Weak tags never match in `If-Match` (RFC 9110 section 13.1.1).
         Ok(Self(tags.map(|tags| tags.into_iter().filter(|tag| !tag.weak).map(|tag| tag.text).collect())))
     }
 }
@@ -103,7 +103,7 @@ struct Tag {
     text: String,
 }
 
-/// The entity tags of a header; `*` stands for itself.
+/// Parses the entity tags of a header, including `*`.
 fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<Tag>>, Problem> {
     let mut found = None;
     for line in headers.get_all(name) {
@@ -122,7 +122,7 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<Tag>>, Prob
     Ok(found)
 }
 
-/// The conditions of a `GET`: the ETags that its caller has, and the fields that it wants.
+/// The conditions of a `GET`: the ETags that its caller has, and the requested fields.
 pub(crate) struct ReadConditions {
     none_match: Option<Vec<Tag>>,
     fields: Option<BTreeSet<String>>,
@@ -136,8 +136,8 @@ impl ReadConditions {
         })
     }
 
-    /// Narrows a good JSON answer to the fields asked for, gives it an ETag, and leaves its body out if the caller has
-    /// it.
+    /// Filters a successful JSON response to the requested fields and adds an ETag. Responds without a body if the caller already
+    /// has it.
     pub(crate) async fn answer(self, response: Response) -> Response {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
         if response.status() != StatusCode::OK || !json {
@@ -163,7 +163,7 @@ impl ReadConditions {
         Response::from_parts(parts, Body::from(body))
     }
 
-    /// The handler's ETag, with more after it when the answer is narrowed; else a hash of the body.
+    /// Returns the ETag of the handler, with a suffix when the response is filtered; otherwise a hash of the body.
     fn tag(&self, headers: &HeaderMap, body: &Bytes) -> String {
         let own =
             headers.get(ETAG).and_then(|tag| tag.to_str().ok()).map(|tag| tag.trim_matches('"').to_owned());
@@ -174,7 +174,7 @@ impl ReadConditions {
         }
     }
 
-    /// Weak comparison (RFC 9110 section 13.1.2).
+    /// Returns whether the caller has this ETag, by weak comparison (RFC 9110 section 13.1.2).
     fn has(&self, tag: &str) -> bool {
         self.none_match.as_ref().is_some_and(|tags| tags.iter().any(|has| has.text == "*" || has.text == tag))
     }
@@ -200,7 +200,7 @@ fn short_hash(body: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(&digest(&SHA256, body).as_ref()[..HASH_BYTES])
 }
 
-/// `fields=a,b` of a query; member names need no percent-encoding.
+/// Parses `fields=a,b` of a query; member names need no percent-encoding.
 fn fields(query: &str) -> Result<Option<BTreeSet<String>>, Problem> {
     let Some(list) = query.split('&').find_map(|pair| pair.strip_prefix("fields=")) else { return Ok(None) };
     let list = list.replace("%2C", ",").replace("%2c", ",");

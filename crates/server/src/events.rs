@@ -1,4 +1,4 @@
-//! The stream of events, from the outbox to its subscribers.
+//! The event stream, from the outbox to its subscribers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,52 +16,52 @@ use tokio_util::sync::CancellationToken;
 use crate::problem::Problem;
 use crate::time::shown;
 
-/// Events that a follower may be behind before it is told that it lost some: at a kilobyte each, a megabyte for all
-/// followers together.
+/// Maximum events that a subscriber may be behind before it loses events and is notified of the loss. An event has about a
+/// kilobyte: about a megabyte in total, shared by all subscribers.
 const BEHIND_MAX: usize = 1_024;
 
-/// Followers at once; each is a connection and a place in the channel.
+/// Maximum subscribers to all events. Each has a connection and a receiver of the channel.
 const FOLLOWERS_MAX: usize = 2_048;
 
 /// Maximum subscribers to credential changes: one for each client of the credential store.
 const CREDENTIAL_FOLLOWERS_MAX: usize = 2_048;
 
-/// Seconds after which to ask again when there are too many.
+/// `Retry-After` in seconds when there are too many subscribers.
 const FOLLOWERS_RETRY_SECONDS: u64 = 30;
 
-/// Events read at a time.
+/// Maximum events in one read.
 const PAGE: i64 = 500;
 
 /// Interval between reads of the outbox while there are subscribers.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// After an error of the database.
+/// Delay after an error of the database.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// An event as followers get it.
+/// An event as subscribers receive it.
 #[derive(Clone, Debug)]
 pub(crate) struct FollowedEvent {
     pub(crate) place: OutboxPlace,
     pub(crate) kind: String,
-    /// JSON.
+    /// The event, as JSON.
     pub(crate) data: String,
-    /// Of an event of a credential: what its readers are told.
+    /// For an event about a credential: the change that its readers receive.
     pub(crate) credential: Option<Arc<CredentialChange>>,
 }
 
-/// A change of a credential, without value and actor.
+/// A change of a credential, without its value and its actor.
 #[derive(Debug)]
 pub(crate) struct CredentialChange {
-    /// In lower case.
+    /// Name of the credential in lower case.
     name_key: String,
-    /// JSON.
+    /// The change, as JSON.
     pub(crate) data: String,
-    /// Which subscribers may read the event.
+    /// Subscribers that may read the credential.
     readers: Arc<CredentialReaders>,
 }
 
 impl FollowedEvent {
-    /// Events, with those who may read the credentials that they tell of: one statement for all.
+    /// Converts outbox rows to events. One statement determines who may read the credentials of all these events.
     async fn of(
         rows: Vec<OutboxRow>,
         store: &Store,
@@ -93,7 +93,7 @@ impl FollowedEvent {
                     readers: readers.clone(),
                 })
             });
-            // As it is, whatever it is: readers may know kinds and members that this version does not know.
+            // The body is passed on unchanged, because subscribers may know event types that this version does not.
             let body: Value = serde_json::from_str(&row.body).unwrap_or(Value::String(row.body));
             let data = json!({ "at": at, "subject": row.subject, "body": body }).to_string();
             Self { place: row.place, kind: row.kind, data, credential }
@@ -102,7 +102,8 @@ impl FollowedEvent {
     }
 }
 
-/// The change that subscribers of credentials receive; failed rotations are none.
+/// Returns the credential change in an event that subscribers of credentials receive. `None` for other events, such as failed
+/// rotations.
 fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
     match event? {
         events::Event::CredentialChanged(change) | events::Event::CredentialDeleted(change) => Some(change),
@@ -111,7 +112,8 @@ fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
 }
 
 impl CredentialChange {
-    /// Whether this asker may read the credential; a statement of its own only for who came between.
+    /// Returns whether this caller may read the credential. Needs its own statement only for a caller that subscribed meanwhile, or
+    /// that is limited to some names.
     pub(crate) async fn may_read(&self, asker: &Asker, store: &Store) -> Result<bool, StoreError> {
         if asker.everything {
             return Ok(true);
@@ -130,26 +132,26 @@ impl CredentialChange {
     }
 }
 
-/// Fans events out. Cheap to clone.
+/// Distributes events to subscribers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Events {
     sender: broadcast::Sender<Arc<FollowedEvent>>,
     somebody: Arc<Notify>,
-    /// Where the feed begins when it wakes up: nothing falls between the first follower and its first look.
+    /// Outbox position from which an idle feed starts, so that the first subscriber misses no event.
     begin: Arc<Mutex<Option<OutboxPlace>>>,
     /// Permits of subscribers to all events.
     places: Arc<Semaphore>,
-    /// Who follows the credentials, with how many followers, those who may read all among them.
+    /// Number of subscribers to credential changes for each actor, including those with full access.
     actors: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// A follower's slot among those of its kind. Freed on drop.
+/// A subscriber's slot in the limit of its kind. Freed on drop.
 enum FollowerSlot {
     OfAll { _permit: OwnedSemaphorePermit },
     OfCredentials(ActorSlot),
 }
 
-/// An actor's slot among those who follow the credentials. Freed on drop.
+/// An actor's slot in the limit of subscribers to credential changes. Freed on drop.
 struct ActorSlot {
     actors: Arc<Mutex<HashMap<String, usize>>>,
     actor: String,
@@ -170,7 +172,7 @@ impl Drop for ActorSlot {
 /// An item of the stream.
 pub(crate) enum Followed {
     Event(Arc<FollowedEvent>),
-    /// So many events were lost.
+    /// This many events were lost.
     Lagged(u64),
 }
 
@@ -178,7 +180,7 @@ pub(crate) enum Followed {
 pub(crate) struct Follower {
     store: Store,
     live: broadcast::Receiver<Arc<FollowedEvent>>,
-    /// What happened before, still to be read: from here on.
+    /// Position after which earlier events are still to be read.
     since: Option<OutboxPlace>,
     read: std::vec::IntoIter<FollowedEvent>,
     last: OutboxPlace,
@@ -198,7 +200,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Follows from now on, after what happened since `since`.
+    /// Subscribes to events. Delivers the stored events after `since` first.
     pub(crate) async fn follow(&self, store: Store, since: Option<OutboxPlace>) -> Result<Follower, Problem> {
         let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             Problem::unavailable("too many follow the events already", FOLLOWERS_RETRY_SECONDS)
@@ -206,8 +208,8 @@ impl Events {
         Ok(self.begin(store, since, FollowerSlot::OfAll { _permit: permit }).await?)
     }
 
-    /// As [`Self::follow`], of who wants to hear of credentials as this actor; `None` when too many follow already. What
-    /// happened since `since` comes first where it is still kept: the second of the answer says whether it is.
+    /// Subscribes like [`Self::follow`] to credential changes as this actor; `None` when there are too many subscribers. The
+    /// returned flag is whether the outbox still has the position `since`.
     pub(crate) async fn follow_credentials(
         &self,
         store: Store,
@@ -230,7 +232,7 @@ impl Events {
         Ok(Some((follower, kept)))
     }
 
-    /// How many follow the credentials.
+    /// Returns the number of subscribers to credential changes.
     pub(crate) fn credential_followers(&self) -> usize {
         self.actors.lock().values().sum()
     }
@@ -280,19 +282,19 @@ impl Events {
         .await;
     }
 
-    /// The place after which the feed reads next: on from its own while somebody follows, else where the first follower begins.
-    /// `None` while nobody has said where to begin.
+    /// Returns the position after which the feed reads next: its current position while there are subscribers, else the start of
+    /// the first subscriber. `None` while there are no subscribers.
     ///
-    /// A follower subscribes before it looks for the end of the outbox, so a feed that runs has passed no place at which a later
-    /// follower begins.
+    /// A subscriber subscribes before it reads the end of the outbox. A running feed therefore never passes the start of a later
+    /// subscriber.
     fn place_to_read(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
         let mut begin = self.begin.lock();
         let begin = begin.take();
-        // Anyone who set it while the lock was free is counted here, unless it has left.
+        // A subscriber that set its start before the lock was taken is counted here, unless it has disconnected.
         if self.sender.receiver_count() == 0 { None } else { place.or(begin) }
     }
 
-    /// Sends the next events after `from`; answers the place of the last one, and whether there may be more at once.
+    /// Sends the next events after `from`. Returns the position of the last one, and whether more may be available immediately.
     async fn send_after(&self, store: &Store, from: OutboxPlace) -> Result<(OutboxPlace, bool), StoreError> {
         let rows = store.outbox_after(from, PAGE).await?;
         let full = rows.len() as i64 == PAGE;
@@ -300,7 +302,7 @@ impl Events {
         let mut last = from;
         for event in FollowedEvent::of(rows, store, actors).await? {
             last = event.place;
-            // That nobody is left is noticed before the next read.
+            // An error means that no subscriber is left, which the loop notices before the next read.
             let _ = self.sender.send(Arc::new(event));
         }
         Ok((last, full))
@@ -308,12 +310,12 @@ impl Events {
 }
 
 impl Follower {
-    /// Position of the last event sent.
+    /// Returns the position of the last event sent.
     pub(crate) fn place(&self) -> OutboxPlace {
         self.last
     }
 
-    /// The next event; `None` when there are no more.
+    /// Returns the next event; `None` when the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Followed> {
         loop {
             if let Some(event) = self.read.next() {
@@ -354,7 +356,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let events = Events::default();
-        // Counted, and not yet in the channel: as it is while its place in the outbox is looked for.
+        // Simulates a subscriber that is counted, but has not yet subscribed to the channel.
         events.actors.lock().insert("uaa-client:a".to_owned(), 1);
         let mut all = Vec::new();
         for _ in 0..FOLLOWERS_MAX {
@@ -386,7 +388,7 @@ mod tests {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let events = Events::default();
         let (stop, mut live) = (CancellationToken::new(), events.sender.subscribe());
-        // It has seen an empty outbox, and has yet to say so.
+        // The subscriber has read an empty outbox, but has not yet set its start.
         emit(&store, "/one").await;
         let feed = tokio::spawn({
             let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
@@ -408,14 +410,14 @@ mod tests {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let (events, stop) = (Events::default(), CancellationToken::new());
         let mut follower = events.follow(store.clone(), None).await.unwrap();
-        // What came before is read; from here on the follower depends on the feed.
+        // Earlier events are read: from here on the subscriber depends on the feed.
         follower.since = None;
         store::testing::rename_table(&store, "outbox", "away").await.unwrap();
         let feed = tokio::spawn({
             let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
             async move { events.feed(store, stop).await }
         });
-        // The feed has taken its place and failed at it.
+        // Waits until the feed has taken its start position and failed to read there.
         while events.begin.lock().is_some() {
             tokio::task::yield_now().await;
         }

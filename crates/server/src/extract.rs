@@ -1,4 +1,4 @@
-//! What handlers take as arguments: as axum's, with problem documents for refusals.
+//! Extractors for handlers: those of axum, with problem documents as errors.
 
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -11,10 +11,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::problem::Problem;
 
-/// Bytes of a body when the route says nothing else: a megabyte holds a CSR, a profile, a few thousand names.
+/// Default maximum bytes of a body: a megabyte holds a CSR, a profile or a few thousand names.
 pub const BODY_MAX: usize = 1 << 20;
 
-/// A JSON body (at most the route's limit), or a JSON answer.
+/// A JSON request body (at most the route's limit), or a JSON response.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
 
@@ -27,11 +27,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// The body of a request that calls its body JSON. Apart from [`Json`], whose code is compiled for each type of body.
+/// Reads the body of a request whose content type is JSON. A separate function, because the code of [`Json`] is compiled for each
+/// type of body.
 async fn json_body(request: Request) -> Result<Bytes, Problem> {
     let kind = request.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| kind != "application/json") {
-        // Parameters and suffixes (`application/problem+json`) are the framework's to judge.
+        // The framework checks parameters and suffixes (`application/problem+json`) of the content type.
         let mut probe = Request::default();
         probe.headers_mut().extend(kind.map(|kind| (CONTENT_TYPE, kind.clone())));
         let judged = axum::Json::<IgnoredAny>::from_request(probe, &()).await;
@@ -48,7 +49,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// The parameters after the question mark.
+/// The query parameters of the URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<T>(pub T);
 
@@ -61,7 +62,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The parameters in the path.
+/// The path parameters of the URL.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<T>(pub T);
 

@@ -1,4 +1,4 @@
-//! Limits of the listeners' faces that are no API: ACME, EST, SCEP, CRLs, OCSP, and the credential store.
+//! Rate limits of protocols other than the API: ACME, EST, SCEP, CRLs, OCSP, and the credential store.
 
 use axum::Router;
 use axum::extract::{Request, State as With};
@@ -15,10 +15,10 @@ use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::State;
 
-/// Rates are at least one a second, so there is always one after this many seconds.
+/// `Retry-After` in seconds. Rates are at least one request a second, so that one is available after this time.
 const RETRY_SECONDS: u64 = 1;
 
-/// Limits the requests of each address to `face`, and its refused passwords.
+/// Limits the requests of each address to `face`, and its failed logins.
 pub(crate) fn limited(state: &State, face: Face, router: Router) -> Router {
     router.layer(from_fn_with_state((state.clone(), face), guarded))
 }
@@ -33,7 +33,7 @@ async fn guarded(With((state, face)): With<(State, Face)>, request: Request, nex
     }
     let account = basic_account(request.headers());
     let response = next.run(request).await;
-    // The credential store counts its own failures, where it knows what was refused.
+    // The credential store counts its own failures, because only it knows which credential was rejected.
     let is_failed_password =
         matches!(face, Face::Protocols) && account.is_some() && response.status() == StatusCode::UNAUTHORIZED;
     if is_failed_password && let Err(problem) = state.limits().failure(address, account.as_deref()) {
@@ -59,14 +59,14 @@ fn too_many(face: Face, uri: &Uri, problem: Problem) -> Response {
     }
 }
 
-/// Says when to come back in each 429 that does not say it.
+/// Adds `Retry-After` to each 429 response without it.
 pub(crate) fn told_when_to_retry(response: &mut Response) {
     if response.status() == StatusCode::TOO_MANY_REQUESTS {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(RETRY_SECONDS));
     }
 }
 
-/// The account that a request names (RFC 7617).
+/// Returns the account name of a request's Basic credentials (RFC 7617).
 fn basic_account(headers: &HeaderMap) -> Option<String> {
     let (scheme, text) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {

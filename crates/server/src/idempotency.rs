@@ -1,4 +1,4 @@
-//! `Idempotency-Key` on POST: a repeat gets the answer of the first.
+//! `Idempotency-Key` on POST: a repeated request gets the first response.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use axum::body::{Body, Bytes, HttpBody};
@@ -17,41 +17,41 @@ use crate::state::State;
 /// The header (draft-ietf-httpapi-idempotency-key-header).
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Marks a stored response.
+/// Header that marks a replayed response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Longest key, in bytes.
+/// Maximum length of a key, in bytes.
 const KEY_MAX: usize = 255;
 
-/// How long answers are kept, µs: a day, so that a job that failed over night can be tried again in the morning.
+/// How long responses are stored, µs: a day, so that a job that failed at night can be retried in the morning.
 const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
 
-/// A first request without an end for so long, µs, lost its server; a repeat takes over. Longer than any request may
-/// take.
+/// A request that has not finished after this time, µs, counts as lost with its server, and a repeat runs again. Longer than any
+/// request may take.
 const GIVEN_UP_US: i64 = 180 * 1_000_000;
 
-/// Answers kept at most, in bytes. A larger one is not kept, and its request not repeatable.
+/// Maximum bytes of a stored response. A larger response is not stored, and a repeat runs the request again.
 const ANSWER_MAX: usize = 1 << 20;
 
-/// Headers of an answer that are kept with it.
+/// Headers that are stored with a response.
 const HEADERS_KEPT: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
 
-/// Put on a response by a handler whose answer holds a secret: it is not kept, and a repeat is told so.
+/// Response extension for a response with a secret: its body is not stored, and a repeat gets an error.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldsSecret;
 
-/// Put on an answer that is the one kept: no handler ran.
+/// Response extension for a replayed response: no handler ran.
 #[derive(Clone, Copy)]
 pub(crate) struct Replayed;
 
-/// A request under a key.
+/// A request with an idempotency key.
 struct Keyed {
     key_hash: [u8; 32],
     body_hash: [u8; 32],
     begun_at_us: i64,
 }
 
-/// Runs the handler, unless the same request has been answered before.
+/// Runs the handler, unless the same request already has a stored response.
 pub(crate) async fn once(
     state: &State,
     caller: &Caller,
@@ -68,7 +68,7 @@ pub(crate) async fn once(
     };
     match begin(state, &keyed).await {
         Ok(None) => {
-            // In a task of its own: a caller who goes away in the middle asks again, and is to find the answer.
+            // Runs in a separate task, so that the response is stored even if the caller disconnects.
             let state = state.clone();
             let work = tokio::spawn(async move {
                 let _task = telemetry::tasks::guard("idempotent-request");
@@ -108,7 +108,7 @@ async fn keyed(
 
 fn key_of(value: Option<&HeaderValue>) -> Result<String, Problem> {
     let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // The draft has it quoted; everybody sends it bare.
+    // The draft requires quotes, but most clients send the key without them.
     let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     if text.is_empty() || text.len() > KEY_MAX {
         return Err(Problem::bad_request(format_args!("an Idempotency-Key has 1 to {KEY_MAX} characters")));
@@ -127,7 +127,7 @@ fn hash(parts: &[&[u8]]) -> [u8; 32] {
     hash
 }
 
-/// `None` for the first; the answer for a repeat.
+/// Begins a request. Returns `None` for the first request, and the stored response for a repeat.
 async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem> {
     let now = keyed.begun_at_us;
     let begun = store::Access::of(state.store()).begin_idempotent(
@@ -175,7 +175,7 @@ fn again(kept: StoredResponse) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// Keeps an answer that a repeat should get too: not the server's own trouble, and not "come again later".
+/// Stores a response for repeats, except server errors and 429.
 async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
     let status = response.status();
     let passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
@@ -195,7 +195,7 @@ async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
     let finished =
         store::Access::of(state.store()).finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
     if let Err(error) = finished {
-        // The work is done; only a repeat will be told to wait, and then do it again.
+        // The work is done. A repeat is rejected as still in progress, and runs again after the timeout.
         tracing::warn!(%error, "an answer could not be kept for repeats");
     }
     parts.headers.remove(CONTENT_LENGTH);

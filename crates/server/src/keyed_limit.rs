@@ -1,4 +1,4 @@
-//! Token buckets by key, bounded in their number: what all rate limits of the server are made of.
+//! Token buckets by key, bounded in number: the basis of all rate limits of the server.
 
 use std::hash::Hash;
 
@@ -7,7 +7,7 @@ use governor::middleware::{StateInformationMiddleware, StateSnapshot};
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 
-/// A token bucket for each key. Beyond `keys_max` keys, new keys share the bucket of `overflow` until idle ones are forgotten.
+/// A token bucket for each key. Beyond `keys_max` keys, new keys share the bucket of `overflow` until idle ones are removed.
 pub(crate) struct KeyedLimit<K: Hash + Eq + Clone> {
     buckets: RateLimiter<K, DashMapStateStore<K>, DefaultClock, StateInformationMiddleware>,
     overflow: K,
@@ -33,7 +33,7 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
         })
     }
 
-    /// Forgets keys whose buckets are full.
+    /// Removes keys whose buckets are full.
     pub(crate) fn forget_idle(&self) {
         self.buckets.retain_recent();
     }

@@ -1,4 +1,4 @@
-//! HTTP: routes, authentication, problem documents, OpenAPI, listeners. No SQL, no cryptography.
+//! The HTTP server: routes, authentication, problem documents, OpenAPI, listeners. Contains no SQL and no cryptography.
 
 pub mod access;
 pub mod conditional;

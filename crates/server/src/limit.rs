@@ -1,4 +1,4 @@
-//! Rate limits: how often one address, and one caller, may ask.
+//! Rate limits for addresses and callers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,31 +20,30 @@ use crate::sign_in_limit::SignInLimits;
 
 pub use crate::sign_in_limit::{SignInRates, SlowRate};
 
-/// Keys a limiter remembers, some hundred bytes each. Past it newcomers share one allowance, until those that are idle
-/// are forgotten.
+/// Maximum keys of a limiter, some hundred bytes each. Beyond it, new keys share one bucket until idle ones are removed.
 const KEYS_MAX: usize = 65_536;
 
-/// Bytes of an account's name that tell it from others. Longer names are looked at as far.
+/// Maximum bytes of an account name that are compared. Longer names are truncated.
 const ACCOUNT_MAX: usize = 256;
 
-/// Seconds after which a caller with too many requests under way asks again.
+/// `Retry-After` in seconds for a caller with too many concurrent requests.
 const BUSY_RETRY_SECONDS: u64 = 1;
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// An allowance: a steady rate, and how much may come at once.
+/// A rate limit: a steady rate and a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: NonZeroU32,
-    /// Requests at once after a pause.
+    /// Maximum requests in a burst after a pause.
     pub burst: NonZeroU32,
 }
 
 impl Rate {
-    /// Zeroes count as one.
+    /// Creates a rate. A zero counts as one.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
         const fn one_or(number: u32) -> NonZeroU32 {
@@ -57,35 +56,36 @@ impl Rate {
     }
 }
 
-/// The limits in force. `None` switches one off.
+/// The rate limits. `None` disables a limit.
 #[derive(Clone, Debug)]
 pub struct LimitOptions {
-    /// For one caller of the API.
+    /// Requests of one caller of the API.
     pub caller: Option<Rate>,
-    /// Requests of one caller of the API under way at once.
+    /// Maximum concurrent requests of one caller of the API.
     pub caller_in_flight_max: usize,
-    /// For one address (a /64 for IPv6) at the API: before anybody is known, so generous enough for an office behind one address.
+    /// Requests of one address (a /64 for IPv6) to the API, before authentication. Large enough for an office behind one address.
     pub address: Option<Rate>,
-    /// For refused credentials from one address: guessing is slow, a broken client is cheap.
+    /// Failed logins of one address: slows down guessing, and a broken client costs little.
     pub failures: Option<Rate>,
-    /// For refused credentials of one account name, whatever addresses they come from.
+    /// Failed logins of one account name, from all addresses.
     pub account_failures: Option<Rate>,
-    /// For one address at ACME, EST, SCEP, CRLs and OCSP, where nobody is known at all: one address may be a cache or a whole site.
+    /// Requests of one address to ACME, EST, SCEP, CRLs and OCSP, which are without authentication. One address may be a cache or a
+    /// whole site.
     pub protocol_address: Option<Rate>,
-    /// For one actor at the credential store.
+    /// Requests of one actor to the credential store.
     pub credential_caller: Option<Rate>,
-    /// For one address at the credential store.
+    /// Requests of one address to the credential store.
     pub credential_address: Option<Rate>,
-    /// Rates of tokens by their names, in place of the caller's.
+    /// Rates of tokens by name, in place of `caller`.
     pub tokens: Vec<(String, Rate)>,
-    /// Rates of callers by their roles, in place of the caller's; of several roles the fastest.
+    /// Rates of callers by role, in place of `caller`. With several roles the highest rate applies.
     pub roles: Vec<(String, Rate)>,
-    /// For passwords of users.
+    /// Attempts to sign in with a password.
     pub sign_in: SignInRates,
 }
 
 impl Default for LimitOptions {
-    /// The table in `docs/control-plane.md` has the reasons.
+    /// The reasons are in the table in `docs/control-plane.md`.
     fn default() -> Self {
         Self {
             caller: Some(Rate::new(200, 400)),
@@ -104,7 +104,7 @@ impl Default for LimitOptions {
 }
 
 impl LimitOptions {
-    /// No limit at all, for measurements.
+    /// Returns options without any limit, for measurements.
     #[must_use]
     pub fn unlimited() -> Self {
         Self {
@@ -123,7 +123,7 @@ impl LimitOptions {
     }
 }
 
-/// What is left of an allowance, for the answer's headers.
+/// The remaining requests of a limit, for the response headers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Left {
     limit: u32,
@@ -139,7 +139,7 @@ impl Left {
     }
 }
 
-/// A limiter by key that also tells how much of the allowance is left.
+/// A rate limiter by key that also returns the remaining requests.
 pub(crate) struct Limiter<K: Hash + Eq + Clone> {
     rate: Rate,
     buckets: KeyedLimit<K>,
@@ -151,7 +151,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Self { rate, buckets: KeyedLimit::new(quota, overflow, KEYS_MAX) }
     }
 
-    /// Takes one from the allowance of `key`; else the seconds until there is one.
+    /// Takes one request from the bucket of `key`. Returns the remaining requests; otherwise the seconds until the next one.
     fn take(&self, key: &K) -> Result<Left, u64> {
         self.buckets.take(key).map(|snapshot| self.left(&snapshot))
     }
@@ -167,7 +167,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     }
 }
 
-/// The listeners whose requests count by address.
+/// The protocols of a listener whose requests are limited by address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Face {
     Api,
@@ -180,7 +180,7 @@ pub(crate) enum Face {
 struct Named(Vec<(String, Limiter<Uuid>)>);
 
 impl Named {
-    /// Sorted by their rates, the fastest first.
+    /// Creates the limiters, sorted by rate, the highest first.
     fn new(rates: &[(String, Rate)]) -> Self {
         let mut rates = rates.to_vec();
         rates.sort_by_key(|(_, rate)| std::cmp::Reverse(rate.per_second));
@@ -192,7 +192,7 @@ impl Named {
     }
 }
 
-/// The server's limiters.
+/// The rate limiters of the server.
 pub(crate) struct Limits {
     callers: Option<Limiter<Uuid>>,
     in_flight: Shares<Uuid>,
@@ -205,7 +205,7 @@ pub(crate) struct Limits {
     tokens: Named,
     roles: Named,
     sign_in: SignInLimits,
-    /// By team; each has its own rate.
+    /// Limiters by team; each team has its own rate.
     teams: RwLock<HashMap<String, (u32, Arc<Limiter<u8>>)>>,
 }
 
@@ -230,12 +230,12 @@ impl Limits {
         }
     }
 
-    /// The limits of passwords.
+    /// Returns the limits of password logins.
     pub(crate) fn sign_in(&self) -> &SignInLimits {
         &self.sign_in
     }
 
-    /// A request of this caller counts for each team that it acts for and that has a rate.
+    /// Counts a request of this caller for each of its teams that has a rate.
     pub(crate) fn teams(&self, caller: &Caller) -> Result<(), Problem> {
         let ownership = caller.ownership();
         if !ownership.limits_requests() {
@@ -249,7 +249,7 @@ impl Limits {
         Ok(())
     }
 
-    /// The limiter of a team; a new one when its rate has changed.
+    /// Returns the limiter of a team; creates a new one when its rate has changed.
     fn team(&self, team: &str, per_second: u32) -> Arc<Limiter<u8>> {
         if let Some((rate, limiter)) = self.teams.read().get(team)
             && *rate == per_second
@@ -261,7 +261,7 @@ impl Limits {
         limiter
     }
 
-    /// A request from this address.
+    /// Counts a request from this address.
     pub(crate) fn address(&self, face: Face, address: IpAddr) -> Result<(), Problem> {
         let limiter = match face {
             Face::Api => &self.addresses,
@@ -271,17 +271,17 @@ impl Limits {
         check(limiter.as_ref(), &inbound::network(address)).map(drop)
     }
 
-    /// A request of this caller to the API.
+    /// Counts a request of this caller to the API.
     pub(crate) fn caller(&self, caller: &Caller) -> Result<Option<Left>, Problem> {
         check(self.own(caller).or(self.callers.as_ref()), &caller.id())
     }
 
-    /// A request of this caller to the API begins: it is under way until the share is dropped.
+    /// Counts a concurrent request of this caller to the API, until the returned value is dropped.
     pub(crate) fn begin(&self, caller: &Caller) -> Result<Share<Uuid>, Problem> {
         self.in_flight.take(caller.id()).ok_or_else(|| Problem::too_many(BUSY_RETRY_SECONDS))
     }
 
-    /// A request of this caller to the credential store, where it is `actor`.
+    /// Counts a request of this caller to the credential store, where its name is `actor`.
     pub(crate) fn credential_caller(&self, caller: Option<&Caller>, actor: &str) -> Result<(), Problem> {
         match caller.and_then(|caller| Some((self.own(caller)?, caller.id()))) {
             Some((limiter, id)) => check(Some(limiter), &id).map(drop),
@@ -289,7 +289,7 @@ impl Limits {
         }
     }
 
-    /// The limiter of the caller's own rate: by the token's name, else by its roles.
+    /// Returns the limiter of the caller's own rate: by the token's name, else by its roles.
     fn own(&self, caller: &Caller) -> Option<&Limiter<Uuid>> {
         let name =
             (caller.kind() == CallerKind::Token).then(|| caller.actor().strip_prefix("token:")).flatten();
@@ -297,7 +297,7 @@ impl Limits {
         of_token.or_else(|| self.roles.first(|role| caller.has_role(role)))
     }
 
-    /// Counts a refused credential; an error if the address or the named account reached its limit.
+    /// Counts a failed login. Returns an error if the address or the named account has reached its limit.
     pub(crate) fn failure(&self, address: IpAddr, account: Option<&str>) -> Result<(), Problem> {
         let of_address = check(self.failures.as_ref(), &inbound::network(address));
         let account = account.map(|account| account.get(..ACCOUNT_MAX).unwrap_or(account));
@@ -305,7 +305,7 @@ impl Limits {
         of_address.and(of_account).map(drop)
     }
 
-    /// Forgets idle keys.
+    /// Removes idle keys.
     pub(crate) fn forget_idle(&self) {
         self.sign_in.forget_idle();
         let own = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);
@@ -379,7 +379,7 @@ mod tests {
         for (caller, burst) in table {
             let at_once = (0..200).take_while(|_| limits.caller(&caller).is_ok()).count();
             assert!((burst..burst + 5).contains(&at_once), "{at_once} of {burst}: {}", caller.actor());
-            // The same rate at the credential store, where others have the store's.
+            // The same rate applies at the credential store, where other callers have the store's rate.
             assert_eq!(
                 limits.credential_caller(Some(&caller), &format!("uaa-client:{burst}")).is_err(),
                 burst > 1

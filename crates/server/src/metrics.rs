@@ -13,10 +13,10 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// What the exposition is (OpenMetrics 1.0).
+/// Media type of the metrics (OpenMetrics 1.0).
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Requests are counted by their route's template, so labels stay few however many paths are tried.
+/// Labels of a request. The path is the route's template, so that the number of labels does not depend on the requested paths.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub(crate) struct RequestLabels {
     pub(crate) method: String,
@@ -24,20 +24,20 @@ pub(crate) struct RequestLabels {
     pub(crate) status: u16,
 }
 
-/// One label that says which.
+/// A single label with the kind.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub(crate) struct KindLabel {
     pub(crate) kind: &'static str,
 }
 
-/// Which listener refused a connection, and why.
+/// Labels of a refused connection: the listener and the reason.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct RefusedConnection {
     listener: &'static str,
     reason: &'static str,
 }
 
-/// The registry, and what the server itself counts. Cheap to clone.
+/// The registry, and the metrics of the server itself. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics(Arc<MetricFamilies>);
 
@@ -51,7 +51,7 @@ struct MetricFamilies {
     in_flight: Gauge,
 }
 
-/// 0.5 ms to 16 s, doubling.
+/// Creates a histogram with buckets from 0.5 ms to 16 s, doubling.
 fn duration_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.0005, 2.0, 16))
 }
@@ -99,16 +99,17 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics of another component, named `bulla_<crate>_<noun>_<unit>`. Counters get `_total` by themselves.
+    /// Registers the metrics of another component, named `bulla_<crate>_<noun>_<unit>`. The suffix `_total` of counters is added
+    /// automatically.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.0.registry.lock());
     }
 
-    /// Everything, as OpenMetrics text.
+    /// Returns all metrics in OpenMetrics format.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = encode(&mut text, &self.0.registry.lock());
         text
     }
@@ -117,12 +118,12 @@ impl Metrics {
         self.0.requests.get_or_create(labels).observe(took.as_secs_f64());
     }
 
-    /// A request refused before its handler saw it.
+    /// Counts a request that was refused before its handler ran.
     pub(crate) fn refused(&self, kind: &'static str) {
         self.0.refusals.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// A connection that a limit closed.
+    /// Counts a connection that was closed because of a limit.
     pub(crate) fn connection_refused(&self, listener: &'static str, reason: &'static str) {
         self.0.refused_connections.get_or_create(&RefusedConnection { listener, reason }).inc();
     }
@@ -131,13 +132,13 @@ impl Metrics {
         self.0.handshakes.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// Counts a request until dropped.
+    /// Counts a request in progress, until the returned value is dropped.
     pub(crate) fn begin_request(&self) -> Counted {
         self.0.in_flight.inc();
         Counted(self.0.in_flight.clone())
     }
 
-    /// Counts a connection of a listener until dropped.
+    /// Counts an open connection of a listener, until the returned value is dropped.
     pub(crate) fn connection(&self, kind: &'static str) -> Counted {
         let gauge = self.0.connections.get_or_create_owned(&KindLabel { kind });
         gauge.inc();
@@ -154,7 +155,7 @@ impl Drop for Counted {
     }
 }
 
-/// The live tasks of the whole process, asked for at each scrape.
+/// The live tasks of the whole process, read at each scrape.
 #[derive(Debug)]
 struct Tasks;
 

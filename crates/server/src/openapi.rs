@@ -1,4 +1,4 @@
-//! The description of the API (OpenAPI 3.1).
+//! The OpenAPI 3.1 description of the API.
 
 use api::problem::ProblemDocument;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -21,7 +21,7 @@ use crate::access::SESSION_COOKIE;
 )]
 struct Described;
 
-/// The description before any route: title, version, security schemes, the problem document.
+/// Returns the description without routes: title, version, security schemes, the problem document.
 pub(crate) fn skeleton() -> OpenApi {
     let mut document = Described::openapi();
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
@@ -49,7 +49,8 @@ pub(crate) fn skeleton() -> OpenApi {
     document
 }
 
-/// The description as JSON, without schemas that nothing refers to: those of items of lists, which each list holds itself.
+/// Serializes the description as JSON, without unreferenced schemas. Those are schemas of list items, which each list contains
+/// inline.
 pub(crate) fn written(mut document: OpenApi) -> Vec<u8> {
     loop {
         let text = serde_json::to_string(&document).unwrap_or_default();

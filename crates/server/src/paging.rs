@@ -1,4 +1,4 @@
-//! Pages of listings: `limit`, `cursor`, `fields`, and the envelope around the items.
+//! Pagination of listings: `limit`, `cursor`, `fields`, and the envelope around the items.
 
 pub use api::listing::{Listing, PageQuery};
 use axum::extract::FromRequestParts;
@@ -10,15 +10,15 @@ use crate::problem::Problem;
 
 /// Default number of items in a page.
 pub const LIMIT_DEFAULT: usize = 50;
-/// Most items in a page: at a kilobyte each, half a megabyte of JSON.
+/// Maximum items in a page: at a kilobyte each, half a megabyte of JSON.
 pub const LIMIT_MAX: usize = 500;
 
-/// Which page is asked for. Handlers take it as an argument and name [`PageQuery`] in `params(...)`.
+/// The requested page. Handlers take it as an argument and list [`PageQuery`] in `params(...)`.
 #[derive(Clone, Debug)]
 pub struct Paging {
-    /// 1 to [`LIMIT_MAX`].
+    /// Maximum items: 1 to [`LIMIT_MAX`].
     pub limit: usize,
-    /// The last item of the page before.
+    /// Position of the last item of the previous page.
     pub after: Option<Cursor>,
 }
 
@@ -41,7 +41,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Paging {
     }
 }
 
-/// A page of the store's, each row as the API shows it.
+/// Converts a page of the store to the API view, row by row.
 pub fn listing<R, T>(page: Page<R>, show: impl FnMut(R) -> T) -> Listing<T> {
     Listing {
         items: page.rows.into_iter().map(show).collect(),
@@ -50,10 +50,10 @@ pub fn listing<R, T>(page: Page<R>, show: impl FnMut(R) -> T) -> Listing<T> {
     }
 }
 
-/// A page as it is shown, or the error of the first row that cannot be shown.
+/// Converts a page of the store to the API view, or returns the error of the first row that fails.
 ///
 /// # Errors
-/// Those of `show`.
+/// Errors of `show`.
 pub fn try_listing<R, T, E>(page: Page<R>, show: impl FnMut(R) -> Result<T, E>) -> Result<Listing<T>, E> {
     let items = page.rows.into_iter().map(show).collect::<Result<_, _>>()?;
     Ok(Listing { items, next: page.next.map(|cursor| cursor.to_string()), total: None })

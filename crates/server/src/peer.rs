@@ -1,4 +1,4 @@
-//! The other end of a connection.
+//! The peer of a connection.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use http::request::Parts;
 
 pub use authority::Peer;
 
-/// The other end's address; without a listener (in tests) this machine's.
+/// Returns the peer's address; without a listener (in tests) the address of this machine.
 pub(crate) fn address(parts: &Parts) -> IpAddr {
     parts.extensions.get::<Peer>().map_or_else(|| Peer::local().address, |peer| peer.address)
 }

@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457): the one form in which this server says no.
+//! Problem documents (RFC 9457): the format of all errors of this server.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value};
 use store::StoreError;
 
-/// The media type of every refusal (RFC 9457 section 3).
+/// Media type of every error (RFC 9457 section 3).
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
-/// What a problem's `type` begins with; its kind follows.
+/// Prefix of a problem's `type`; the kind follows.
 pub const TYPE_BASE: &str = "https://bulla.dev/problems/";
 
-/// Seconds after which to ask again when the database was busy or away: a failover takes a few.
+/// `Retry-After` in seconds when the database was busy or unavailable: a failover takes a few seconds.
 const STORE_RETRY_SECONDS: u64 = 2;
 
-/// Seconds after which to ask again when the disk was full: somebody has to make room.
+/// `Retry-After` in seconds when the disk was full: an operator must free space.
 const DISK_RETRY_SECONDS: u64 = 30;
 
-/// A refusal. Give it back from a handler: `Result<_, Problem>`.
+/// An error response. Handlers return it: `Result<_, Problem>`.
 ///
-/// The detail is for the person who asked and holds no secret; what only the operator may know is logged.
+/// The detail is for the caller and contains no secrets. Details that only the operator may see are logged.
 #[derive(Clone)]
 pub struct Problem(Box<ProblemParts>);
 
@@ -40,7 +40,7 @@ struct ProblemParts {
 }
 
 impl Problem {
-    /// A problem of `kind` (lower case, words joined by hyphens; stays for ever) with its title.
+    /// Creates a problem of `kind` with its title. The kind is in lower case with hyphens, and must never change.
     #[must_use]
     pub fn new(status: StatusCode, kind: &'static str, title: &'static str) -> Self {
         Self(Box::new(ProblemParts {
@@ -54,21 +54,21 @@ impl Problem {
         }))
     }
 
-    /// The error of this request.
+    /// Sets the detail: the error of this request.
     #[must_use]
     pub fn detail(mut self, detail: impl fmt::Display) -> Self {
         self.0.detail = Some(detail.to_string());
         self
     }
 
-    /// A hint: what to do.
+    /// Adds a hint on how to resolve the problem.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.0.hint = Some(hint.to_string());
         self
     }
 
-    /// A member of its own. The names of RFC 9457 are not for this.
+    /// Adds an extension member. It must not have a name that RFC 9457 defines.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.members.insert(name.to_owned(), value.into());
@@ -82,13 +82,13 @@ impl Problem {
         self
     }
 
-    /// When to ask again, in seconds.
+    /// Sets `Retry-After`, in seconds.
     #[must_use]
     pub fn retry_after(self, seconds: u64) -> Self {
         self.header(RETRY_AFTER, HeaderValue::from(seconds))
     }
 
-    /// 400: the request cannot be understood.
+    /// 400: the request cannot be parsed.
     #[must_use]
     pub fn bad_request(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be understood").detail(detail)
@@ -103,25 +103,25 @@ impl Problem {
             .header(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"bulla\""))
     }
 
-    /// 403: known, and not permitted.
+    /// 403: the caller is authenticated, but lacks the permission.
     #[must_use]
     pub fn forbidden(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "Not permitted").detail(detail)
     }
 
-    /// 404: `what` is not there, e.g. `certificate 0190…`.
+    /// 404: `what` does not exist, for example `certificate 0190…`.
     #[must_use]
     pub fn not_found(what: impl fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(format_args!("there is no {what}"))
     }
 
-    /// 409: not in this state of things.
+    /// 409: the current state of the object does not allow the request.
     #[must_use]
     pub fn conflict(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::CONFLICT, "conflict", "Not in the present state").detail(detail)
     }
 
-    /// 412: changed since it was read.
+    /// 412: the object changed since the caller read it.
     #[must_use]
     pub fn precondition_failed(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "precondition-failed", "Changed meanwhile")
@@ -129,13 +129,13 @@ impl Problem {
             .hint("read it again and repeat the change with its new ETag")
     }
 
-    /// 422: understood, and not acceptable.
+    /// 422: the request was parsed, but its content is invalid.
     #[must_use]
     pub fn unprocessable(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", "Not acceptable").detail(detail)
     }
 
-    /// 429, with the seconds to wait.
+    /// 429, with the seconds until a retry.
     #[must_use]
     pub fn too_many(seconds: u64) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests")
@@ -143,7 +143,7 @@ impl Problem {
             .retry_after(seconds)
     }
 
-    /// 503, with the seconds to wait.
+    /// 503, with the seconds until a retry.
     #[must_use]
     pub fn unavailable(detail: impl fmt::Display, seconds: u64) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available just now")
@@ -161,7 +161,7 @@ impl Problem {
             .retry_after(DISK_RETRY_SECONDS)
     }
 
-    /// The problem document for an error of the database.
+    /// Returns the problem document for an error of the database.
     pub(crate) fn of_store(error: &StoreError) -> Self {
         match error {
             StoreError::Full { .. } => Self::disk_full(StatusCode::INSUFFICIENT_STORAGE, error),
@@ -173,7 +173,7 @@ impl Problem {
         }
     }
 
-    /// 500. The error goes to the log; the document says nothing of it.
+    /// 500. The error is logged, and the document does not contain it.
     #[must_use]
     pub fn internal(error: impl fmt::Display) -> Self {
         tracing::error!(%error, "a request failed");
@@ -181,25 +181,25 @@ impl Problem {
             .detail("the request failed on the server; its log has the reason")
     }
 
-    /// Its status.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.0.status
     }
 
-    /// The type, without [`TYPE_BASE`].
+    /// Returns the kind: the type without [`TYPE_BASE`].
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.0.kind
     }
 
-    /// The error in one line.
+    /// Formats the error in one line.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         self.0.detail.clone().unwrap_or_else(|| self.0.title.to_owned())
     }
 
-    /// For a response of the framework's own (404, 405, 413, …) that is not yet a problem.
+    /// Creates a problem for a response of the framework (404, 405, 413, …) that is not yet a problem document.
     pub(crate) fn of_status(status: StatusCode, detail: Option<String>) -> Self {
         let (kind, title) = match status {
             StatusCode::BAD_REQUEST => ("bad-request", "The request cannot be understood"),
@@ -221,7 +221,7 @@ impl Problem {
         problem
     }
 
-    /// The document, without an instance: the listener adds it.
+    /// Returns the document without `instance`, which the listener adds.
     #[must_use]
     pub fn document(&self) -> ProblemDocument {
         let inner = &self.0;
@@ -252,7 +252,7 @@ impl fmt::Debug for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Set on a response that is a problem, so that the layers above can complete the document.
+/// Response extension of a problem, so that outer layers can complete the document.
 #[derive(Clone)]
 pub(crate) struct IsProblem(pub(crate) Problem);
 

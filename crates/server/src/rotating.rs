@@ -1,4 +1,4 @@
-//! The master key's rotation of this node: one at a time, anyone who asks for it.
+//! Rotation of the master key on this node: one at a time, shared by all requests for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Time for which an undelivered result is kept, for callers that were told to come back.
+/// How long an undelivered result is kept, for callers that were asked to retry later.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Result of a rotation.
 type Ended = Result<Rotated, Arc<RotateError>>;
 
-/// The result, for all that wait; `None` during the rotation.
+/// The result for all waiting callers; `None` while the rotation is in progress.
 type Shown = watch::Receiver<Option<(Instant, Ended)>>;
 
-/// The rotation under way, or the last.
+/// The rotation in progress, or the last one.
 #[derive(Clone, Default)]
 pub(crate) struct Rotating(Arc<Mutex<Option<Shown>>>);
 
 /// State of a rotation after a bounded wait.
 pub(crate) enum Progress {
-    /// The rotation ended.
+    /// The rotation has ended.
     Ended(Ended),
-    /// The rotation continues.
+    /// The rotation is still in progress.
     GoesOn,
-    /// The rotation was interrupted: the server stops, or the task failed. Finished steps stay.
+    /// The rotation was interrupted: the server shut down, or the task failed. Completed steps remain.
     Cut,
 }
 
 impl Rotating {
-    /// Wraps all of `keystore` again, for `actor`, or joins who does; waits `most`. It goes on by itself when nobody
-    /// waits any more, until `stopping`.
+    /// Re-encrypts all of `keystore` under the current master key on behalf of `actor`, or joins a rotation in progress; waits at
+    /// most `most`. The rotation continues in the background until `stopping`.
     pub(crate) async fn join(
         &self,
         keystore: &KeyStore,
@@ -52,7 +52,7 @@ impl Rotating {
         self.join_or(work, stopping, most).await
     }
 
-    /// Joins the rotation under way, or begins with `work`.
+    /// Joins the rotation in progress, or starts one with `work`.
     async fn join_or<W>(&self, work: W, stopping: &CancellationToken, most: Duration) -> Progress
     where
         W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
@@ -69,7 +69,7 @@ impl Rotating {
         }
     }
 
-    /// Whether one is under way on this node.
+    /// Returns whether a rotation is in progress on this node.
     pub(crate) fn is_under_way(&self) -> bool {
         self.0.lock().as_ref().is_some_and(goes_on)
     }
@@ -89,7 +89,7 @@ impl Rotating {
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("master-key-rotation");
             if let Some(ended) = stopping.run_until_cancelled(work).await {
-                // Here, once: anyone who asked may not come back for the report, or several may.
+                // Logged once at this point, because none or several of the callers may fetch the report.
                 match &ended {
                     Ok(done) if done.failed.is_empty() => {}
                     Ok(done) => tracing::warn!(
@@ -105,7 +105,7 @@ impl Rotating {
         shown
     }
 
-    /// Marks the result as delivered: the next request starts another rotation.
+    /// Marks the result as delivered: the next request starts a new rotation.
     fn taken(&self) {
         let mut last = self.0.lock();
         if last.as_ref().is_some_and(|shown| !goes_on(shown)) {
@@ -114,7 +114,7 @@ impl Rotating {
     }
 }
 
-/// Not ended, and not cut off.
+/// Returns whether the rotation is in progress: neither ended nor interrupted.
 fn goes_on(shown: &Shown) -> bool {
     shown.borrow().is_none() && shown.has_changed().is_ok()
 }
@@ -132,7 +132,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// What one value that is under another master key needs.
+    /// Returns a key store with one value under an old master key.
     async fn one_to_wrap(folder: &tempfile::TempDir) -> KeyStore {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let file = |name: &str| MasterKey::File { path: folder.path().join(name), create: true };
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Wraps for real once `may` is told so: until then it goes on, however fast this machine is.
+    /// Re-encrypts once `may` is notified, so that the rotation is in progress until then on any machine.
     async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<Rotated, RotateError> {
         may.notified().await;
         keystore.rewrap_all("user:a", |_| {}).await

@@ -1,4 +1,4 @@
-//! Every route, and what all have in common: problem documents, headers, metrics, limits.
+//! All routes, and their common layers: problem documents, headers, metrics, limits.
 
 use std::any::Any;
 use std::time::Instant;
@@ -28,13 +28,13 @@ use crate::routes::credhub::context::Context;
 use crate::routing::{Api, FaceOperation, RouteInfo};
 use crate::state::State;
 
-/// Bytes read of the text in a refusal of the framework's own: it is a sentence.
+/// Maximum bytes that are read of an error text of the framework.
 const REFUSAL_TEXT_MAX: usize = 4 << 10;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const VERSION: HeaderName = HeaderName::from_static("bulla-version");
 
-/// The API and all that is served beside it over TLS, and the list of the API's routes.
+/// Returns the router of the TLS listener, and the list of the API's routes.
 pub fn router(state: &State) -> (Router, Vec<RouteInfo>) {
     assemble(state, routes::api())
 }
@@ -54,13 +54,13 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
     (api, infos)
 }
 
-/// What is public by design and served without TLS: CRLs, OCSP, ACME's http-01 answers.
+/// Returns the router for public data that is served without TLS: CRLs, OCSP, http-01 responses of ACME.
 pub fn public_router(state: &State) -> Router {
     let public = limited(state, Face::Protocols, routes::public().with_state(state.clone()));
     measured_by(state, bounded(public))
 }
 
-/// The API with the pages that are made from it and from the credential store.
+/// Returns the API together with the web console, which calls the API and the credential store.
 pub(crate) fn with_pages(state: &State, api: Router, console: Console) -> Router {
     let credentials = state.components().credentials.is_some();
     let credentials = credentials.then(|| asked_by_pages(credential_router_for_pages(state)));
@@ -68,8 +68,8 @@ pub(crate) fn with_pages(state: &State, api: Router, console: Console) -> Router
     api.merge(measured_by(state, bounded(pages)))
 }
 
-/// Routes for requests that a page makes in this process. They come with what the pages' router found out about the page's own path; of
-/// that only the connection's other end counts here.
+/// Prepares routes for calls from console pages within this process. Request extensions of the page's own route are removed, except
+/// the peer of the connection.
 fn asked_by_pages(routes: Router) -> Router {
     let of_connection = |mut request: Request| {
         let peer = request.extensions_mut().remove::<Peer>();
@@ -82,15 +82,15 @@ fn asked_by_pages(routes: Router) -> Router {
     Router::new().fallback_service(routes.map_request(of_connection))
 }
 
-/// The credential store, with CredHub's paths and refusals.
+/// Returns the router of the credential store, with the paths and errors of CredHub.
 pub(crate) fn credential_router(state: &State) -> Router {
     let hub = state.components().credentials.clone();
     credential_face(state, hub.map(|hub| routes::credentials(&Context::new(hub, state.clone()))))
 }
 
-/// The credential store for pages of this process, such as those of the web console; never for a listener. The session of a browser
-/// identifies the caller there, with the permissions of its identity; an unsafe request needs the session's CSRF token, as on the API.
-/// Changes, and requests that reveal a value, need a recent proof of who the session's person is.
+/// Returns the credential store for pages of this process, such as the web console; never for a listener. A browser session
+/// identifies the caller, with the permissions of its identity. An unsafe request needs the session's CSRF token, as in the API.
+/// Changes, and requests that reveal a value, need a recent proof of the user's identity.
 pub fn credential_router_for_pages(state: &State) -> Router {
     let hub = state.components().credentials.clone();
     let context = hub.map(|hub| Context::with_sessions(hub, state.clone()));
@@ -103,15 +103,15 @@ fn credential_face(state: &State, router: Option<Router>) -> Router {
     measured_by(state, bounded(router).layer(from_fn(safe_headers)))
 }
 
-/// The operations of the credential store's listener, from the tables that dispatch them.
+/// Returns the operations of the credential store's listener, from their dispatch tables.
 #[must_use]
 pub fn credential_operations() -> Vec<FaceOperation> {
     routes::credential_operations()
 }
 
-// Layers go onto routers that have their state already: the code of a layer is compiled for each type of state.
+// Layers are added to routers that already have their state, because the code of a layer is compiled for each type of state.
 
-/// Limits bodies, and answers 500 when a handler panics.
+/// Limits request bodies, and responds 500 when a handler panics.
 fn bounded(router: Router) -> Router {
     router.layer(DefaultBodyLimit::max(BODY_MAX)).layer(CatchPanicLayer::custom(panicked))
 }
@@ -142,7 +142,7 @@ fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     Problem::internal(format_args!("a handler panicked: {}", text.unwrap_or("no text"))).into_response()
 }
 
-/// A refusal of the framework's own becomes a problem document with the same status and headers.
+/// Converts error responses of the framework to problem documents with the same status and headers.
 async fn problems_only(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let status = response.status();
@@ -162,7 +162,7 @@ async fn problems_only(request: Request, next: Next) -> Response {
     problem
 }
 
-/// The instance of a problem: the same id stands in the header, the document and the log.
+/// Sets the instance of a problem: the same ID is in the header, the document and the log.
 async fn instance(request: Request, next: Next) -> Response {
     let id = Uuid::new_v4();
     let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());
@@ -183,7 +183,7 @@ async fn instance(request: Request, next: Next) -> Response {
     response
 }
 
-/// Answers are for programs: no browser sniffs, frames, caches or shares them with another site.
+/// Adds security headers: browsers must not sniff, frame or cache responses, or share them with another site.
 async fn safe_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -225,7 +225,7 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
     response
 }
 
-/// A method is a label, so a client does not choose it freely.
+/// Returns a known method name. The method is a metric label, so that clients must not choose it freely.
 fn known_method(method: String) -> String {
     match method.as_str() {
         "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => method,
@@ -246,7 +246,7 @@ mod tests {
     use store::{Clock, Store, StoreUrl};
     use tower::ServiceExt;
 
-    /// Another room's tokens: `team_NAME` may see certificates of that team.
+    /// An authenticator of another component: `team_NAME` may read the certificates of that team.
     struct Teams;
 
     impl Authenticate for Teams {
@@ -362,7 +362,7 @@ mod tests {
     #[tokio::test]
     async fn a_handler_that_does_not_end_is_given_up() {
         let (_folder, router) = world().await;
-        // The time moves by itself while nothing else can.
+        // With the clock paused, time advances only when no task can run.
         tokio::time::pause();
         let (status, text) = get(&router, "/never", Some("team_a")).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);

@@ -1,6 +1,6 @@
-//! How often passwords may be tried: by name and address together, by address, by name.
+//! Rate limits of password attempts: by name and address together, by address, and by name.
 //!
-//! A user who signed in from an address before is not held up by strangers who guess at the name from elsewhere.
+//! A user who signed in from an address before is not blocked by guesses at the name from other addresses.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -14,34 +14,34 @@ use parking_lot::Mutex;
 use crate::keyed_limit::KeyedLimit;
 use crate::problem::Problem;
 
-/// Keys that a limiter remembers. Past it newcomers share one allowance, until those that are idle are forgotten.
+/// Maximum keys of a limiter. Beyond it, new keys share one bucket until idle ones are removed.
 const KEYS_MAX: usize = 16_384;
 
-/// Pairs of a name and an address that signed in; when there are more all are forgotten.
+/// Maximum pairs of name and address that have signed in. When it is exceeded, all pairs are removed.
 const KNOWN_MAX: usize = 16_384;
 
-/// One try after each `every`, and `burst` at once after a pause.
+/// A slow rate limit: one attempt in each `every`, and a burst after a pause.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowRate {
-    /// Until one more try.
+    /// Time until one more attempt is allowed.
     pub every: Duration,
-    /// Tries at once.
+    /// Maximum attempts in a burst.
     pub burst: u32,
 }
 
-/// How often passwords may be tried.
+/// The rate limits of password attempts.
 #[derive(Clone, Copy, Debug)]
 pub struct SignInRates {
-    /// For one name from one address (a /64 for IPv6).
+    /// Attempts for one name from one address (a /64 for IPv6).
     pub pair: SlowRate,
-    /// For one address: an office signs in behind one.
+    /// Attempts from one address, which may be that of a whole office.
     pub address: SlowRate,
-    /// For one name from all addresses from which nobody has signed in by it.
+    /// Attempts for one name, from all addresses without an earlier sign-in of that name.
     pub name: SlowRate,
 }
 
 impl Default for SignInRates {
-    /// A person who mistypes waits ten seconds at most; a guesser has some nine thousand tries a day for one name.
+    /// The defaults. A user who mistypes waits at most ten seconds; an attacker has some nine thousand attempts a day for one name.
     fn default() -> Self {
         Self {
             pair: SlowRate { every: Duration::from_secs(10), burst: 5 },
@@ -61,7 +61,7 @@ fn take<K: Hash + Eq + Clone>(limit: &KeyedLimit<K>, key: &K) -> Result<(), Prob
     limit.take(key).map(drop).map_err(Problem::too_many)
 }
 
-/// The limits in force.
+/// The rate limiters of password attempts.
 pub(crate) struct SignInLimits {
     pairs: KeyedLimit<(String, IpAddr)>,
     addresses: KeyedLimit<IpAddr>,
@@ -80,7 +80,7 @@ impl SignInLimits {
         }
     }
 
-    /// Before a password is looked at.
+    /// Counts an attempt, before the password is checked.
     ///
     /// # Errors
     /// 429 with the seconds to wait.
@@ -92,7 +92,7 @@ impl SignInLimits {
         if self.known.lock().contains(&pair) { Ok(()) } else { take(&self.names, &pair.0) }
     }
 
-    /// The password was right.
+    /// Records a successful sign-in.
     pub(crate) fn succeeded(&self, name: &str, address: IpAddr) {
         let mut known = self.known.lock();
         if known.len() >= KNOWN_MAX {
@@ -101,7 +101,7 @@ impl SignInLimits {
         known.insert((name.to_owned(), inbound::network(address)));
     }
 
-    /// Forgets idle keys.
+    /// Removes idle keys.
     pub(crate) fn forget_idle(&self) {
         self.pairs.forget_idle();
         self.addresses.forget_idle();
@@ -120,7 +120,7 @@ mod tests {
         let address = |n: u8| IpAddr::from([192, 0, 2, n]);
         limits.attempt("ann", address(1)).unwrap();
         limits.succeeded("ann", address(1));
-        // From one address three tries, from all that are not known four.
+        // Three attempts from one address, four from all unknown addresses.
         for n in [2, 2, 2] {
             limits.attempt("ann", address(n)).unwrap();
         }

@@ -1,32 +1,33 @@
-//! Times as the API writes them: RFC 3339 in UTC.
+//! Times in the format of the API: RFC 3339 in UTC.
 
 use jiff::Timestamp;
 
 const LAST: &str = "9999-12-31T23:59:59Z";
 const FIRST: &str = "0001-01-01T00:00:00Z";
 
-/// Microseconds since 1970 as text, `2026-01-02T03:04:05Z`; what lies outside the years 1 to 9999 is held there.
+/// Formats microseconds since 1970-01-01 UTC as `2026-01-02T03:04:05Z`. Times outside the years 1 to 9999 are limited to that
+/// range.
 #[must_use]
 pub fn shown(at_us: i64) -> String {
     match Timestamp::from_microsecond(at_us) {
         Ok(at) => at.to_string(),
-        // jiff ends hours before the year does, and the last second of 9999 says "without an end" in certificates
-        // (RFC 5280 section 4.1.2.5).
+        // The range of jiff ends hours before the year 9999 does. The last second of 9999 means "no expiry" in certificates (RFC
+        // 5280 section 4.1.2.5).
         Err(_) if at_us > 0 => LAST.to_owned(),
         Err(_) => FIRST.to_owned(),
     }
 }
 
-/// [`shown`] for what may be absent.
+/// Formats an optional time like [`shown`].
 #[must_use]
 pub fn maybe_shown(at_us: Option<i64>) -> Option<String> {
     at_us.map(shown)
 }
 
-/// The microseconds of an RFC 3339 text.
+/// Parses an RFC 3339 time, and returns microseconds since 1970-01-01 UTC.
 ///
 /// # Errors
-/// 400 when it is none.
+/// 400 for an invalid time.
 pub fn parsed(text: &str) -> Result<i64, crate::Problem> {
     let at: Timestamp = text.parse().map_err(|_| {
         crate::Problem::bad_request(format_args!("{text:?} is no time: give it as 2026-01-02T03:04:05Z"))

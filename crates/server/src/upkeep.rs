@@ -14,13 +14,13 @@ use crate::access::AccessControl;
 use crate::events::Events;
 use crate::limit::Limits;
 
-/// Between two rounds of forgetting idle keys of the rate limits.
+/// Interval of removing idle keys of the rate limits.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 
-/// Between two rounds of forgetting counts that are kept no longer.
+/// Interval of deleting counts whose retention period has passed.
 const TRIM_EVERY: Duration = Duration::from_secs(3_600);
 
-/// Between two rounds of saying that this server runs.
+/// Interval of the server's heartbeats.
 const SEEN_EVERY: Duration = Duration::from_secs(15);
 
 /// Records a heartbeat of this server until it stops.
@@ -49,7 +49,7 @@ async fn say_that_it_runs(store: &Store, clock: &Clock, stopping: CancellationTo
     }
 }
 
-/// Forgets counts of hours and days that are kept no longer.
+/// Deletes hourly and daily counts whose retention period has passed.
 async fn trim_series(store: &Store, clock: &Clock, stopping: CancellationToken) {
     let _task = telemetry::tasks::guard("server-series");
     loop {
@@ -63,19 +63,19 @@ async fn trim_series(store: &Store, clock: &Clock, stopping: CancellationToken) 
     }
 }
 
-/// The background tasks of a server that do not run yet. A state gives them out once, so that none of them can run twice.
+/// The background tasks of a server, not yet started. A state returns them once, so that no task runs twice.
 pub(crate) struct Upkeep {
     pub(crate) access: AccessControl,
     pub(crate) events: Events,
     pub(crate) limits: Arc<Limits>,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    /// Ends them.
+    /// Canceled to end the tasks.
     pub(crate) stopping: CancellationToken,
 }
 
 impl Upkeep {
-    /// Starts as some of the `tasks`.
+    /// Starts the background tasks among `tasks`.
     pub(crate) fn start(self, tasks: &ServiceTasks) {
         let Self { access, events, limits, store, clock, stopping } = self;
         let stop = stopping.clone();

@@ -1,4 +1,4 @@
-//! Changes of access. Each is checked against the permissions of its caller, audited in its transaction, and in force at once.
+//! Changes of access. Each is checked against the permissions of its caller, audited in its transaction, and effective immediately.
 
 use api::access::Grant;
 use futures_util::FutureExt;
@@ -19,7 +19,7 @@ use crate::problem::Problem;
 /// Longest name of an identity or role, in bytes.
 pub(crate) const NAME_MAX: usize = 128;
 
-/// One change.
+/// A change of access.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
@@ -33,14 +33,14 @@ pub(crate) enum Change {
     DeleteRole { name: String, revision: i64 },
 }
 
-/// A change that was checked, and what the audit log says of it.
+/// A checked change, and its details for the audit log.
 pub(crate) struct Prepared {
     pub(crate) change: Change,
     pub(crate) details: Value,
 }
 
 impl Change {
-    /// As the audit trail names it.
+    /// Returns the action for the audit log.
     pub(crate) fn action(&self) -> &'static str {
         match self {
             Self::Insert(new) => action(new.kind, Verb::Create),
@@ -54,7 +54,7 @@ impl Change {
         }
     }
 
-    /// The resource, as in the audit log.
+    /// Returns the resource for the audit log.
     pub(crate) fn resource(&self) -> String {
         match self {
             Self::Insert(new) => resource(new.kind, new.id),
@@ -67,7 +67,7 @@ impl Change {
         }
     }
 
-    /// What of it may take `access.manage` from an identity.
+    /// Returns the part of the change that may revoke `access.manage` from an identity.
     fn taking(&self) -> Option<Taking<'_>> {
         match self {
             Self::Update { id, settings, .. } => Some(Taking::Update(*id, settings)),
@@ -96,10 +96,10 @@ impl Change {
     }
 }
 
-/// Makes a change and its audit event in one transaction, and lets it hold at once.
+/// Makes a change and its audit event in one transaction, effective immediately.
 ///
-/// Whether the change has to wait for approval was asked before: by `gates`, and by nobody for a login. `logins` says whether users can
-/// sign in at an OIDC issuer.
+/// The caller must check before whether the change requires approval: `gates` does this, and logins need no approval. `logins` is
+/// whether users can sign in through an OIDC issuer.
 pub(crate) async fn make(
     access: &AccessControl,
     logins: bool,
@@ -136,8 +136,8 @@ pub(crate) async fn make(
     }
 }
 
-/// Refuses to give, change or take away what the caller does not hold themselves: otherwise anyone who may manage access
-/// could become anybody.
+/// Rejects a change of permissions that the caller does not hold. Otherwise anyone who may manage access could take over any
+/// identity.
 pub(crate) async fn within_own(
     access: &AccessControl,
     caller: &Caller,
@@ -153,8 +153,8 @@ pub(crate) async fn within_own(
     Ok(())
 }
 
-/// Refuses to change or remove an identity that holds more than the caller. Grants that this version cannot read count
-/// as everything, so that an admin can store them again or remove the identity.
+/// Rejects a change or removal of an identity that holds more permissions than the caller. Grants that this version cannot parse
+/// count as full access, so that an administrator can store them again or remove the identity.
 pub(crate) async fn within_own_identity(
     access: &AccessControl,
     caller: &Caller,
@@ -167,7 +167,7 @@ pub(crate) async fn within_own_identity(
     }
 }
 
-/// Grants to be given by `caller`, checked and as they are stored.
+/// Checks grants that `caller` assigns, and returns them in stored form.
 pub(crate) async fn giving(
     access: &AccessControl,
     caller: &Caller,
@@ -178,7 +178,7 @@ pub(crate) async fn giving(
     Ok(grant::to_store(grants))
 }
 
-/// A name worth keeping.
+/// Checks a name.
 pub(crate) fn name(text: &str) -> Result<String, Problem> {
     let text = text.trim();
     if text.is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
@@ -188,7 +188,7 @@ pub(crate) fn name(text: &str) -> Result<String, Problem> {
     Ok(text.to_owned())
 }
 
-/// When something is to end: in the future.
+/// Parses an expiry, which must be in the future.
 pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i64>, Problem> {
     let end = text.map(crate::time::parsed).transpose()?;
     if end.is_some_and(|end| end <= access.clock().now_us()) {
@@ -197,7 +197,7 @@ pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i
     Ok(end)
 }
 
-/// The new values.
+/// The values of a new identity.
 pub(crate) struct New {
     pub(crate) kind: IdentityKind,
     pub(crate) key_hash: [u8; 32],
@@ -205,12 +205,12 @@ pub(crate) struct New {
     pub(crate) settings: IdentitySettings,
 }
 
-/// The grants of settings, for the audit trail.
+/// Returns the grants of settings, for the audit log.
 fn given(settings: &IdentitySettings) -> Result<Value, Problem> {
     serde_json::from_str(&settings.grants).map_err(Problem::internal)
 }
 
-/// The change that adds an identity.
+/// Prepares the creation of an identity.
 pub(crate) fn create(access: &AccessControl, caller: &Caller, new: New) -> Result<Prepared, Problem> {
     let New { kind, key_hash, label, settings } = new;
     let id = Uuid::now_v7();
@@ -227,13 +227,13 @@ pub(crate) fn create(access: &AccessControl, caller: &Caller, new: New) -> Resul
     Ok(Prepared { change: Change::Insert(Box::new(stored)), details })
 }
 
-/// An identity.
+/// Returns an identity, or a 404 problem.
 pub(crate) async fn find(access: &AccessControl, kind: IdentityKind, id: Uuid) -> Result<Identity, Problem> {
     let found = store::Access::of(access.store()).identity(kind, id).await?;
     found.ok_or_else(|| Problem::not_found(format_args!("{kind} {id}")))
 }
 
-/// What of an identity is to change; what is `None` stays.
+/// Changes of an identity; `None` keeps a value.
 #[derive(Default)]
 pub(crate) struct Patch {
     pub(crate) name: Option<String>,
@@ -243,7 +243,7 @@ pub(crate) struct Patch {
     pub(crate) expires_at_us: Option<Option<i64>>,
 }
 
-/// The change of an identity.
+/// Prepares the change of an identity.
 pub(crate) async fn update(
     access: &AccessControl,
     caller: &Caller,
@@ -278,7 +278,7 @@ pub(crate) async fn update(
     Ok(Prepared { change: Change::Update { id, kind, revision: before.revision, settings }, details })
 }
 
-/// The change that removes an identity.
+/// Prepares the removal of an identity.
 pub(crate) async fn delete(
     access: &AccessControl,
     caller: &Caller,
@@ -314,7 +314,7 @@ fn action(kind: IdentityKind, verb: Verb) -> &'static str {
     }
 }
 
-/// As the audit trail names it.
+/// Returns the resource name for the audit log.
 pub(crate) fn resource(kind: IdentityKind, id: Uuid) -> String {
     match kind {
         IdentityKind::Certificate => format!("client-certificate/{id}"),

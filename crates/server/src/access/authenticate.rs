@@ -1,4 +1,4 @@
-//! From a request to its caller.
+//! Authentication: determines the caller of a request.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,37 +20,37 @@ use crate::problem::Problem;
 /// The session's cookie. The prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
 pub const SESSION_COOKIE: &str = "__Host-bulla";
 
-/// The header that unsafe requests with a session need: its token, which another site cannot read.
+/// The header with the CSRF token, required for unsafe requests with a session. Other sites cannot read the token.
 pub const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Longest credential looked at, in bytes.
+/// Maximum length of a credential, in bytes.
 const CREDENTIAL_MAX: usize = 256;
 
-/// Longest text a certificate is mapped by, in bytes.
+/// Maximum length of a text that maps a certificate, in bytes.
 const MATCHER_MAX: usize = 1_024;
 
-/// Names of a client certificate that may be mapped to an identity; with the fingerprint they are one look-up.
+/// Maximum names of a client certificate that are looked up. With the fingerprint they are one lookup.
 const NAMES_MAX: usize = 7;
 
-/// Seconds after which to try again where nobody could tell whether a client certificate is revoked.
+/// `Retry-After` in seconds when the revocation status of a client certificate is unavailable.
 const STATUS_RETRY_SECONDS: u64 = 1;
 
-/// Bearer tokens of another component, with a prefix of their own.
+/// An authenticator of another component for bearer tokens with their own prefix.
 pub trait Authenticate: Send + Sync {
-    /// What its tokens begin with; not `bulla_`.
+    /// Returns the prefix of the tokens; not `bulla_`.
     fn prefix(&self) -> &'static str;
 
-    /// The caller with this token.
+    /// Returns the caller with this token.
     ///
     /// # Errors
-    /// 401 for a token that is not (or no longer) good.
+    /// 401 for an invalid or expired token.
     fn authenticate<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, Problem>>;
 }
 
 /// The components whose bearer tokens are accepted.
 pub(crate) type Authenticators = Vec<Arc<dyn Authenticate>>;
 
-/// Finds the caller of a request by the request's credentials.
+/// Authenticates requests by their credentials.
 pub(crate) struct Authentication {
     access: AccessControl,
     others: Authenticators,
@@ -62,10 +62,10 @@ impl Authentication {
         Self { access, others, clients }
     }
 
-    /// The client certificate of the connection, not revoked; `None` if there is none.
+    /// Returns the verified client certificate of the connection; `None` if there is none.
     ///
     /// # Errors
-    /// 401 for one that is revoked or otherwise not good, 403 for what another site made a browser send with it.
+    /// 401 for a revoked or invalid certificate, 403 for a cross-site request by a browser.
     pub(crate) async fn client(&self, parts: &Parts) -> Result<Option<VerifiedClient>, Problem> {
         let Some(peer) = parts.extensions.get::<Peer>() else { return Ok(None) };
         let client = self.clients.verify(peer).await?;
@@ -75,10 +75,10 @@ impl Authentication {
         Ok(client)
     }
 
-    /// The caller. A credential that is given and not good is refused, even if another one would be.
+    /// Returns the caller. An invalid credential fails the request, even if it has another, valid one.
     ///
     /// # Errors
-    /// 401 when nobody has shown who they are; 403 when a session's unsafe request lacks its token.
+    /// 401 without a valid credential; 403 when an unsafe request with a session lacks its CSRF token.
     pub(crate) async fn caller(&self, parts: &Parts) -> Result<Caller, Problem> {
         if let Some(token) = bearer(&parts.headers)? {
             if token.starts_with(TOKEN_PREFIX) {
@@ -103,10 +103,11 @@ impl Authentication {
         }
     }
 
-    /// The caller with the session of this cookie. One that was asked for with a client certificate is good while the certificate is.
+    /// Returns the caller of the session with this cookie. A session that was requested with a client certificate is valid only
+    /// while the certificate is.
     ///
     /// # Errors
-    /// 401 when the session, or what it was asked for with, has ended.
+    /// 401 when the session, or the credential it was requested with, has ended.
     pub(crate) async fn session(&self, cookie: &str, address: IpAddr) -> Result<Caller, Problem> {
         let caller = self.access.session(secret::session_hash(cookie)).await?;
         let Some(session) = caller.session().filter(|session| session.chain.is_some()).cloned() else {
@@ -124,18 +125,18 @@ impl Authentication {
         Ok(shown.in_session(Some(Arc::new(session))))
     }
 
-    /// The caller whose identity this certificate of the connection is mapped to.
+    /// Returns the caller whose identity the connection's certificate is mapped to.
     ///
     /// # Errors
-    /// 401 where it is mapped to none.
+    /// 401 if it is mapped to none.
     pub(crate) async fn by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
         Ok(self.by_verified(client.clone()).await?.showing(client))
     }
 
-    /// The caller whose identity this certificate is mapped to.
+    /// Returns the caller whose identity this certificate is mapped to.
     ///
     /// # Errors
-    /// 401 where it is mapped to none.
+    /// 401 if it is mapped to none.
     async fn by_verified(&self, client: VerifiedClient) -> Result<Caller, Problem> {
         let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
@@ -145,32 +146,33 @@ impl Authentication {
             let names = certificate.subject_alt_names.iter().filter_map(authority::principal::mark_of);
             keys.extend(names.take(NAMES_MAX).map(|name| named_key(&name, client.profile())));
         }
-        // Remembered apart: what names gave ends at once when they do.
+        // Cached under separate keys, so that access by a name ends immediately when names no longer identify callers.
         let hash = secret::hash(&[if named { "leaf" } else { "leaf without names" }, &fingerprint]);
         self.access.certificate(hash, keys, client).await
     }
 
-    /// Whether names in certificates of a profile stand for identities; with other CAs the operator has chosen to believe them.
+    /// Returns whether names in certificates of a profile identify callers. For other CAs the operator has chosen to trust the
+    /// names.
     async fn names_identify(&self, profile: Option<&str>) -> Result<bool, Problem> {
         match profile {
-            // The agents' and nodes' own profiles, whose names the server chooses.
+            // The built-in profiles of agents and nodes, whose names the server assigns.
             None | Some(AGENT_PROFILE | NODE_PROFILE) => Ok(true),
             Some(profile) => Ok(self.clients.names_identify(profile).await?),
         }
     }
 }
 
-/// By what an identity with this name is found. Who may have certificates of a profile chooses their names, so a name counts only
-/// together with the profile that the identity names: of our own CA's certificates it is another name in each profile.
+/// Returns the lookup key of a certificate name. Requesters choose the names in certificates of a profile, so that a name
+/// identifies only together with the profile that the identity configures.
 fn named_key(name: &str, profile: Option<&str>) -> [u8; 32] {
     match profile {
-        // The agents' and nodes' own profiles, whose names the server chooses.
+        // The built-in profiles of agents and nodes, whose names the server assigns.
         None | Some(AGENT_PROFILE | NODE_PROFILE) => secret::certificate_hash(name),
         Some(profile) => secret::profiled_certificate_hash(profile, name),
     }
 }
 
-/// The bearer token, if there is an `Authorization` header at all.
+/// Returns the bearer token, if the request has an `Authorization` header.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
@@ -185,7 +187,7 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     token.map(Some).ok_or_else(|| Problem::unauthenticated("the Authorization header holds no bearer token"))
 }
 
-/// A cookie's value, if it is there once.
+/// Returns the value of a cookie, if it is present exactly once.
 pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut found = headers
         .get_all(COOKIE)
@@ -196,11 +198,12 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
         .filter(|(key, _)| *key == name)
         .map(|(_, value)| value);
     let value = found.next().filter(|value| !value.is_empty() && value.len() <= 4_096)?;
-    // Two cookies of one name: somebody planted one, and which is not to be known.
+    // With two cookies of one name, an attacker may have planted one of them, and the genuine one is unknown.
     found.next().is_none().then_some(value)
 }
 
-/// A browser sends a session's cookie by itself; only our own pages know the token that goes with it.
+/// Checks the CSRF token of an unsafe request. A browser sends the session cookie automatically, but only pages of this server know
+/// the token.
 fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
@@ -213,8 +216,8 @@ fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), 
         .hint("GET /api/v1/auth/me gives the token"))
 }
 
-/// What a browser sends by itself (a cookie, a client certificate) counts for no unsafe request that another site made it
-/// send. Programs say nothing of sites and pass.
+/// Rejects unsafe cross-site requests, because browsers send cookies and client certificates automatically. Programs other than
+/// browsers send no site headers and pass.
 pub(crate) fn check_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
@@ -232,8 +235,8 @@ pub(crate) fn check_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Res
     Ok(())
 }
 
-/// What begins or renews a session is asked for by a page of this server: the browser says so, in `Sec-Fetch-Site` or in `Origin`.
-/// Without either another site could sign a browser in as somebody else.
+/// Checks that a request to start or renew a session comes from a page of this server, by `Sec-Fetch-Site` or `Origin`. Without
+/// this check another site could sign a browser in as another user.
 pub(crate) fn check_own_page(parts: &Parts) -> Result<(), Problem> {
     check_site(&parts.method, &parts.uri, &parts.headers)?;
     let own = parts.headers.contains_key("origin")
@@ -257,7 +260,7 @@ impl From<ClientCertificateError> for Problem {
     }
 }
 
-/// What a certificate is mapped by, written the one way it is compared; `None` for anything else.
+/// Normalizes the text that maps a certificate to an identity, for comparison; `None` for an invalid text.
 pub(crate) fn certificate_matcher(text: &str) -> Option<String> {
     let (kind, value) = text.split_once(':')?;
     if value.is_empty() || value.len() > MATCHER_MAX || value.chars().any(|c| c.is_control() || c == ' ') {
@@ -319,7 +322,7 @@ mod tests {
         assert!(check_csrf(&Method::POST, &with(&good), "secret").is_ok());
         assert!(check_csrf(&Method::POST, &headers(&[]), "secret").is_err());
         assert!(check_csrf(&Method::DELETE, &with(&secret::csrf_of("other")), "secret").is_err());
-        // What is not known to be safe is unsafe.
+        // Unknown methods count as unsafe.
         assert!(check_csrf(&Method::OPTIONS, &headers(&[]), "secret").is_err());
     }
 
@@ -334,7 +337,7 @@ mod tests {
             ("host", "A.example")
         ]));
         assert!(post(&[("sec-fetch-site", "none")]));
-        // HTTP/2 has no Host.
+        // HTTP/2 has no Host header.
         let (origin, uri) =
             (headers(&[("origin", "https://a.example")]), Uri::from_static("https://a.example/x"));
         assert!(check_site(&Method::POST, &uri, &origin).is_ok());

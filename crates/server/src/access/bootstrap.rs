@@ -1,4 +1,4 @@
-//! The first token.
+//! Creation of the first token.
 
 use futures_util::FutureExt;
 use secrecy::SecretString;
@@ -11,27 +11,27 @@ use uuid::Uuid;
 use crate::access::grant::to_store;
 use crate::access::{Grant, Scope, secret};
 
-/// The first token's name.
+/// Name of the first token.
 const FIRST: &str = "first-admin";
 
-/// How long a token of [`break_glass`] lives, µs: a day.
+/// Lifetime of a token of [`break_glass`], µs: a day.
 const BREAK_GLASS_US: i64 = 86_400 * 1_000_000;
 
-/// Why there is no first token.
+/// Reason why the first token could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// The database did not keep it.
+    /// The database did not store the token.
     #[error("the first token could not be stored: {0}")]
     Store(#[from] StoreError),
-    /// The system gave no random numbers.
+    /// The operating system returned no random numbers.
     #[error("the first token could not be made: {0}")]
     Random(String),
 }
 
-/// Whether nobody can enter yet: no token, no person, no client certificate is known.
+/// Returns whether no credential exists yet: no token, no user and no client certificate.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 pub async fn nobody_can_enter(store: &Store) -> Result<bool, StoreError> {
     for kind in [IdentityKind::Token, IdentityKind::User, IdentityKind::Certificate] {
         if store::Access::of(store).has_identities(kind).await? {
@@ -41,7 +41,7 @@ pub async fn nobody_can_enter(store: &Store) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// A new token for everything, not stored yet.
+/// Creates a token with full access, without storing it.
 fn admin_token(
     clock: &Clock,
     name: &str,
@@ -77,8 +77,9 @@ fn created(new: &NewIdentity, details: Value) -> AuditEvent {
     }
 }
 
-/// Makes a token for everything (`admin`, scope `any`) that ends after a day, for the administrator of the host who has nobody to
-/// approve a change of access: only someone who can write the database calls this. The audit log keeps the reason.
+/// Creates a token with full access (`admin`, scope `any`) that expires after a day. It is for an administrator of the host without
+/// a second person to approve a change of access: only someone who can write the database can call this. The audit log records the
+/// reason.
 ///
 /// # Errors
 /// [`BootstrapError`].
@@ -106,7 +107,7 @@ pub async fn break_glass(store: &Store, clock: &Clock, reason: &str) -> Result<S
     }
 }
 
-/// [`bootstrap_into`] that only answers the token.
+/// Same as [`bootstrap_into`], but only returns the token.
 ///
 /// # Errors
 /// [`BootstrapError`].
@@ -114,15 +115,14 @@ pub async fn bootstrap(store: &Store, clock: &Clock) -> Result<Option<SecretStri
     bootstrap_into(store, clock, |_| Ok(())).await
 }
 
-/// Makes a token for everything (`admin`, scope `any`) where nobody can enter yet; `None` where somebody can. It is
-/// shown this once; of several servers that start at once, one makes it.
+/// Creates a token with full access (`admin`, scope `any`) if no credential exists yet; `None` if one exists. The token is returned
+/// only now. If several servers start concurrently, only one creates a token.
 ///
-/// `hand_over` brings it to anyone who will use it, and is called before the token counts: a crash in between leaves a
-/// token that is worth nothing, and the next start makes another. The other way about it would leave a system that
-/// nobody can enter.
+/// `hand_over` delivers the token to its user, before the token becomes valid. A crash in between leaves an invalid token, and the
+/// next startup creates another. The opposite order could lock everybody out.
 ///
 /// # Errors
-/// [`BootstrapError`]; one of `hand_over` leaves no token.
+/// [`BootstrapError`]; an error of `hand_over` leaves no token.
 pub async fn bootstrap_into(
     store: &Store,
     clock: &Clock,

@@ -19,7 +19,7 @@ use crate::access::{Object, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
 named! {
-    /// How the caller has shown who they are.
+    /// How the caller authenticated.
     pub enum CallerKind: "kind of caller" {
         /// An API token.
         Token => "token",
@@ -27,12 +27,12 @@ named! {
         User => "user",
         /// A client certificate mapped to an identity.
         Certificate => "certificate",
-        /// An agent, by its own credential.
+        /// An agent, with its own credential.
         Agent => "agent",
     }
 }
 
-/// Permissions within a scope: a grant with its role looked up.
+/// Permissions within a scope: a grant with its role resolved.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
     /// The permissions.
@@ -41,16 +41,16 @@ pub struct Granted {
     pub scope: Scope,
 }
 
-/// What a caller may see of a listing.
+/// The objects of a listing that a caller may see.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reach {
     /// All objects.
     Everything,
-    /// What lies in one of these, sorted. None of them is [`Scope::Any`].
+    /// Objects in one of these scopes, sorted. None of them is [`Scope::Any`].
     Only(Vec<Scope>),
 }
 
-/// An authenticated caller. Handlers take it as an argument; the guard put it there.
+/// An authenticated caller. The authentication layer adds it to the request, and handlers take it as an argument.
 #[derive(Clone)]
 pub struct Caller(Arc<CallerParts>);
 
@@ -59,26 +59,26 @@ struct CallerParts {
     kind: CallerKind,
     id: Uuid,
     granted: Vec<Granted>,
-    /// The certificate that they have shown, if that is how they are known.
+    /// The client certificate that the caller authenticated with, if any.
     client: Option<VerifiedClient>,
-    /// The session that the request came with.
+    /// The session of the request, if any.
     session: Option<Arc<CallerSession>>,
-    /// The names of the roles of these.
+    /// Names of the roles in the grants.
     roles: Vec<String>,
-    /// Which team owned what when the caller was authenticated.
+    /// The objects that each team owned when the caller was authenticated.
     ownership: Arc<Ownership>,
-    /// Whether this request's handler has asked how far the caller reaches.
+    /// Whether this request's handler has requested the caller's permissions.
     asked: AtomicBool,
 }
 
 impl Caller {
-    /// For the authenticator, and for tests.
+    /// Creates a caller, for authenticators and tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
         Self::of_principal(Principal::of_actor(&actor), kind, id, granted)
     }
 
-    /// As [`Caller::new`], for a principal with more marks than the actor's name.
+    /// Creates a caller like [`Caller::new`], for a principal with more identifiers than the actor's name.
     pub(crate) fn of_principal(
         principal: Principal,
         kind: CallerKind,
@@ -91,18 +91,18 @@ impl Caller {
         Self(Arc::new(parts))
     }
 
-    /// Who the caller is, whichever way they logged in.
+    /// Returns the caller's identity, independent of the login method.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.0.principal
     }
 
-    /// The user who made the caller's token, directly or by another token; else the caller itself.
+    /// Returns the user who created the caller's token, directly or through another token; otherwise the caller itself.
     pub(crate) fn owner(&self) -> &str {
         self.0.principal.marks().find(|mark| mark.starts_with("user:")).unwrap_or_else(|| self.actor())
     }
 
-    /// The same, known by this certificate.
+    /// Returns the same caller, authenticated by this certificate.
     pub(super) fn showing(self, client: VerifiedClient) -> Self {
         Self(Arc::new(CallerParts {
             principal: self.0.principal.clone(),
@@ -117,7 +117,7 @@ impl Caller {
         }))
     }
 
-    /// A caller that has not asked for anything yet, with the names of its roles.
+    /// Sets the names of the caller's roles. Has no effect on a caller that was cloned.
     #[must_use]
     pub fn with_roles(self, roles: Vec<String>) -> Self {
         let mut caller = self;
@@ -127,7 +127,7 @@ impl Caller {
         caller
     }
 
-    /// A caller that has not asked for anything yet, with which team owns what.
+    /// Sets the objects that each team owns. Has no effect on a caller that was cloned.
     #[must_use]
     pub fn among(self, ownership: Arc<Ownership>) -> Self {
         let mut caller = self;
@@ -137,7 +137,7 @@ impl Caller {
         caller
     }
 
-    /// A caller that has not asked for anything yet, with the session that the request came with.
+    /// Sets the session of the request. Has no effect on a caller that was cloned.
     #[must_use]
     pub(crate) fn in_session(self, session: Option<Arc<CallerSession>>) -> Self {
         let mut caller = self;
@@ -147,12 +147,13 @@ impl Caller {
         caller
     }
 
-    /// The session that the request came with; `None` for a token or a client certificate of the connection.
+    /// Returns the session of the request; `None` for a token or a client certificate.
     pub(crate) fn session(&self) -> Option<&CallerSession> {
         self.0.session.as_deref()
     }
 
-    /// Refuses a session whose person did not prove lately who they are. Tokens and client certificates prove it with each request.
+    /// Rejects a session whose user did not sign in or confirm recently. Tokens and client certificates authenticate with each
+    /// request and always pass.
     ///
     /// # Errors
     /// 403 `reauthentication-required`.
@@ -163,12 +164,12 @@ impl Caller {
         }
     }
 
-    /// The client certificate of the connection, if that is how the caller is known.
+    /// Returns the client certificate of the connection, if the caller authenticated with it.
     pub(crate) fn client(&self) -> Option<&VerifiedClient> {
         self.0.client.as_ref()
     }
 
-    /// The teams that its grants act for, each once; none for a caller with a grant that reaches everything.
+    /// Returns the teams of the caller's grants, without duplicates. Empty for a caller with an unrestricted grant.
     pub(crate) fn teams(&self) -> BTreeSet<&str> {
         if self.0.granted.iter().any(|granted| granted.scope == Scope::Any) {
             return BTreeSet::new();
@@ -176,41 +177,42 @@ impl Caller {
         self.0.granted.iter().flat_map(|granted| self.0.ownership.teams_of(&granted.scope)).collect()
     }
 
-    /// Whether it depends on an object's targets what the caller may do with it.
+    /// Returns whether the caller's permissions on an object depend on its targets.
     pub(crate) fn minds_targets(&self) -> bool {
         let bounds = || self.0.granted.iter().flat_map(|granted| granted.scope.bounds());
         bounds().any(|bound| matches!(bound, Scope::Target(_)))
             || self.0.ownership.owns_any(OwnedKind::Target)
     }
 
-    /// Which team owned what when the caller was authenticated.
+    /// Returns the objects that each team owned when the caller was authenticated.
     pub(crate) fn ownership(&self) -> &Ownership {
         &self.0.ownership
     }
 
-    /// Returns whether one of its grants has the role of this name. Permissions say what it may do; this is for limits.
+    /// Returns whether one of the grants has the role of this name. Use it for limits only; permissions decide what the caller may
+    /// do.
     #[must_use]
     pub(crate) fn has_role(&self, name: &str) -> bool {
         self.0.roles.iter().any(|role| role == name)
     }
 
-    /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.
+    /// Returns the actor for the audit log: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.
     #[must_use]
     pub fn actor(&self) -> &str {
         self.0.principal.actor()
     }
 
-    /// How they have shown who they are.
+    /// Returns how the caller authenticated.
     #[must_use]
     pub fn kind(&self) -> CallerKind {
         self.0.kind
     }
 
-    /// The certificate that one who joined shows: `who` is `an agent` or `a node`. Whether the key in it is theirs is asked
-    /// next; somebody else's certificate may have their name.
+    /// Returns the client certificate of an enrolled agent or node; `who` is `an agent` or `a node`. The caller must still compare
+    /// its key, because another certificate may have the same name.
     ///
     /// # Errors
-    /// 403 for who is known by anything else.
+    /// 403 for a caller without a client certificate.
     pub(crate) fn shows(&self, who: &str) -> Result<&[u8], Problem> {
         let client = self.0.client.as_ref().ok_or_else(|| {
             Problem::forbidden(format_args!("only {who} may do this, and it shows its client certificate"))
@@ -218,25 +220,25 @@ impl Caller {
         Ok(&client.certificate().der)
     }
 
-    /// The row of the token, user or certificate identity.
+    /// Returns the row ID of the token, user or certificate identity.
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.0.id
     }
 
-    /// All that is granted.
+    /// Returns all grants.
     #[must_use]
     pub fn granted(&self) -> &[Granted] {
         &self.0.granted
     }
 
-    /// Whether the permission is held in any scope at all.
+    /// Returns whether the caller has the permission in any scope.
     #[must_use]
     pub fn holds(&self, permission: Permission) -> bool {
         self.0.granted.iter().any(|granted| granted.permissions.has(permission))
     }
 
-    /// Whether the permission is held everywhere.
+    /// Returns whether the caller has the permission in all scopes.
     #[must_use]
     pub fn holds_everywhere(&self, permission: Permission) -> bool {
         self.0
@@ -245,20 +247,21 @@ impl Caller {
             .any(|granted| granted.scope == Scope::Any && granted.permissions.has(permission))
     }
 
-    /// Asks for a permission on an object: within all bounds of one grant, and of the grant's team where a team owns what the object
-    /// names. See [`Ownership::admits`], which decides.
+    /// Checks a permission on an object. One grant must cover the object with all its bounds. If a team owns a name of the object,
+    /// the grant must also be of that team. [`Ownership::admits`] decides.
     ///
     /// # Errors
-    /// 403 when no grant reaches it.
+    /// 403 when no grant covers the object.
     pub fn may(&self, permission: Permission, object: impl Into<Object>) -> Result<(), Problem> {
         let object = object.into();
         self.ask(permission, |scope| self.0.ownership.admits(scope, &object))
     }
 
-    /// As [`Caller::may`], by a grant that names this team or reaches everything: for what is the team's alone.
+    /// Checks a permission like [`Caller::may`], but only with grants that name this team or are unrestricted. For objects that
+    /// belong to the team alone.
     ///
     /// # Errors
-    /// 403 when there is none.
+    /// 403 when no grant covers the object.
     pub fn may_for_team(
         &self,
         permission: Permission,
@@ -272,10 +275,10 @@ impl Caller {
         })
     }
 
-    /// As [`Caller::may`]; for which team, by the first grant that reaches the object.
+    /// Checks a permission like [`Caller::may`], and returns the team of the first grant that covers the object.
     ///
     /// # Errors
-    /// 403 when no grant reaches it.
+    /// 403 when no grant covers the object.
     pub fn acts(&self, permission: Permission, object: impl Into<Object>) -> Result<Standing, Problem> {
         let object = object.into();
         self.may(permission, &object)?;
@@ -297,7 +300,7 @@ impl Caller {
         if self.0.granted.iter().any(held) { Ok(()) } else { Err(forbidden(permission)) }
     }
 
-    /// How far a permission reaches, to narrow a listing by.
+    /// Returns the objects on which the caller has a permission, to filter a listing.
     #[must_use]
     pub fn reach(&self, permission: Permission) -> Reach {
         self.0.asked.store(true, Ordering::Relaxed);
@@ -316,14 +319,14 @@ impl Caller {
         Reach::Only(scopes)
     }
 
-    /// Whether the grants include all of `other`: callers cannot grant permissions that they do not have.
+    /// Returns whether the caller's grants include all of `other`: callers cannot grant permissions that they do not have.
     #[must_use]
     pub fn covers(&self, other: &Granted) -> bool {
         let held = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));
         held.fold(Permissions::NONE, |all, granted| all.union(granted.permissions)).covers(other.permissions)
     }
 
-    /// Whether this request's handler has asked how far the caller reaches.
+    /// Returns whether this request's handler has requested the caller's permissions.
     pub(crate) fn was_asked(&self) -> bool {
         self.0.asked.load(Ordering::Relaxed)
     }

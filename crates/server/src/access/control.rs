@@ -1,4 +1,4 @@
-//! Credentials: looked up once, cached for seconds, invalidated at once when this process changes access.
+//! Lookup of credentials, cached for some seconds. A change of access by this process invalidates the cache immediately.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,53 +23,53 @@ use crate::access::proof::CallerSession;
 use crate::access::{Caller, CallerKind, Granted, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
-/// How long a credential is believed without asking the database again. What is revoked elsewhere dies within it.
+/// Lifetime of a cached credential. A credential that another process revokes stops working within this time.
 pub const BELIEVED: Duration = Duration::from_secs(5);
 
-/// How long a credential that is not there is remembered as such.
+/// How long an unknown credential is cached as unknown.
 const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
 
-/// Credentials remembered: some hundred bytes each.
+/// Maximum cached credentials: some hundred bytes each.
 const REMEMBERED_MAX: u64 = 8_192;
 
-/// How old a stored "last used" may be before it is written again, µs: an hour.
+/// Minimum age of a stored "last used" time before it is updated, µs: an hour.
 const USED_COARSENESS_US: i64 = 3_600_000_000;
 
-/// Uses noted and not yet written; more than are remembered cannot come between two writes but by eviction.
+/// Maximum noted uses that are not written yet. More uses than cached credentials can only occur through cache eviction.
 const NOTED_MAX: usize = 16_384;
 
-/// Between two writes of what was noted.
+/// Interval of writing the noted uses.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// Seconds after which to try again where nobody could tell which team owns what.
+/// `Retry-After` in seconds when the objects owned by teams are unavailable.
 const TEAMS_RETRY_SECONDS: u64 = 1;
 
-/// How long sessions live.
+/// Lifetimes of sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// Without a request, this long.
+    /// Maximum time without a request.
     pub idle: Duration,
-    /// With requests, this long.
+    /// Maximum time in total, even with requests.
     pub absolute: Duration,
 }
 
 impl Default for SessionOptions {
-    /// An hour idle, twelve in all: a working day with one login.
+    /// One hour idle, twelve hours in total: a working day with one login.
     fn default() -> Self {
         Self { idle: Duration::from_secs(3_600), absolute: Duration::from_secs(12 * 3_600) }
     }
 }
 
-/// A credential as it is remembered.
+/// A cached credential.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) principal: Principal,
     pub(crate) kind: CallerKind,
     pub(crate) id: Uuid,
     grants: Vec<Grant>,
-    /// What the grants give, if no role of one's own is among them.
+    /// The resolved grants, if none has a custom role.
     granted: Option<Vec<Granted>>,
-    /// When the credential expires, µs.
+    /// Expiry of the credential, µs since 1970-01-01 UTC.
     until_us: i64,
     /// The session, if the credential is one.
     session: Option<Arc<CallerSession>>,
@@ -77,7 +77,7 @@ pub(crate) struct Known {
 
 type Credentials = Cache<(u64, [u8; 32]), Arc<Known>, Problem>;
 
-/// Everything about access that routes and the guard share. Cheap to clone.
+/// The shared state of authentication and authorization. Cheap to clone.
 #[derive(Clone)]
 pub struct AccessControl(Arc<AccessParts>);
 
@@ -88,11 +88,11 @@ struct AccessParts {
     credentials: Credentials,
     roles: Cache<u64, Arc<RoleTable>, Problem>,
     teams: TeamDirectory,
-    /// Part of every key of the caches: raised, it makes them forget all.
+    /// Part of every cache key. An increment invalidates all entries.
     generation: AtomicU64,
     used: Mutex<HashMap<Uuid, i64>>,
     seen: Mutex<HashMap<[u8; 32], i64>>,
-    /// Principals whose marks this process has stored.
+    /// Principals whose identifiers this process has stored.
     stored: Mutex<HashSet<Principal>>,
 }
 
@@ -104,7 +104,7 @@ impl AccessControl {
         Self::with_teams(store, clock, sessions, teams)
     }
 
-    /// The same, knowing by this which team owns what.
+    /// Creates a handle over this database that takes the ownership of teams from this directory.
     #[must_use]
     pub fn with_teams(store: Store, clock: Clock, sessions: SessionOptions, teams: TeamDirectory) -> Self {
         Self(Arc::new(AccessParts {
@@ -121,28 +121,29 @@ impl AccessControl {
         }))
     }
 
-    /// How long sessions live.
+    /// Returns the lifetimes of sessions.
     #[must_use]
     pub fn session_options(&self) -> SessionOptions {
         self.0.sessions
     }
 
-    /// The database that access is kept in.
+    /// Returns the database of identities, sessions and roles.
     pub(crate) fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// The time.
+    /// Returns the clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// Forgets every credential and role remembered: after any change of access, so that it holds at once here.
+    /// Clears the cache of credentials and roles. Called after any change of access, so that it is effective immediately in this
+    /// process.
     pub fn forget(&self) {
         self.0.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The caller with this API token (its hash).
+    /// Returns the caller with this API token (its hash).
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
@@ -156,7 +157,7 @@ impl AccessControl {
         .await
     }
 
-    /// The caller with this session (its cookie's hash).
+    /// Returns the caller with this session (its cookie's hash).
     pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
@@ -174,8 +175,8 @@ impl AccessControl {
         .await
     }
 
-    /// Whether a session that reads a stream may go on: it has not ended, and it holds the permission everywhere. Unlike a request this
-    /// does not keep the session in use.
+    /// Returns whether a session that reads a stream may continue: it has not ended, and it has the permission in all scopes.
+    /// Unlike a request, this check does not extend the session.
     pub(crate) async fn session_holds(
         &self,
         hash: [u8; 32],
@@ -194,8 +195,8 @@ impl AccessControl {
         Ok(granted.any(|one| one.scope == Scope::Any && one.permissions.has(permission)))
     }
 
-    /// The caller with this client certificate: its own hash, and the keys it is found by (the first that fits counts). Whether it
-    /// is revoked was checked before.
+    /// Returns the caller with this client certificate. Takes the hash of the certificate and its lookup keys, of which the first
+    /// match counts. The revocation status was checked before.
     pub(crate) async fn certificate(
         &self,
         hash: [u8; 32],
@@ -247,7 +248,7 @@ impl AccessControl {
         Ok(caller.with_roles(roles).among(ownership).in_session(known.session.clone()))
     }
 
-    /// What roles of one's own hold.
+    /// Returns the permissions of custom roles.
     pub(crate) async fn roles(&self) -> Result<Arc<RoleTable>, Problem> {
         let inner = Arc::clone(&self.0);
         let generation = self.0.generation.load(Ordering::SeqCst);
@@ -261,8 +262,8 @@ impl AccessControl {
             .await
     }
 
-    /// Writes when credentials and sessions were last used, and deletes expired sessions, sign-in links and idempotency keys: every
-    /// minute until `stop`, and once more then. Run by the one owner of a server's background tasks.
+    /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links and idempotency keys. Runs
+    /// every minute until `stop`, and once more then. Only the process that runs a server's background tasks calls it.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
         loop {
@@ -279,10 +280,10 @@ impl AccessControl {
         }
     }
 
-    /// One round of the upkeep that `AccessControl::run` repeats.
+    /// Runs one round of the maintenance that `AccessControl::run` repeats.
     ///
     /// # Errors
-    /// Those of the database; what was noted meanwhile stays noted, the rest comes again with the next use.
+    /// Errors of the database. Uses noted meanwhile are kept; the others are noted again with the next use.
     pub async fn upkeep(&self) -> Result<(), store::StoreError> {
         let used: Vec<_> = std::mem::take(&mut *self.0.used.lock()).into_iter().collect();
         let seen: Vec<_> = std::mem::take(&mut *self.0.seen.lock()).into_iter().collect();
@@ -300,7 +301,7 @@ impl AccessControl {
 }
 
 impl AccessParts {
-    /// An identity as it is cached, unless it is disabled.
+    /// Returns an identity in cached form, unless it is disabled.
     fn remembered(
         &self,
         identity: &Identity,
@@ -333,8 +334,8 @@ impl AccessParts {
         Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
     }
 
-    /// Stores by what else the principal is known, once in this process: what they ask for may be decided by others long after
-    /// this identity is gone. When that fails it is tried again at the next look-up.
+    /// Stores the identifiers of the principal, once in this process, because its approval requests may be decided long after this
+    /// identity is deleted. After a failure, the next lookup tries again.
     async fn store_principal(&self, principal: &Principal) {
         if self.stored.lock().contains(principal) {
             return;
@@ -354,7 +355,7 @@ impl AccessParts {
         stored.insert(principal.clone());
     }
 
-    /// When a session ends; `None` when it has.
+    /// Returns the end of a session; `None` when it has ended.
     fn session_until(&self, session: &Session) -> Option<i64> {
         let now = self.clock.now_us();
         let noted = self.seen.lock().get(&session.token_hash).copied();
@@ -373,7 +374,8 @@ impl AccessParts {
         }
     }
 
-    /// A tenth of the idle limit is coarse enough to cost little and fine enough to end no session in use.
+    /// Notes the use of a session, at most once in a tenth of the idle limit. This costs few writes and still ends no session in
+    /// use.
     fn note_seen(&self, session: &Session) {
         let now = self.clock.now_us();
         if now - session.last_seen_at_us >= micros(self.sessions.idle) / 10 {
@@ -393,12 +395,12 @@ impl fmt::Debug for AccessControl {
     }
 }
 
-/// Who an identity is. A token that a person made is that person; an address that an administrator entered is verified, one
-/// that a login brought is not.
+/// Returns the principal of an identity. A token that a user created is that user. An email address that an administrator entered
+/// is verified; one from a login is not.
 pub(crate) fn principal_of(identity: &Identity) -> Principal {
     let actor = format!("{}:{}", identity.kind, identity.name);
     let principal = Principal::of_actor(&actor).with(format!("identity:{}", identity.id));
-    // A person is known by issuer and subject, also when the account here is removed and made again.
+    // A user is identified by issuer and subject, even if the account is removed and created again.
     let principal = match identity.kind {
         IdentityKind::User => principal.with(format!("oidc:{}", Fingerprint::from_bytes(identity.key_hash))),
         IdentityKind::Token | IdentityKind::Certificate => principal,
@@ -418,7 +420,7 @@ pub(crate) fn principal_of(identity: &Identity) -> Principal {
     }
 }
 
-/// A role with what it holds: `None` when this version cannot read that, which the log says.
+/// Returns a role with its permissions; `None` when this version cannot parse them, which is logged.
 fn held_by(role: Role) -> (String, Option<Permissions>) {
     let held = grant::permissions(&role)
         .inspect_err(|error| tracing::error!(%error, "this role gives nothing"))
@@ -431,17 +433,17 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A refusal worth remembering for a moment.
+/// Returns an error that is cached for a moment.
 pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
 }
 
-/// A refusal of an identity whose stored access cannot be read, remembered for a moment.
+/// Returns the error for an identity whose stored access cannot be parsed. It is cached for a moment.
 fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: UNKNOWN_REMEMBERED }
 }
 
-/// The database's trouble is not remembered.
+/// Returns a database error, which is not cached.
 pub(crate) fn at_once(error: store::StoreError) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: Duration::ZERO }
 }

@@ -1,4 +1,4 @@
-//! Passwords for EST and SCEP: API tokens that may ask for certificates by the profile.
+//! Passwords for EST and SCEP: API tokens with permission to request certificates of the profile.
 
 use authority::enrolment::{EnrolmentPassword, EnrolmentUser, PasswordError};
 use futures_util::FutureExt;
@@ -7,15 +7,15 @@ use x509::csr::CertificateRequest;
 
 use super::{AccessControl, Object, Permission, TOKEN_PREFIX, token_hash};
 
-/// Takes an API token as the password: whatever the user name over EST, as the challenge password over SCEP. The token
-/// needs `certificate.request` within the profile's scope, so `bulla token create printers --role issuer=profile:printers`
-/// makes one for a kind of device, and removing it ends it. A token removed by another node is believed for a few
-/// seconds, as everywhere.
+/// Accepts an API token as the password: with any user name over EST, or as the challenge password over SCEP. The token needs
+/// `certificate.request` within the profile's scope. For example, `bulla token create printers --role issuer=profile:printers`
+/// creates one for a type of device, and removing it revokes it. A token that another node removes stays valid for a few seconds,
+/// because of the cache.
 #[derive(Clone)]
 pub struct TokenPasswords(AccessControl);
 
 impl TokenPasswords {
-    /// Tokens of this database.
+    /// Creates a check of the API tokens in this database.
     #[must_use]
     pub fn new(access: AccessControl) -> Self {
         Self(access)

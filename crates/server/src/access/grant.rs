@@ -1,4 +1,4 @@
-//! Roles with scopes, as they are given and stored.
+//! Grants of roles with scopes, in API and stored form.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use store::{Identity, Role, Session};
 use crate::access::{Granted, Permission, Permissions, built_in_role};
 use crate::problem::Problem;
 
-/// Grants of one identity at most: a team or profile each, for a person with many.
+/// Maximum grants of one identity, for example one for each team or profile.
 pub const GRANTS_MAX: usize = 64;
 
-/// What roles of one's own hold, by name; `None` for a role whose permissions this version cannot read.
+/// Permissions of custom roles, by name; `None` for a role whose permissions this version cannot parse.
 pub(crate) type RoleTable = HashMap<String, Option<Permissions>>;
 
-/// Grants or permissions in the database that this version cannot read: damaged, or written by a newer version.
+/// Grants or permissions in the database that this version cannot parse: damaged, or written by a newer version.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot read {column} of {object}: {reason}")]
 pub(crate) struct UnreadableAccess {
@@ -32,12 +32,13 @@ impl From<UnreadableAccess> for Problem {
     }
 }
 
-/// What a grant gives. A role that is not there (any more), or that this version cannot read, gives nothing.
+/// Resolves a grant. A role that does not exist, or that this version cannot parse, has no permissions.
 pub(crate) fn resolved(grant: &Grant, roles: &RoleTable) -> Granted {
     given(grant, roles, Permissions::NONE)
 }
 
-/// What a caller must hold to give or change a grant. A role that this version cannot read counts as every permission.
+/// Returns the permissions that a caller must hold to assign or change a grant. A role that this version cannot parse counts as
+/// every permission.
 pub(crate) fn at_most(grant: &Grant, roles: &RoleTable) -> Granted {
     given(grant, roles, Permissions::all())
 }
@@ -51,7 +52,7 @@ fn given(grant: &Grant, roles: &RoleTable, unreadable: Permissions) -> Granted {
     Granted { permissions, scope: grant.scope.clone() }
 }
 
-/// The permissions of a role in the database.
+/// Parses the permissions of a role in the database.
 ///
 /// # Errors
 /// [`UnreadableAccess`] when they are not a list of permissions that this version knows.
@@ -67,7 +68,7 @@ pub(crate) fn permissions(role: &Role) -> Result<Vec<Permission>, UnreadableAcce
     names.iter().map(known).collect()
 }
 
-/// The grants of an identity in the database.
+/// Parses the grants of an identity in the database.
 ///
 /// # Errors
 /// [`UnreadableAccess`] when they are not grants that this version knows.
@@ -79,7 +80,7 @@ pub(crate) fn stored(identity: &Identity) -> Result<Vec<Grant>, UnreadableAccess
     })
 }
 
-/// The grants that a login gave its session.
+/// Parses the grants that a session received at login.
 ///
 /// # Errors
 /// [`UnreadableAccess`] when they are not grants that this version knows.
@@ -91,17 +92,17 @@ pub(crate) fn of_session(session: &Session) -> Result<Vec<Grant>, UnreadableAcce
     })
 }
 
-/// Grants as they were stored.
+/// Parses grants in stored form.
 pub(crate) fn read(text: &str) -> Result<Vec<Grant>, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// Grants as they are stored.
+/// Serializes grants in stored form.
 pub(crate) fn to_store(grants: &[Grant]) -> String {
     serde_json::to_string(grants).unwrap_or_else(|_| "[]".to_owned())
 }
 
-/// Checks grants that somebody wants to give: few enough, and of roles that are there.
+/// Checks new grants: their number, and whether their roles exist.
 pub(crate) fn check(grants: &[Grant], roles: &RoleTable) -> Result<(), Problem> {
     if grants.len() > GRANTS_MAX {
         return Err(Problem::unprocessable(format_args!(

@@ -1,5 +1,5 @@
-//! Somebody who signs tokens: its description of itself and its keys (OpenID Connect Discovery 1.0, RFC 7517), and whether a
-//! token (RFC 7519) is signed by one of them.
+//! An issuer of tokens: its metadata and its keys (OpenID Connect Discovery 1.0, RFC 7517), and verification of its tokens (RFC
+//! 7519).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,24 +18,24 @@ use tokio::time::Instant;
 
 use crate::problem::Problem;
 
-/// For one request to the issuer.
+/// Timeout of a request to the issuer.
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-/// For the connection under it.
+/// Timeout of a connection to the issuer.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Bytes of an answer: descriptions and key sets are some kilobytes, ID tokens with many groups some dozen.
+/// Maximum bytes of a response. Metadata and key sets have some kilobytes, ID tokens with many groups some dozen.
 const ANSWER_MAX: usize = 1 << 20;
-/// How long the description and the keys are believed.
+/// Lifetime of the cached metadata and keys.
 const BELIEVED: Duration = Duration::from_secs(3_600);
-/// How long a failure is remembered, so that an issuer that is away is not asked by every login.
+/// How long a failure is cached, so that not every login sends a request to an unavailable issuer.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
-/// Between two looks for a key that is not known: anybody can send a token that names one.
+/// Minimum interval between refreshes for an unknown key, because anyone can send a token that names one.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
-/// Keys looked at in a key set.
+/// Maximum keys that are read from a key set.
 const KEYS_MAX: usize = 64;
-/// Seconds after which to try again when the issuer did not answer.
+/// `Retry-After` in seconds when the issuer did not respond.
 const RETRY_SECONDS: u64 = 10;
 
-/// Public-key signatures only: with a shared secret, or none, anybody could write tokens.
+/// Public-key signatures only: with a shared secret, or none, anyone could forge tokens.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -48,22 +48,22 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// An issuer cannot be reached or trusted.
+/// The issuer's configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    /// The issuer's URL.
+    /// The issuer's URL is invalid.
     #[error("the issuer {0:?} is no https URL")]
     Url(String),
-    /// The HTTP client: a root that cannot be read.
+    /// The HTTP client could not be created, for example because a root cannot be parsed.
     #[error("the HTTP client for the issuer cannot be made: {0}")]
     Client(#[from] reqwest::Error),
 }
 
-/// The issuer's description of itself (OpenID Connect Discovery 1.0 section 3), what of it is needed.
+/// The required part of the issuer's metadata (OpenID Connect Discovery 1.0 section 3).
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Description {
     pub(crate) issuer: String,
-    /// Needed to log people in alone: Kubernetes and GitHub, which only sign tokens, have none.
+    /// Required only for logins of users. Kubernetes and GitHub only sign tokens and have none.
     authorization_endpoint: Option<String>,
     token_endpoint: Option<String>,
     jwks_uri: String,
@@ -81,14 +81,14 @@ struct KeySet {
 
 type Shared<T> = Cache<(), Arc<T>, Problem>;
 
-/// An issuer. Cheap to clone.
+/// A token issuer. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Issuer(Arc<IssuerParts>);
 
 struct IssuerParts {
-    /// Where its description is, without the well-known path.
+    /// URL of the metadata, without the well-known path.
     base: String,
-    /// The issuer's name, to be compared with its metadata; any name if the metadata's URL identifies the issuer.
+    /// The issuer's name, which its metadata must contain. `None` accepts any name, because the URL already identifies the issuer.
     name: Option<String>,
     client: Client,
     description: Shared<Description>,
@@ -97,7 +97,8 @@ struct IssuerParts {
 }
 
 impl Issuer {
-    /// Asks nobody yet. `named`: whether its description has to call it by this URL (Discovery section 4.3).
+    /// Creates an issuer without sending a request. `named` is whether its metadata must contain this URL as its name (Discovery
+    /// section 4.3).
     pub(crate) fn new(url: &str, named: bool, roots: &[Vec<u8>]) -> Result<Self, IssuerError> {
         if !Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
             return Err(IssuerError::Url(url.to_owned()));
@@ -121,12 +122,12 @@ impl Issuer {
         })))
     }
 
-    /// The HTTP client for requests to it.
+    /// Returns the HTTP client for requests to the issuer.
     pub(crate) fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// The issuer's metadata.
+    /// Returns the issuer's metadata.
     pub(crate) async fn description(&self) -> Result<Arc<Description>, Problem> {
         let inner = Arc::clone(&self.0);
         self.0
@@ -142,7 +143,7 @@ impl Issuer {
         self.0.keys.fetch(&(), look).await
     }
 
-    /// The key that a token names; the key set is asked for again when it is not (yet) known.
+    /// Returns the key that a token names. Fetches the key set again if the key is unknown.
     async fn key(&self, kid: Option<&str>) -> Result<Jwk, Problem> {
         if let Some(key) = choose(&self.keys().await?, kid) {
             return Ok(key);
@@ -166,10 +167,10 @@ impl Issuer {
         may
     }
 
-    /// The claims of a token that one of its keys signed. Of the claims nothing is checked.
+    /// Verifies the signature of a token and returns its claims. Checks none of the claims.
     ///
     /// # Errors
-    /// 401 for a token that is not good; 503 when the issuer does not answer.
+    /// 401 for an invalid token; 503 when the issuer does not respond.
     pub(crate) async fn signed<T: DeserializeOwned>(&self, token: &str) -> Result<T, Problem> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| refused("the token cannot be read"))?;
         if !ALGORITHMS.contains(&header.alg) {
@@ -184,7 +185,7 @@ impl Issuer {
         }
         let key = DecodingKey::from_jwk(&jwk).map_err(|_| refused("the issuer's key cannot be used"))?;
         let mut validation = Validation::new(header.alg);
-        // Times and audiences are the caller's to check, with our clock and its rules.
+        // The caller checks times and audience, with its own clock and rules.
         validation.validate_exp = false;
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
@@ -199,7 +200,7 @@ impl IssuerParts {
     async fn describe(&self) -> Result<Arc<Description>, Problem> {
         let place = format!("{}/.well-known/openid-configuration", self.base);
         let description: Description = answer(self.client.get(place)).await?;
-        // Otherwise one issuer could speak for another (Discovery section 4.3).
+        // Otherwise one issuer could impersonate another (Discovery section 4.3).
         if self.name.as_ref().is_some_and(|name| *name != description.issuer) {
             return Err(unusable(format_args!("its description is of the issuer {:?}", description.issuer)));
         }
@@ -209,13 +210,13 @@ impl IssuerParts {
 
     async fn key_set(&self, description: &Description) -> Result<Arc<Vec<Jwk>>, Problem> {
         let set: KeySet = answer(self.client.get(&description.jwks_uri)).await?;
-        // A key of a kind that is not understood is somebody else's.
+        // Keys of an unknown type are ignored, because they are for other clients.
         let keys = set.keys.into_iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value(key).ok());
         Ok(Arc::new(keys.collect()))
     }
 }
 
-/// An https URL, or one of this machine.
+/// Checks that a URL is https, or on this machine.
 fn checked_url(url: &str) -> Result<&str, Problem> {
     if Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
         return Ok(url);
@@ -224,32 +225,32 @@ fn checked_url(url: &str) -> Result<&str, Problem> {
 }
 
 impl Description {
-    /// URLs of the login service.
+    /// Returns the URL of the login page.
     ///
     /// # Errors
-    /// 503 where it names no such place.
+    /// 503 when the metadata has none.
     pub(crate) fn authorization_endpoint(&self) -> Result<&str, Problem> {
         let url = self.authorization_endpoint.as_deref();
         checked_url(url.ok_or_else(|| unusable("its description has no authorization_endpoint"))?)
     }
 
-    /// URL at which codes are exchanged for tokens.
+    /// Returns the URL at which codes are exchanged for tokens.
     ///
     /// # Errors
-    /// 503 where it names no such place.
+    /// 503 when the metadata has none.
     pub(crate) fn token_endpoint(&self) -> Result<&str, Problem> {
         let url = self.token_endpoint.as_deref();
         checked_url(url.ok_or_else(|| unusable("its description has no token_endpoint"))?)
     }
 
-    /// `client_secret_basic` is the default (Discovery section 3).
+    /// Returns whether the issuer supports `client_secret_basic`, which is the default (Discovery section 3).
     pub(crate) fn takes_basic(&self) -> bool {
         let methods = &self.token_endpoint_auth_methods_supported;
         methods.is_empty() || methods.iter().any(|method| method == "client_secret_basic")
     }
 }
 
-/// A token without a key id is good only if there is one key.
+/// Selects the key of a token. A token without a key ID is valid only if there is exactly one key.
 fn choose(keys: &[Jwk], kid: Option<&str>) -> Option<Jwk> {
     match kid {
         Some(kid) => keys.iter().find(|key| key.common.key_id.as_deref() == Some(kid)).cloned(),
@@ -260,14 +261,14 @@ fn choose(keys: &[Jwk], kid: Option<&str>) -> Option<Jwk> {
     }
 }
 
-/// TLS, or this machine.
+/// Returns whether a URL uses TLS or is on this machine.
 pub(crate) fn trustworthy(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     url.scheme() == "https" || (url.scheme() == "http" && loopback)
 }
 
-/// The response, bounded in size.
+/// Sends a request and parses the response, bounded in size.
 pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Problem> {
     let mut response = request.send().await.map_err(|error| away(&error))?;
     let status = response.status();
@@ -310,7 +311,7 @@ fn unusable(why: impl fmt::Display) -> Problem {
     )
 }
 
-/// A login that is not good.
+/// Returns the error for an invalid login.
 pub(crate) fn refused(why: impl fmt::Display) -> Problem {
     Problem::new(http::StatusCode::UNAUTHORIZED, "login-refused", "The login is not good")
         .detail(why)

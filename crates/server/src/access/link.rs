@@ -1,4 +1,4 @@
-//! One-time sign-in links: a known caller asks for one, and opens a session in a browser with it.
+//! One-time sign-in links: an authenticated caller requests a link, and starts a browser session with it.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
 
-/// How long a link can be used, unless its maker asks for less.
+/// Lifetime of a link, unless a shorter one is requested.
 pub const LINK_LIFETIME: Duration = Duration::from_secs(600);
 
-/// The shortest time for which a link can be asked for.
+/// Minimum lifetime that can be requested.
 pub(crate) const LINK_LIFETIME_MIN: Duration = Duration::from_secs(10);
 
-/// The page of the console that takes a code, in the URL's fragment: browsers send no fragment to any server.
+/// The console page that accepts a code in the URL's fragment, which browsers do not send to servers.
 pub const SIGN_IN_PAGE: &str = "/console/sign-in#code=";
 
-/// A link just made.
+/// A new sign-in link.
 pub struct NewLink {
-    /// The code, shown this once.
+    /// The code. It is returned only now.
     pub code: SecretString,
-    /// Until when it can be used, µs.
+    /// Expiry of the link, µs since 1970-01-01 UTC.
     pub expires_at_us: i64,
 }
 
-/// Makes a link for the caller itself.
+/// Creates a sign-in link for the caller.
 pub(crate) async fn create(
     access: &AccessControl,
     caller: &Caller,
@@ -60,7 +60,7 @@ pub(crate) async fn create(
     let now = access.clock().now_us();
     let mut link = plain(&identity, &code, now, now + micros(lifetime));
     match caller.session() {
-        // A session that a session asks for has no more, no longer, and no fresher proof.
+        // A session that is created from a session gets the same permissions, expiry and time of proof.
         Some(session) => {
             let found = store::Access::of(access.store()).session(session.hash).await?;
             let (row, _) = found.ok_or_else(|| Problem::unauthenticated("this session has ended"))?;
@@ -75,8 +75,8 @@ pub(crate) async fn create(
     Ok(NewLink { code: SecretString::from(code.as_str()), expires_at_us: now + micros(lifetime) })
 }
 
-/// Makes a link for the holder of an API token, at the host of the database; `None` where nobody has this token, or it is disabled or
-/// has expired.
+/// Creates a sign-in link for the holder of an API token, on the host of the database; `None` if the token does not exist, is
+/// disabled or has expired.
 ///
 /// # Errors
 /// [`BootstrapError`].
@@ -99,7 +99,7 @@ pub async fn sign_in_link(
     Ok(Some(NewLink { code: SecretString::from(code.as_str()), expires_at_us }))
 }
 
-/// A link as a token's holder asks for it.
+/// Returns the link that the holder of a token requests.
 fn plain(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> SignInLink {
     SignInLink {
         code_hash: secret::code_hash(code),
@@ -139,7 +139,7 @@ async fn write(store: &Store, link: SignInLink, actor: String) -> Result<(), sto
     work.await
 }
 
-/// The link with this code, and its identity, if it can be used.
+/// Returns the link with this code and its identity, if the link can be used.
 pub(crate) async fn usable(
     access: &AccessControl,
     code: &str,
@@ -149,7 +149,7 @@ pub(crate) async fn usable(
     Ok(found.filter(|(link, identity)| now < link.expires_at_us && lets_in(identity, now)))
 }
 
-/// Uses up a link and begins its session; returns the secret for the cookie.
+/// Consumes a link and starts its session; returns the secret for the cookie.
 pub(crate) async fn redeem(
     access: &AccessControl,
     code: &str,
@@ -189,7 +189,7 @@ pub(crate) async fn redeem(
     Ok(cookie)
 }
 
-/// Uses up a link of the caller's own to confirm its session. A link that a session asked for is as good as that session's proof.
+/// Consumes a link of the caller to confirm its session. A link requested by a session proves no more than that session.
 pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str) -> Result<(), Problem> {
     let (link, _) =
         usable(access, code).await?.filter(|(link, _)| link.identity == caller.id()).ok_or_else(refused)?;
@@ -205,7 +205,7 @@ pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str)
         .ok_or_else(refused)
 }
 
-/// One answer for a code that is unknown, was used, has expired, or belongs to a disabled identity.
+/// Returns the same error for a code that is unknown, used or expired, or belongs to a disabled identity.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated("this code is unknown, was used before, or has expired")
         .hint("`bulla console` makes another one")

@@ -1,4 +1,5 @@
-//! The identities that can manage access. No change may take that from the last of them: nobody could give it back.
+//! The identities that can manage access. A change must not remove this permission from the last of them, because then nobody could
+//! restore it.
 
 use store::{Identity, IdentityKind, IdentitySettings, Role, RoleChange, StoreError, Tx, UsableIdentity};
 use uuid::Uuid;
@@ -7,7 +8,8 @@ use crate::access::grant::{self, RoleTable};
 use crate::access::{Permission, Permissions, Scope};
 use crate::problem::Problem;
 
-/// An identity that expires sooner cannot stand in for one that stays, µs: seven days. A break-glass token lives for one.
+/// Minimum remaining lifetime of an identity that counts as a lasting manager, µs: seven days. A break-glass token lives for one
+/// day.
 const LASTING_US: i64 = 7 * 86_400 * 1_000_000;
 
 /// The label of a user without an OIDC issuer.
@@ -16,15 +18,15 @@ pub(crate) const LOCAL: &str = "local";
 /// Whether an identity can manage access, and for how long.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Tenure {
-    /// It cannot.
+    /// The identity cannot manage access.
     None,
-    /// It can, and expires within [`LASTING_US`].
+    /// The identity can manage access, and expires within [`LASTING_US`].
     Ending,
-    /// It can.
+    /// The identity can manage access, and does not expire soon.
     Lasting,
 }
 
-/// A change that may take `access.manage` from an identity.
+/// A change that may revoke `access.manage` from an identity.
 #[derive(Clone, Copy)]
 pub(crate) enum Taking<'a> {
     /// An identity is changed.
@@ -37,17 +39,18 @@ pub(crate) enum Taking<'a> {
     DeleteRole(&'a str),
 }
 
-/// What is known while a change is judged.
+/// The data for judging a change.
 struct Judge<'a> {
     change: Taking<'a>,
-    /// Whether users can sign in at an OIDC issuer.
+    /// Whether users can sign in through an OIDC issuer.
     logins: bool,
     now_us: i64,
     before: RoleTable,
     after: RoleTable,
 }
 
-/// Whether the change takes `access.manage` from the last identity that holds it. No other transaction changes access until this one ends.
+/// Returns whether the change removes `access.manage` from all remaining identities, or leaves it only to identities that expire
+/// soon. Locks access changes until the transaction ends.
 pub(crate) async fn is_last(
     tx: &mut Tx,
     change: Taking<'_>,
@@ -71,7 +74,7 @@ pub(crate) async fn is_last(
     Ok(left < best)
 }
 
-/// The refusal of a change that [`is_last`] finds.
+/// Returns the error for a change that [`is_last`] rejects.
 pub(crate) fn last_manager() -> Problem {
     Problem::conflict("this change would leave no identity that can manage access").hint(
         "first create another admin, for example with `bulla token create NAME --role admin`, then repeat the change. The \
@@ -83,7 +86,7 @@ fn held(role: &Role) -> Option<Permissions> {
     grant::permissions(role).ok().map(|permissions| Permissions::of(&permissions))
 }
 
-/// What roles hold once the change is made.
+/// Returns the permissions of roles after the change.
 fn after(change: Taking<'_>, before: &RoleTable) -> RoleTable {
     let mut after = before.clone();
     match change {
@@ -134,7 +137,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether the identity has a way in: a user needs a password or an issuer.
+    /// Returns whether the identity can authenticate: a user needs a password or an issuer.
     fn signs_in(&self, usable: &UsableIdentity) -> bool {
         match usable.identity.kind {
             IdentityKind::Token | IdentityKind::Certificate => true,
@@ -143,7 +146,7 @@ impl Judge<'_> {
     }
 }
 
-/// Whether grants, as they are stored, give `access.manage` everywhere. Unreadable ones give nothing.
+/// Returns whether stored grants include `access.manage` in all scopes. Unreadable grants include nothing.
 fn manages(grants: &str, roles: &RoleTable) -> bool {
     grant::read(grants).is_ok_and(|grants| {
         grants

@@ -1,4 +1,4 @@
-//! Authentication and authorisation of callers.
+//! Authentication and authorization of callers.
 
 pub(crate) mod admin;
 mod authenticate;

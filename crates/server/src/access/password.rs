@@ -1,4 +1,4 @@
-//! Passwords of users: argon2id, off the async threads, a bounded number at once.
+//! Passwords of users: argon2id on blocking threads, with bounded concurrency.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -18,13 +18,14 @@ use crate::access::AccessControl;
 use crate::access::admin;
 use crate::problem::Problem;
 
-/// Characters of a password at least (NIST SP 800-63B section 3.1.1 asks for 15 where the password stands alone, 8 otherwise).
+/// Minimum characters of a password. NIST SP 800-63B section 3.1.1 requires 15 for a password without a second factor, otherwise 8.
 pub(crate) const PASSWORD_CHARS_MIN: usize = 12;
 
-/// Bytes of a password at most.
+/// Maximum bytes of a password.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
 
-/// Kibibytes and passes of argon2id (RFC 9106 section 4, where memory is scarce), with one lane: each hash is one core's work.
+/// Parameters of argon2id: memory in KiB, passes and lanes, as RFC 9106 section 4 recommends for constrained memory. With one lane,
+/// each hash uses one core.
 const MEMORY_KIB: u32 = 64 * 1024;
 const PASSES: u32 = 3;
 const LANES: u32 = 1;
@@ -33,19 +34,19 @@ const LANES: u32 = 1;
 const SALT: usize = 16;
 const HASH: usize = 32;
 
-/// Hashes computed at once, at most, and no more than there are cores. Each takes [`MEMORY_KIB`]: 256 MiB together.
+/// Maximum concurrent hashes; never more than the number of cores. Each takes [`MEMORY_KIB`]: 256 MiB in total.
 const HASHES_MAX: usize = 4;
 
-/// Requests that wait for a hash at once, at most: some seconds of work for one core.
+/// Maximum requests that wait for a hash: some seconds of work for one core.
 const WAITING_MAX: usize = 64;
 
-/// How long a hash waits for a core.
+/// Maximum time that a hash waits for a core.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Seconds after which to retry when the queue was full, or no core was free within [`WAIT`].
+/// `Retry-After` in seconds when the queue was full, or no core was free within [`WAIT`].
 const BUSY_RETRY_SECONDS: u64 = 5;
 
-/// The hashes of this process.
+/// The queue of hashes in this process.
 static HASHING: LazyLock<HashQueue> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     HashQueue::new(cores.min(HASHES_MAX), WAITING_MAX)
@@ -53,9 +54,9 @@ static HASHING: LazyLock<HashQueue> = LazyLock::new(|| {
 
 /// A bounded queue before a bounded number of threads that compute hashes.
 struct HashQueue {
-    /// A permit for each hash that is computed or waits.
+    /// One permit for each hash that runs or waits.
     places: Arc<Semaphore>,
-    /// A permit for each hash that is computed.
+    /// One permit for each hash that runs.
     cores: Arc<Semaphore>,
 }
 
@@ -73,7 +74,7 @@ impl HashQueue {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy())?;
         let waiting = tokio::time::timeout(WAIT, Arc::clone(&self.cores).acquire_owned());
         let core = waiting.await.map_err(|_| busy())?.map_err(Problem::internal)?;
-        // A request that is given up leaves its hash running: the permits go with the hash.
+        // A hash keeps running after its request is canceled, so that its task must own the permits.
         let done = tokio::task::spawn_blocking(move || {
             let _permits = (place, core);
             work()
@@ -82,7 +83,7 @@ impl HashQueue {
     }
 }
 
-/// Refuses a password that is too short or too long.
+/// Rejects a password that is too short or too long.
 pub(crate) fn check(password: &str) -> Result<(), Problem> {
     if password.chars().count() < PASSWORD_CHARS_MIN || password.len() > PASSWORD_BYTES_MAX {
         return Err(Problem::unprocessable(format_args!(
@@ -92,7 +93,7 @@ pub(crate) fn check(password: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The hash to store, in PHC string format.
+/// Returns the hash to store, in PHC string format.
 pub(crate) async fn hash(password: Zeroizing<String>) -> Result<String, Problem> {
     let mut salt = [0_u8; SALT];
     rand::fill(&mut salt).map_err(|_| Problem::internal("the system's random numbers are not available"))?;
@@ -106,7 +107,8 @@ pub(crate) async fn hash(password: Zeroizing<String>) -> Result<String, Problem>
     ))
 }
 
-/// The user with this name and password, who may sign in. An unknown name, or a user without a password, takes as long as a wrong one.
+/// Returns the user with this name and password, if it may sign in. An unknown name, or a user without a password, takes as long as
+/// a wrong password.
 pub(crate) async fn user(
     access: &AccessControl,
     name: &str,
@@ -128,14 +130,14 @@ pub(crate) async fn user(
     }
 }
 
-/// One answer for whatever is wrong.
+/// Returns the same error for every failure.
 fn refused() -> Problem {
     Problem::unauthenticated("the name or the password is wrong, or this user has no password or is disabled")
         .hint("`bulla console` makes a one-time link instead; an administrator sets passwords: `bulla user password NAME`")
 }
 
-/// The audit log has the refusals of users that are known. In a task of its own, so that the time of the answer does not say whether
-/// the name is known.
+/// Records failed logins of known users in the audit log. A separate task writes the record, so that the response time does not
+/// reveal whether the name is known.
 fn note_refusal(access: AccessControl, user: Identity, address: String) {
     tokio::spawn(async move {
         let _task = telemetry::tasks::guard("refused-sign-in");
@@ -155,7 +157,7 @@ fn note_refusal(access: AccessControl, user: Identity, address: String) {
     });
 }
 
-/// How much work a hash is.
+/// Cost parameters of a hash.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Cost {
     memory_kib: u32,
@@ -173,7 +175,7 @@ impl Cost {
     }
 }
 
-/// A stored hash, taken apart.
+/// A parsed stored hash.
 struct Stored {
     cost: Cost,
     salt: Vec<u8>,
@@ -195,8 +197,8 @@ impl Stored {
     }
 }
 
-/// The hash to compare with. Without a stored one it is one of the same cost that no password has, so that the time of the answer does
-/// not tell whether there is one.
+/// Returns the hash to compare with. Without a stored hash, returns one of the same cost that no password matches, so that the
+/// response time reveals nothing.
 fn compared_with(stored: Option<&str>) -> Stored {
     stored.and_then(Stored::parse).unwrap_or_else(|| Stored {
         cost: Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES },
@@ -205,7 +207,7 @@ fn compared_with(stored: Option<&str>) -> Stored {
     })
 }
 
-/// Whether the password is the one of the stored hash. Without one the same work is done for nothing.
+/// Returns whether the password matches the stored hash. Without a stored hash, does the same work and returns false.
 fn verifies(stored: Option<&str>, password: &str) -> bool {
     let stored = compared_with(stored);
     let hash = stored.cost.stretch(password, &stored.salt);

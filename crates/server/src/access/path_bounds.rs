@@ -1,4 +1,4 @@
-//! The credential paths that a caller is bound to.
+//! Limits of a caller to paths of credentials.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use credentials::{Bounds, NameBounds};
 use crate::access::{Caller, Granted, Object, Permission, Scope};
 
 impl Caller {
-    /// The names in the credential store that its grants are bound to: those of a bound `path:`, and none that another team owns.
-    /// Unbounded for a caller with a grant that reaches everything.
+    /// Returns the credential names that the caller is limited to: names below a `path:` bound, without names that another team
+    /// owns. A caller with an unrestricted grant has no limits.
     pub(crate) fn bounds(&self) -> Bounds {
         let granted = self.granted();
         if granted.iter().any(|granted| granted.scope == Scope::Any) {
@@ -48,7 +48,7 @@ impl NameBounds for PathBounds {
     }
 
     fn manages(&self, name_key: &str) -> bool {
-        // A grant says where it manages: a path of its own, or one that its team owns.
+        // A grant has full access below its own path, or below a path that its team owns.
         self.0.granted().iter().any(|granted| {
             granted.permissions.has(Permission::CredentialManage)
                 && self.ownership().admits(&granted.scope, &Object::path(name_key))

@@ -1,114 +1,114 @@
-//! What may be done, and the roles that hold it.
+//! Permissions, and the roles that contain them.
 
 use std::fmt;
 
 use coded::named;
 
 named! {
-    /// One thing that may be done, named `noun.verb`.
+    /// A permission, named `noun.verb`.
     pub enum Permission: "permission" {
-        /// See certificates, managed and issued, and their history.
+        /// Read certificates, managed and issued, and their history.
         CertificateRead => "certificate.read",
-        /// Ask for a certificate: a new managed one, or one from a CSR.
+        /// Request a certificate: a new managed one, or one from a CSR.
         CertificateRequest => "certificate.request",
-        /// Change a managed certificate, archive it, claim one that a scan found.
+        /// Change or archive a managed certificate, or claim one that a scan found.
         CertificateManage => "certificate.manage",
-        /// Renew before its time.
+        /// Renew certificates before they are due.
         CertificateRenew => "certificate.renew",
-        /// Revoke, one or by filter.
+        /// Revoke certificates, one or by filter.
         CertificateRevoke => "certificate.revoke",
-        /// Take out the private key of a certificate whose key is kept by the server.
+        /// Export the private key of a certificate whose key the server stores.
         CertificateExport => "certificate.export",
-        /// See profiles.
+        /// Read profiles.
         ProfileRead => "profile.read",
-        /// Make, change, remove profiles.
+        /// Create, change and delete profiles.
         ProfileManage => "profile.manage",
-        /// See authorities and their certificates.
+        /// Read certification authorities and their certificates.
         CaRead => "ca.read",
-        /// Create, import, cross-sign, retire authorities.
+        /// Create, import, cross-sign and retire certification authorities.
         CaManage => "ca.manage",
-        /// See the issuers outside.
+        /// Read external issuers.
         IssuerRead => "issuer.read",
-        /// Configure and test the issuers outside.
+        /// Configure and test external issuers.
         IssuerManage => "issuer.manage",
-        /// See policies and their violations.
+        /// Read policies and their violations.
         PolicyRead => "policy.read",
-        /// Make, change, remove policies.
+        /// Create, change and delete policies.
         PolicyManage => "policy.manage",
-        /// See owners and teams.
+        /// Read owners and teams.
         PeopleRead => "people.read",
-        /// Make, change, remove owners and teams.
+        /// Create, change and delete owners and teams.
         PeopleManage => "people.manage",
-        /// See what waits for approval.
+        /// Read pending approval requests.
         ApprovalRead => "approval.read",
-        /// Approve or refuse as the second person.
+        /// Approve or reject requests as the second person.
         ApprovalDecide => "approval.decide",
-        /// See runs of issuance, renewal and deployment.
+        /// Read jobs of issuance, renewal and deployment.
         JobRead => "job.read",
-        /// Cancel and repeat runs.
+        /// Cancel and repeat jobs.
         JobManage => "job.manage",
-        /// See agents.
+        /// Read agents.
         AgentRead => "agent.read",
-        /// Rename, retire agents.
+        /// Rename and retire agents.
         AgentManage => "agent.manage",
-        /// Make enrolment tokens for agents.
+        /// Create enrollment tokens for agents.
         AgentEnroll => "agent.enroll",
-        /// Work as an agent: take jobs, send CSRs, report.
+        /// Work as an agent: take jobs, send CSRs, report results.
         AgentWork => "agent.work",
-        /// See the key service's sites and nodes.
+        /// Read sites and nodes of the key service.
         NodeRead => "node.read",
-        /// Make, change, remove sites; retire nodes.
+        /// Create, change and delete sites; retire nodes.
         NodeManage => "node.manage",
-        /// Make tokens by which nodes join.
+        /// Create join tokens for nodes.
         NodeEnroll => "node.enroll",
-        /// Work as a node: say that it is there, learn of the others.
+        /// Work as a node: report its presence and discover other nodes.
         NodeWork => "node.work",
-        /// See the policies of keys, and which keys are sealed to them.
+        /// Read key policies, and which keys are encrypted under them.
         KeyPolicyRead => "key_policy.read",
-        /// Make, rotate, remove policies of keys.
+        /// Create, rotate and delete key policies.
         KeyPolicyManage => "key_policy.manage",
-        /// Store keys that are sealed to a policy, and withdraw them.
+        /// Store keys that are encrypted under a policy, and withdraw them.
         KeySeal => "key.seal",
-        /// See deployment targets.
+        /// Read deployment targets.
         TargetRead => "target.read",
-        /// Make, change, remove deployment targets.
+        /// Create, change and delete deployment targets.
         TargetManage => "target.manage",
-        /// See alerts, channels and deliveries.
+        /// Read alerts, channels and deliveries.
         AlertRead => "alert.read",
-        /// Configure, silence, acknowledge, requeue alerts.
+        /// Configure, silence, acknowledge and requeue alerts.
         AlertManage => "alert.manage",
-        /// See what ACME, EST and SCEP clients may do.
+        /// Read the permissions of ACME, EST and SCEP clients.
         ProtocolRead => "protocol.read",
-        /// Make EAB keys, passwords and overrides for ACME, EST and SCEP clients.
+        /// Create EAB keys, passwords and overrides for ACME, EST and SCEP clients.
         ProtocolManage => "protocol.manage",
-        /// See the results of scans.
+        /// Read the results of scans.
         InventoryRead => "inventory.read",
         /// Start scans, and change their results.
         InventoryManage => "inventory.manage",
-        /// Block a compromised key, revoking all that share it.
+        /// Block a compromised key, and revoke all certificates that use it.
         KeyBlock => "key.block",
         /// Rotate the master key.
         KeyRotate => "key.rotate",
-        /// Do anything with every credential, whatever the permissions of paths say.
+        /// Full access to every credential, whatever the permissions of paths say.
         CredentialManage => "credential.manage",
-        /// Follow events.
+        /// Read events.
         EventRead => "event.read",
         /// Read the metrics.
         MetricsRead => "metrics.read",
-        /// Read and export the audit trail.
+        /// Read and export the audit log.
         AuditRead => "audit.read",
-        /// Verify the audit trail's chains.
+        /// Verify the hash chains of the audit log.
         AuditVerify => "audit.verify",
-        /// See tokens, users, sessions and roles.
+        /// Read tokens, users, sessions and roles.
         AccessRead => "access.read",
-        /// Make and remove tokens, users and roles, within one's own permissions.
+        /// Create and delete tokens, users and roles, within the caller's own permissions.
         AccessManage => "access.manage",
     }
 }
 
 impl Permission {
-    /// Whether a session must have proved lately who its person is to change something by this permission: what takes
-    /// certificates out of service, gives keys away, or changes CAs and access.
+    /// Returns whether changes with this permission require a session with a recent proof of identity. These changes take
+    /// certificates out of service, export keys, or change CAs and access.
     #[must_use]
     pub const fn is_dangerous(self) -> bool {
         matches!(
@@ -123,7 +123,7 @@ impl Permission {
     }
 }
 
-// A set is one machine word.
+// A set fits into one `u64`.
 const _: () = assert!(Permission::ALL.len() <= 64);
 
 /// A set of permissions.
@@ -131,10 +131,10 @@ const _: () = assert!(Permission::ALL.len() <= 64);
 pub struct Permissions(u64);
 
 impl Permissions {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// The set of these permissions.
+    /// Returns the set of these permissions.
     #[must_use]
     pub const fn of(permissions: &[Permission]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -145,37 +145,37 @@ impl Permissions {
         Self(bits)
     }
 
-    /// Every one.
+    /// Returns the set of all permissions.
     #[must_use]
     pub const fn all() -> Self {
         Self::of(&Permission::ALL)
     }
 
-    /// Whether it is among them.
+    /// Returns whether the set contains the permission.
     #[must_use]
     pub const fn has(self, permission: Permission) -> bool {
         self.0 & (1 << permission as u8) != 0
     }
 
-    /// Whether every one of `other` is among them.
+    /// Returns whether the set contains every permission of `other`.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// The permissions of both sets.
+    /// Returns the permissions of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The set without the permissions of `other`.
+    /// Returns the set without the permissions of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// One after the other.
+    /// Iterates over the permissions of the set.
     pub fn iter(self) -> impl Iterator<Item = Permission> {
         Permission::ALL.iter().copied().filter(move |permission| self.has(*permission))
     }
@@ -187,10 +187,10 @@ impl fmt::Debug for Permissions {
     }
 }
 
-/// A role that comes with Bulla and cannot be changed.
+/// A built-in role, which cannot be changed.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltInRole {
-    /// Its name.
+    /// Name of the role.
     pub name: &'static str,
     /// A description.
     pub description: &'static str,
@@ -198,7 +198,7 @@ pub struct BuiltInRole {
     pub permissions: Permissions,
 }
 
-/// What can be seen without seeing who has access or what was done by whom, and without working as an agent or a node.
+/// Read permissions, except those on access and the audit log, and without the work of agents or nodes.
 const SEEING: Permissions = Permissions::of(&[
     Permission::CertificateRead,
     Permission::ProfileRead,
@@ -219,7 +219,7 @@ const SEEING: Permissions = Permissions::of(&[
     Permission::MetricsRead,
 ]);
 
-/// The roles that come with Bulla.
+/// The built-in roles.
 pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     BuiltInRole { name: "admin", description: "everything", permissions: Permissions::all() },
     BuiltInRole {
@@ -292,7 +292,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     },
 ];
 
-/// The built-in role of this name.
+/// Returns the built-in role of this name.
 #[must_use]
 pub fn built_in_role(name: &str) -> Option<&'static BuiltInRole> {
     BUILT_IN_ROLES.iter().find(|role| role.name == name)
@@ -317,11 +317,11 @@ mod tests {
         for name in ["operator", "issuer", "approver", "viewer", "auditor", "agent", "node"] {
             assert!(!of(name).has(Permission::AccessManage), "{name}");
             assert!(!of(name).has(Permission::KeyRotate), "{name}");
-            // Who makes nodes decides who opens keys.
+            // Permissions on nodes decide who can decrypt keys.
             assert!(!of(name).has(Permission::NodeEnroll) && !of(name).has(Permission::NodeManage), "{name}");
             assert!(!of(name).has(Permission::KeyPolicyManage), "{name}");
         }
-        // The second person is never the first.
+        // The requester must never be the approver.
         assert!(!of("operator").has(Permission::ApprovalDecide));
         assert!(!of("approver").has(Permission::CertificateRequest));
         for name in ["viewer", "auditor"] {

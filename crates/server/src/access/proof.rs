@@ -1,27 +1,27 @@
-//! The session that a request came with, and how long its person's proof of who they are counts.
+//! The session of a request, and how long its user's last proof of identity is valid.
 
 use std::time::Duration;
 
 use store::{Session, SignInMethod};
 
-/// How long after its person proved who they are a session may do what is marked as dangerous.
+/// How long after its user's last proof of identity a session may use permissions that are marked as dangerous.
 pub const PROOF_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// [`PROOF_LIFETIME`] in µs.
 pub(crate) const PROOF_LIFETIME_US: i64 = 15 * 60 * 1_000_000;
 
-/// The session that a request came with.
+/// The session of a request.
 #[derive(Clone)]
 pub(crate) struct CallerSession {
-    /// SHA-256 of its cookie's secret.
+    /// SHA-256 of the secret in the session cookie.
     pub(crate) hash: [u8; 32],
-    /// How its person signed in.
+    /// Sign-in method of the user.
     pub(crate) method: Option<SignInMethod>,
-    /// When its person last proved who they are, µs; `None` where that is not known.
+    /// Time of the user's last proof of identity, µs since 1970-01-01 UTC; `None` if unknown.
     pub(crate) proved_at_us: Option<i64>,
-    /// When it ends whatever happens, µs.
+    /// Absolute expiry, µs since 1970-01-01 UTC.
     pub(crate) expires_at_us: i64,
-    /// The client certificates of the request.
+    /// Client certificates of the request that created the session.
     pub(crate) chain: Option<Vec<u8>>,
 }
 
@@ -36,7 +36,8 @@ impl CallerSession {
         }
     }
 
-    /// Until when the session may do what is marked as dangerous, µs; `None` when it may not.
+    /// Returns until when the session may use permissions that are marked as dangerous, µs since 1970-01-01 UTC; `None` when it may
+    /// not.
     pub(crate) fn proved_until(&self, now_us: i64) -> Option<i64> {
         let until = self.proved_at_us?.saturating_add(PROOF_LIFETIME_US);
         (now_us < until).then_some(until)

@@ -1,4 +1,4 @@
-//! Secrets that callers hold, and the hashes that are stored of them.
+//! Secrets of callers, and their stored hashes.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use aws_lc_rs::rand;
@@ -8,13 +8,13 @@ use zeroize::Zeroizing;
 
 use crate::problem::Problem;
 
-/// What every API token begins with, so that scanners for leaked secrets know it.
+/// Prefix of every API token, so that scanners for leaked secrets recognize it.
 pub const TOKEN_PREFIX: &str = "bulla_";
 
-/// Characters of a token that are kept to recognise it by: the prefix and four of forty-three.
+/// Characters of a token that are stored as its label: the prefix and four of forty-three.
 const LABEL_CHARS: usize = TOKEN_PREFIX.len() + 4;
 
-/// 256 random bits in base64url.
+/// Returns 256 random bits in base64url.
 pub(crate) fn random_text() -> Result<Zeroizing<String>, Problem> {
     let mut bytes = Zeroizing::new([0_u8; 32]);
     rand::fill(bytes.as_mut_slice())
@@ -22,17 +22,17 @@ pub(crate) fn random_text() -> Result<Zeroizing<String>, Problem> {
     Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice())))
 }
 
-/// A new API token.
+/// Creates a new API token.
 pub(crate) fn new_token() -> Result<Zeroizing<String>, Problem> {
     Ok(Zeroizing::new(format!("{TOKEN_PREFIX}{}", random_text()?.as_str())))
 }
 
-/// To recognise a token by.
+/// Returns the label by which a token is recognized.
 pub(crate) fn label_of(token: &str) -> String {
     token.chars().take(LABEL_CHARS).collect()
 }
 
-/// SHA-256 over texts, each preceded by its length; the first names the purpose.
+/// Returns the SHA-256 over texts, each preceded by its length; the first text names the purpose.
 pub(crate) fn hash(parts: &[&str]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {
@@ -44,48 +44,48 @@ pub(crate) fn hash(parts: &[&str]) -> [u8; 32] {
     hash
 }
 
-/// What is stored of an API token.
+/// Returns the stored hash of an API token.
 pub(crate) fn token_hash(token: &str) -> [u8; 32] {
     hash(&["token", token])
 }
 
-/// What is stored of a session's cookie.
+/// Returns the stored hash of a session cookie.
 pub(crate) fn session_hash(cookie: &str) -> [u8; 32] {
     hash(&["session", cookie])
 }
 
-/// What is stored of a one-time code.
+/// Returns the stored hash of a one-time code.
 pub(crate) fn code_hash(code: &str) -> [u8; 32] {
     hash(&["sign-in code", code])
 }
 
-/// By what a person is found.
+/// Returns the lookup key of a user.
 pub(crate) fn subject_hash(issuer: &str, subject: &str) -> [u8; 32] {
     hash(&["subject", issuer, subject])
 }
 
-/// By what a client certificate is found: `sha256:HEX`, `dns:NAME`, `email:ADDRESS`, `uri:URI`.
+/// Returns the lookup key of a client certificate: `sha256:HEX`, `dns:NAME`, `email:ADDRESS`, `uri:URI`.
 pub(crate) fn certificate_hash(matcher: &str) -> [u8; 32] {
     hash(&["certificate", matcher])
 }
 
-/// By what a certificate that our own CA issued by this profile is found, for its names.
+/// Returns the lookup key of a name in certificates that the own CA issued with this profile.
 pub(crate) fn profiled_certificate_hash(profile: &str, matcher: &str) -> [u8; 32] {
     hash(&["certificate of profile", profile, matcher])
 }
 
-/// By what an identity with a URI in its client certificate is found: for rooms that make such identities (agents).
+/// Returns the lookup key of an identity with a URI in its client certificate, for components that create such identities (agents).
 #[must_use]
 pub fn uri_identity_key(uri: &str) -> [u8; 32] {
     certificate_hash(&format!("uri:{uri}"))
 }
 
-/// The token against cross-site requests that goes with a session: derived, so that nothing more is stored.
+/// Returns the CSRF token of a session. It is derived from the cookie, so that it need not be stored.
 pub(crate) fn csrf_of(cookie: &str) -> String {
     URL_SAFE_NO_PAD.encode(hash(&["csrf", cookie]))
 }
 
-/// Compares without telling where two texts differ.
+/// Compares two texts in constant time.
 pub(crate) fn same(a: &str, b: &str) -> bool {
     use subtle::ConstantTimeEq;
     a.as_bytes().ct_eq(b.as_bytes()).into()

@@ -1,4 +1,4 @@
-//! Sessions of browsers: how one begins, is confirmed, and ends.
+//! Browser sessions: start, confirmation and end.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -10,19 +10,19 @@ use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
 
-/// A session to begin.
+/// Parameters of a new session.
 pub(crate) struct SessionStart<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) method: SignInMethod,
-    /// What the login's groups gave, JSON.
+    /// Grants from the groups of the login, as JSON.
     pub(crate) grants: String,
     pub(crate) proved_at_us: Option<i64>,
-    /// An end before that of every session, µs.
+    /// Expiry earlier than that of other sessions, µs since 1970-01-01 UTC.
     pub(crate) end_us: Option<i64>,
     pub(crate) chain: Option<Vec<u8>>,
     /// Address of the browser.
     pub(crate) address: &'a str,
-    /// The session that the browser had until now (its cookie's hash). It ends.
+    /// The previous session of the browser (its cookie's hash), which ends.
     pub(crate) replaces: Option<[u8; 32]>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct SessionRows {
 }
 
 impl PreparedSession {
-    /// With a new secret: no session goes on from one that the browser had before.
+    /// Prepares a session with a new secret: it never reuses the secret of a previous session.
     pub(crate) fn new(access: &AccessControl, start: SessionStart<'_>) -> Result<Self, Problem> {
         let cookie = secret::random_text()?;
         let now = access.clock().now_us();
@@ -69,12 +69,12 @@ impl PreparedSession {
         Ok(Self { cookie, session, event, replaces: start.replaces })
     }
 
-    /// The secret for the cookie, and the rows to store.
+    /// Returns the secret for the cookie, and the rows to store.
     pub(crate) fn split(self) -> (Zeroizing<String>, SessionRows) {
         (self.cookie, SessionRows { session: self.session, event: self.event, replaces: self.replaces })
     }
 
-    /// Stores the session in a transaction of its own; returns the secret for the cookie.
+    /// Stores the session in its own transaction; returns the secret for the cookie.
     pub(crate) async fn begin(self, access: &AccessControl) -> Result<Zeroizing<String>, Problem> {
         let (cookie, rows) = self.split();
         access.store().write("session_begin", move |tx| async move { rows.store(tx).await }.boxed()).await?;
@@ -84,7 +84,7 @@ impl PreparedSession {
 }
 
 impl SessionRows {
-    /// Stores the session and its audit event, and ends the one that it replaces.
+    /// Stores the session and its audit event, and ends the session that it replaces.
     pub(crate) async fn store(self, tx: &mut Tx) -> Result<(), StoreError> {
         if let Some(before) = self.replaces {
             store::delete_session(tx, before).await?;
@@ -94,8 +94,8 @@ impl SessionRows {
     }
 }
 
-/// Stores that the person of the caller's session proved who they are, by the way using up the link `code_hash`; `None` when the
-/// session, or the link, has ended.
+/// Records that the user of the caller's session proved their identity, and consumes the link `code_hash` if given. `None` when the
+/// session or the link has ended.
 pub(crate) async fn confirm(
     access: &AccessControl,
     caller: &Caller,
@@ -151,7 +151,7 @@ pub(crate) async fn sign_out_everywhere(access: &AccessControl, caller: &Caller)
     Ok(ended)
 }
 
-/// The caller as the object of an audit event.
+/// Returns the caller as the resource of an audit event.
 pub(crate) fn resource_of(caller: &Caller) -> String {
     match caller.kind() {
         CallerKind::Certificate => format!("client-certificate/{}", caller.id()),
@@ -163,7 +163,7 @@ fn grants(text: &str) -> Result<serde_json::Value, Problem> {
     serde_json::from_str(text).map_err(Problem::internal)
 }
 
-/// The client certificates of a session as one text of bytes, each with its length before it.
+/// Concatenates the client certificates of a session, each preceded by its length.
 pub(crate) fn pack_chain<'a>(ders: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut packed = Vec::new();
     for der in ders {
@@ -173,7 +173,7 @@ pub(crate) fn pack_chain<'a>(ders: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     packed
 }
 
-/// The certificates that [`pack_chain`] packed; `None` for anything else.
+/// Splits the output of [`pack_chain`]; `None` for any other input.
 pub(crate) fn unpack_chain(mut packed: &[u8]) -> Option<Vec<&[u8]>> {
     let mut ders = Vec::new();
     while !packed.is_empty() {

@@ -1,4 +1,4 @@
-//! The credential store as this server shows it to clients of CredHub and of Vault.
+//! The credential store with the APIs of CredHub and of Vault.
 
 mod refusal;
 mod uaa;
@@ -14,7 +14,7 @@ use uaa::Uaa;
 pub(crate) use refusal::{Refused, status_of};
 pub use uaa::{ActorRule, BadTemplate, ClaimTemplate, UaaOptions};
 
-/// The credential store and how it shows itself.
+/// The credential store and the settings of its APIs.
 #[derive(Clone, Debug)]
 pub struct CredHub(Arc<HubParts>);
 
@@ -27,25 +27,26 @@ struct HubParts {
     application_cas: Vec<Certificate>,
 }
 
-/// How the credential store shows itself.
+/// Settings of the CredHub and Vault APIs.
 #[derive(Clone, Debug, Default)]
 pub struct CredHubOptions {
-    /// As clients reach it, without a slash at the end; from the request's `Host` when absent.
+    /// URL at which clients reach the server, without a trailing slash. Default: from the request's `Host`.
     pub url: Option<String>,
-    /// Actors for whom a `name-like` that begins with a slash is a whole name, which one index probe answers: clients that
-    /// ask so before they read would otherwise take a longer name for theirs.
+    /// Actors for whom a `name-like` that begins with a slash matches only that exact name, with one index probe. Some clients
+    /// search before each read and would otherwise take a longer name for their own.
     pub exact_name_like: Vec<String>,
     /// The external issuer whose tokens are accepted too; clients then log in there.
     pub uaa: Option<UaaOptions>,
-    /// The CAs whose certificates say which application their holder is (`OU=app:UUID`); of other CAs it counts for nothing.
+    /// CAs whose certificates identify the application of their holder (`OU=app:UUID`). In certificates of other CAs this attribute
+    /// is ignored.
     pub application_cas: Vec<Certificate>,
 }
 
 impl CredHub {
-    /// Over the credentials. Asks no issuer yet.
+    /// Creates the API over the credential store, without sending a request to the issuer.
     ///
     /// # Errors
-    /// [`IssuerError`] when the other issuer's URL or roots cannot be used.
+    /// [`IssuerError`] when the external issuer's URL or roots cannot be used.
     pub fn new(credentials: Credentials, options: CredHubOptions) -> Result<Self, IssuerError> {
         Ok(Self(Arc::new(HubParts {
             uaa: options.uaa.map(Uaa::new).transpose()?,
@@ -72,12 +73,12 @@ impl CredHub {
         self.0.exact.iter().any(|exact| exact == actor)
     }
 
-    /// Whether nothing is to be changed.
+    /// Returns whether the store is in read-only mode.
     pub(crate) fn is_read_only(&self) -> bool {
         self.credentials().is_read_only()
     }
 
-    /// As this client reaches the server.
+    /// Returns the URL at which this client reaches the server.
     pub(crate) fn url(&self, request_host: Option<&str>) -> String {
         self.0.url.clone().unwrap_or_else(|| format!("https://{}", request_host.unwrap_or("localhost")))
     }

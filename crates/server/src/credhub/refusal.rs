@@ -1,4 +1,4 @@
-//! Refusals as CredHub writes them.
+//! Error responses in CredHub's format.
 
 use api::credhub::ErrorView;
 use axum::response::{IntoResponse, Response};
@@ -13,14 +13,14 @@ const BAD_REQUEST: &str = "The request could not be fulfilled because the reques
                                       meet expectation. Please check the documentation for required formatting and \
                                       retry your request.";
 
-/// A refusal: a status and a sentence.
+/// An error response: a status and a message.
 #[derive(Debug)]
 pub(crate) struct Refused {
     status: StatusCode,
     error: String,
-    /// Only if OAuth specifies one.
+    /// The OAuth error description, only if OAuth specifies one.
     description: Option<String>,
-    /// The answer in place of CredHub's, for pages of this process.
+    /// The response in place of CredHub's, for pages of this process.
     document: Option<Box<Problem>>,
 }
 
@@ -33,7 +33,7 @@ impl Refused {
         self.status
     }
 
-    /// The sentence.
+    /// Returns the message.
     pub(crate) fn error(&self) -> &str {
         &self.error
     }
@@ -46,18 +46,18 @@ impl Refused {
         Self::bad(BAD_REQUEST)
     }
 
-    /// As RFC 6750 section 3 and RFC 6749 section 5.2 have it.
+    /// Creates an OAuth error in the format of RFC 6750 section 3 and RFC 6749 section 5.2.
     pub(crate) fn oauth(status: StatusCode, error: &str, description: &str) -> Self {
         Self { status, error: error.to_owned(), description: Some(description.to_owned()), document: None }
     }
 
-    /// A refusal that pages of this process tell from others by its kind: answered as a problem document.
+    /// Creates an error that is sent as a problem document, for console pages that distinguish errors by their kind.
     pub(crate) fn with_document(problem: Problem) -> Self {
         let document = Some(Box::new(problem.clone()));
         Self { document, ..Self::new(problem.status(), problem.text()) }
     }
 
-    /// The same with another status.
+    /// Returns the same error with another status.
     pub(crate) fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
@@ -68,7 +68,7 @@ impl IntoResponse for Refused {
         if let Some(problem) = self.document {
             return problem.into_response();
         }
-        // Every value is a text: clients read this into a map of texts.
+        // All values are strings, because clients parse this into a map of strings.
         let body = ErrorView { error: self.error, error_description: self.description };
         let mut response = (self.status, axum::Json(&body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
@@ -87,7 +87,7 @@ impl From<CredentialError> for Refused {
     }
 }
 
-/// Its status; what the caller is not told is logged.
+/// Returns the status of an error, and logs details that the caller does not see.
 pub(crate) fn status_of(error: &CredentialError) -> StatusCode {
     if let Some(details) = error.details() {
         tracing::error!(details, "the credential store could not answer");

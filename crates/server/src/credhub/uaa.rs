@@ -1,4 +1,4 @@
-//! Tokens of a UAA, or of another issuer that signs JWTs: checked by its published keys, without asking it.
+//! Tokens of a UAA, or of another JWT issuer. They are verified with the published keys, without a request for each token.
 
 use std::str::FromStr;
 
@@ -9,33 +9,33 @@ use serde_json::{Map, Value};
 use super::refusal::Refused;
 use crate::access::issuer::{Issuer, IssuerError};
 
-/// Seconds that the issuer's clock may differ from ours.
+/// Maximum difference between the issuer's clock and the local one, s.
 const LEEWAY: i64 = 60;
 
-/// What a UAA's token has to have in its scope.
+/// Scopes that a token of a UAA must have.
 const SCOPES: [&str; 2] = ["credhub.read", "credhub.write"];
 
-/// How a token names its actor.
+/// How the actor is derived from a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ActorRule {
-    /// A UAA's, as CredHub reads it: `uaa-client:CLIENT_ID` or `uaa-user:USER_ID`, by the claim `grant_type`.
+    /// By the rule of CredHub for a UAA: `uaa-client:CLIENT_ID` or `uaa-user:USER_ID`, depending on the claim `grant_type`.
     Uaa,
-    /// Text with claims in braces: `k8s:{sub}`, `github:{repository}:{ref}`.
+    /// By a template with claims in braces: `k8s:{sub}`, `github:{repository}:{ref}`.
     Claims(ClaimTemplate),
 }
 
-/// A text with claims of a token in braces. It begins with a prefix of its own, so that no issuer can name the actors of another.
+/// A template with claims of a token in braces. It begins with its own prefix, so that no issuer can name the actors of another.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClaimTemplate {
     prefix: String,
-    /// A claim, and the text after it.
+    /// Pairs of a claim and the text after it.
     claims: Vec<(String, String)>,
 }
 
-/// Prefixes of actors that are known by other means.
+/// Reserved prefixes of actors that authenticate by other means.
 const OWN_PREFIXES: [&str; 4] = ["uaa-client:", "uaa-user:", "mtls-app:", "certificate:"];
 
-/// A text that is no template for actors.
+/// The text is not a valid template for actors.
 #[derive(Debug, thiserror::Error)]
 #[error("{text:?} names no actor: {reason}")]
 pub struct BadTemplate {
@@ -72,12 +72,12 @@ impl FromStr for ClaimTemplate {
 }
 
 impl ClaimTemplate {
-    /// The actor; `None` where a claim is missing, empty, or no text.
+    /// Returns the actor; `None` if a claim is missing, empty, or not a string.
     fn actor(&self, claims: &Map<String, Value>) -> Option<String> {
         let mut actor = self.prefix.clone();
         for (claim, after) in &self.claims {
             let value = claims.get(claim)?.as_str().filter(|value| !value.is_empty())?;
-            // Otherwise one claim's end could look like the next one's start.
+            // Rejects a claim that contains the separator, because different claims could then yield the same actor.
             if self.claims.len() > 1 && !after.is_empty() && value.contains(after.as_str()) {
                 return None;
             }
@@ -88,30 +88,30 @@ impl ClaimTemplate {
     }
 }
 
-/// Who issues the tokens that the credential store accepts beside its own.
+/// An external issuer whose tokens the credential store accepts.
 #[derive(Clone, Debug)]
 pub struct UaaOptions {
-    /// Its URL: `https://uaa.example:8443`. Clients are sent there to log in.
+    /// URL of the issuer: `https://uaa.example:8443`. Clients log in there.
     pub url: String,
-    /// Trust anchors (DER) for its certificate, in place of the system's.
+    /// Trust anchors (DER) for the issuer's TLS certificate, in place of the system's.
     pub roots: Vec<Vec<u8>>,
-    /// What the token's audience has to name; anything when empty, as CredHub.
+    /// Accepted audiences of a token. Empty: any audience, as in CredHub.
     pub audience: Vec<String>,
-    /// What the token's scope has to hold, all of it; nothing when empty.
+    /// Scopes that a token must all have. Empty: none.
     pub scopes: Vec<String>,
-    /// How the token names its actor.
+    /// How the actor is derived from a token.
     pub actor: ActorRule,
 }
 
 impl UaaOptions {
-    /// A UAA, as CredHub has one.
+    /// Creates the settings for a UAA, with the rules of CredHub.
     #[must_use]
     pub fn uaa(url: String, roots: Vec<Vec<u8>>, audience: Vec<String>) -> Self {
         Self { url, roots, audience, scopes: SCOPES.map(str::to_owned).into(), actor: ActorRule::Uaa }
     }
 }
 
-/// A UAA. Asked for its keys when the first token comes, and again when a token names a key that is not known.
+/// A UAA or other issuer. Its keys are fetched with the first token, and again when a token names an unknown key.
 #[derive(Clone)]
 pub(crate) struct Uaa {
     issuer: Issuer,
@@ -140,7 +140,7 @@ struct Claims {
     others: Map<String, Value>,
 }
 
-/// A list, or a text of words.
+/// A list of strings, or one string with words separated by spaces.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Many {
@@ -165,19 +165,19 @@ fn unauthorized(error: &str, description: &str) -> Refused {
 }
 
 impl Uaa {
-    /// Asks nobody yet: the credential store starts while its issuer is down.
+    /// Creates the issuer without sending a request, so that the credential store can start while its issuer is unavailable.
     pub(super) fn new(options: UaaOptions) -> Result<Self, IssuerError> {
-        // A UAA calls itself by the URL of its token endpoint; every other issuer by its own (Discovery section 4.3).
+        // A UAA uses the URL of its token endpoint as its name; every other issuer uses its own URL (Discovery section 4.3).
         let named = options.actor != ActorRule::Uaa;
         Ok(Self { issuer: Issuer::new(&options.url, named, &options.roots)?, options })
     }
 
-    /// URL at which clients log in.
+    /// Returns the URL at which clients log in.
     pub(crate) fn url(&self) -> &str {
         self.options.url.trim_end_matches('/')
     }
 
-    /// The actor of a token.
+    /// Verifies a token and returns its actor.
     pub(crate) async fn actor(&self, token: &str, now: i64) -> Result<String, Refused> {
         let name = self.issuer.description().await.map_err(|_| away())?.issuer.clone();
         let claims: Claims = self.issuer.signed(token).await.map_err(|problem| {
@@ -239,7 +239,7 @@ impl Claims {
         }
     }
 
-    /// Every claim that a template may name.
+    /// Returns every claim that a template may name.
     fn all(&self) -> Map<String, Value> {
         let mut all = self.others.clone();
         for (name, value) in
@@ -276,7 +276,7 @@ mod tests {
             .map_err(|refused| format!("{refused:?}"))
     }
 
-    /// As Kubernetes and GitHub sign them: no scope, no grant type.
+    /// Kubernetes and GitHub sign tokens without scope and grant type.
     #[test]
     fn tokens_of_any_openid_issuer_name_an_actor_by_rule() {
         let outcome = |rule: &str, scopes: &[&str], claims: Value| {

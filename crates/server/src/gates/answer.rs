@@ -1,4 +1,4 @@
-//! What a handler answers when a change waits for approval.
+//! Responses to changes that wait for approval.
 
 use api::approvals::{PlanChangeView, PlanFieldView};
 use api::changes::ChangeView;
@@ -13,16 +13,16 @@ use crate::extract::Json;
 use crate::idempotency::HoldsSecret;
 use crate::time;
 
-/// The result of a write that may have to wait for approval. As a response, a change that waits is 202 with the change.
+/// The result of a write that may require approval. As a response, a pending change is 202 with the change.
 pub(crate) enum WriteResult<T> {
     /// The write was made.
     Done(T),
-    /// The request waits for a decision.
+    /// The write waits for approval.
     Waits(Box<ChangeView>),
 }
 
 impl<T> WriteResult<T> {
-    /// The same answer over another value.
+    /// Converts the value of a completed write.
     pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> WriteResult<U> {
         match self {
             Self::Done(done) => WriteResult::Done(change(done)),
@@ -30,7 +30,7 @@ impl<T> WriteResult<T> {
         }
     }
 
-    /// As [`WriteResult::map`], where that may fail.
+    /// Converts the value of a completed write like [`WriteResult::map`], with a function that may fail.
     pub(crate) fn try_map<U, E>(self, change: impl FnOnce(T) -> Result<U, E>) -> Result<WriteResult<U>, E> {
         match self {
             Self::Done(done) => change(done).map(WriteResult::Done),
@@ -38,7 +38,7 @@ impl<T> WriteResult<T> {
         }
     }
 
-    /// With the secret that works once the change is applied.
+    /// Adds the secret that becomes valid once the change is applied.
     pub(crate) fn with_token(mut self, token: &str) -> Self {
         if let Self::Waits(waits) = &mut self {
             waits.token = Some(token.to_owned());
@@ -65,7 +65,7 @@ impl<T: IntoResponse> IntoResponse for WriteResult<T> {
     }
 }
 
-/// A pending change as it is shown.
+/// Returns the API view of a pending change.
 pub(crate) fn change_view(change: PendingChange, now_us: i64) -> ChangeView {
     let lapsed = change.state == ChangeState::Open && change.expires_at_us <= now_us;
     let field =

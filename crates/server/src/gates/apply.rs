@@ -1,4 +1,4 @@
-//! Applies a change of a gate.
+//! Application of changes to gates.
 
 use authority::profile::ProfileError;
 use issuers::NewIssuer;
@@ -10,7 +10,7 @@ use crate::access::admin::{self, Prepared};
 use crate::problem::Problem;
 
 impl Gates {
-    /// Applies a change in the name of `actor`. Nobody else writes gates.
+    /// Applies a change on behalf of `actor`. All writes of gates go through this function.
     pub(super) async fn apply(&self, change: &GateChange, actor: &str) -> Result<(), Problem> {
         match change {
             GateChange::PutProfile { .. } | GateChange::DeleteProfile { .. } => {

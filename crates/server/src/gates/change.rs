@@ -1,4 +1,4 @@
-//! The changes of gates.
+//! Changes to gates.
 
 use authority::profile::Profile;
 use lifecycle::policy::Policy;
@@ -8,27 +8,27 @@ use uuid::Uuid;
 
 use crate::access::admin::{Change, Prepared};
 
-/// A write of a gate. It is stored, sealed, when it waits for approval, so it holds all that it needs.
+/// A write of a gate. While it waits for approval it is stored encrypted, so that it contains everything it needs.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum GateChange {
-    /// Stores a profile in place of the one of this revision; 0 for a new one.
+    /// Replaces the profile of this revision; 0 creates a profile.
     PutProfile { profile: Box<Profile>, revision: i64 },
-    /// Removes a profile.
+    /// Deletes a profile.
     DeleteProfile { name: String, revision: i64 },
-    /// Configures an issuer.
+    /// Creates an issuer.
     CreateIssuer { name: String, config: Value, enabled: bool },
-    /// Changes an issuer.
+    /// Updates an issuer.
     UpdateIssuer { id: Uuid, revision: i64, name: String, config: Value, enabled: bool },
-    /// Removes an issuer.
+    /// Deletes an issuer.
     DeleteIssuer { id: Uuid },
-    /// Changes a target.
+    /// Updates a target.
     UpdateTarget { id: Uuid, revision: i64, name: String, agent: Uuid, target: Value },
-    /// Removes a target.
+    /// Deletes a target.
     DeleteTarget { id: Uuid },
-    /// Stores a policy in place of the one of this revision; `None` for a new one.
+    /// Replaces the policy of this revision; `None` creates a policy.
     PutPolicy { name: String, policy: Box<Policy>, revision: Option<i64> },
-    /// Removes a policy.
+    /// Deletes a policy.
     DeletePolicy { name: String },
     /// Changes a role, or an identity and its grants.
     Access { change: Change, details: Value },
@@ -41,7 +41,7 @@ impl From<Prepared> for GateChange {
 }
 
 impl GateChange {
-    /// The action, as in the audit log.
+    /// Returns the action for the audit log.
     pub(crate) fn action(&self) -> &'static str {
         match self {
             Self::PutProfile { .. } => "profile.put",
@@ -58,7 +58,7 @@ impl GateChange {
         }
     }
 
-    /// The object of the change.
+    /// Returns the name of the changed object.
     pub(crate) fn object(&self) -> String {
         match self {
             Self::PutProfile { profile, .. } => format!("profile/{}", profile.name),

@@ -1,4 +1,4 @@
-//! Gates as documents, without secrets: what a plan shows before and after.
+//! Gates as JSON documents without secrets, for the before and after of a plan.
 
 use agent::NewTarget;
 use authority::profile::ProfileError;
@@ -12,16 +12,16 @@ use crate::access::admin::Change;
 use crate::problem::Problem;
 use crate::time;
 
-/// The member that names the secrets a request gives again. It is in no stored object.
+/// The member that lists the secrets that a request sets. Stored objects do not have it.
 const GIVEN: &str = "secrets_given";
 
-/// A gate as it is.
+/// The current state of a gate.
 pub(super) struct Document {
     pub(super) revision: i64,
     pub(super) value: Value,
 }
 
-/// Whether an object is as a plan says, but for the secrets that the plan names.
+/// Returns whether an object equals the planned one, except for secrets that the plan lists.
 pub(super) fn same(value: &Value, planned: &Value) -> bool {
     let mut planned = planned.clone();
     if let Value::Object(members) = &mut planned {
@@ -75,7 +75,7 @@ fn with_secrets(mut value: Value, given: Vec<String>) -> Value {
 }
 
 impl Gates {
-    /// The gate of this name (`profile/vip`) as it is; `None` when there is none.
+    /// Returns the current document of a gate (`profile/vip`); `None` if it does not exist.
     pub(super) async fn document(&self, object: &str) -> Result<Option<Document>, Problem> {
         let Some((kind, name)) = object.split_once('/') else { return Ok(None) };
         match kind {
@@ -150,7 +150,8 @@ impl Gates {
         Ok(store::Access::of(self.access.store()).identity(kind, id).await?.map(stored))
     }
 
-    /// The gate as a change leaves it; `None` when the change removes it. What could never be applied is refused.
+    /// Returns the document of a gate after a change; `None` when the change deletes it. Rejects a change that could never be
+    /// applied.
     pub(super) async fn document_after(
         &self,
         change: &GateChange,
@@ -194,7 +195,7 @@ impl Gates {
     }
 }
 
-/// Reads a target of a request.
+/// Parses the target of a request.
 pub(super) fn read_target(name: &str, agent: Uuid, target: &Value) -> Result<NewTarget, Problem> {
     let target = serde_json::from_value(target.clone())
         .map_err(|error| Problem::unprocessable(format_args!("target: {error}")))?;

@@ -1,4 +1,4 @@
-//! Which changes wait for approval: changes to objects on which a profile with required approval depends.
+//! Decides which changes require approval: changes to objects on which a profile with required approval depends.
 
 use api::access::Grant;
 use authority::Authority;
@@ -11,16 +11,16 @@ use crate::access::admin::Change;
 use crate::access::{AccessControl, Caller, Granted, Permission, Permissions, Scope, grants_at_most};
 use crate::problem::Problem;
 
-/// The profiles that a change waits for.
+/// The profiles whose approval rule applies to a change.
 pub(super) struct Guard {
-    /// Their names; none when the change touches every one of them.
+    /// Names of the profiles. Empty when the change affects all of them.
     pub(super) profiles: Vec<String>,
-    /// How many people must approve it.
+    /// Number of required approvals.
     pub(super) needed: u32,
 }
 
-/// Whether the permission is one over certificates of a profile, over approval, or over a gate. A token with such a permission
-/// over a profile that requires approval is given only with approval.
+/// Returns whether the permission concerns certificates of a profile, approval, or a gate. Granting such a permission over a
+/// profile with required approval requires approval.
 const fn is_gate(permission: Permission) -> bool {
     match permission {
         Permission::CertificateRequest
@@ -74,7 +74,7 @@ const fn is_gate(permission: Permission) -> bool {
     }
 }
 
-/// Whether these permissions in this scope reach what belongs to a profile. A scope that names no profile may.
+/// Returns whether these permissions and this scope may apply to a profile. A scope that names no profile may always apply.
 fn is_over(granted: &Granted, profile: &str) -> bool {
     let other = granted.scope.bounds().iter().any(|bound| match bound {
         Scope::Profile(name) => name != profile,
@@ -95,7 +95,7 @@ fn over(granted: &[Granted], guarded: &[StoredProfile]) -> Vec<String> {
 }
 
 impl Gates {
-    /// The profiles that the change waits for; `None` when it need not wait.
+    /// Returns the profiles whose approval rule applies to the change; `None` when no approval is required.
     pub(super) async fn guard(
         &self,
         caller: &Caller,
@@ -123,7 +123,7 @@ impl Gates {
                 Some(lifecycle) => lifecycle.profiles_of_target(names(&guarded), *id).await?,
                 None => names(&guarded),
             },
-            // A policy that requires no approval guards nothing.
+            // A policy without required approval affects no gate.
             GateChange::PutPolicy { .. } | GateChange::DeletePolicy { .. } => return Ok(None),
             GateChange::Access { change, .. } => over(&self.given(caller, change).await?, &guarded),
         };
@@ -139,7 +139,7 @@ impl Gates {
         Ok(Some((authority, Guard { profiles, needed })))
     }
 
-    /// Whether the change is of a policy that requires approval: an approval rule of its own, for every profile.
+    /// Returns whether the change is of a policy that requires approval. Such a policy applies to every profile.
     async fn is_rule(&self, change: &GateChange) -> Result<bool, Problem> {
         let (GateChange::PutPolicy { name, .. } | GateChange::DeletePolicy { name }) = change else {
             return Ok(false);
@@ -167,7 +167,7 @@ impl Gates {
     }
 
     async fn of_issuer(&self, issuers: &[String], guarded: &[StoredProfile]) -> Result<Vec<String>, Problem> {
-        // Without managed certificates here nobody knows which profiles the issuer serves.
+        // Without managed certificates, the profiles of the issuer are unknown.
         let Some(lifecycle) = &self.lifecycle else { return Ok(names(guarded)) };
         let mut profiles = Vec::new();
         for issuer in issuers {
@@ -178,12 +178,12 @@ impl Gates {
         Ok(profiles)
     }
 
-    /// What a change of access gives to somebody. What takes away gives nothing.
+    /// Returns the permissions that a change of access grants. A change that only revokes grants none.
     async fn given(&self, caller: &Caller, change: &Change) -> Result<Vec<Granted>, Problem> {
         match change {
             Change::Insert(new) => granted(&self.access, &new.settings).await,
             Change::Update { settings, .. } if settings.enabled => granted(&self.access, settings).await,
-            // One's own new secret is nothing new.
+            // A new secret for the caller's own identity grants nothing.
             Change::Rekey { id, .. } if *id == caller.id() => Ok(Vec::new()),
             Change::Rekey { id, .. } => {
                 let found =
@@ -193,7 +193,7 @@ impl Gates {
                     None => Ok(Vec::new()),
                 }
             }
-            // Whoever sets a password can sign in with it. One's own gives nothing.
+            // Whoever sets a user's password can sign in as that user. The caller's own password grants nothing.
             Change::SetPassword(new) if new.identity == caller.id() => Ok(Vec::new()),
             Change::SetPassword(new) => {
                 let found = store::Access::of(self.access.store());

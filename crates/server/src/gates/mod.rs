@@ -1,5 +1,5 @@
-//! Gates: what decides whether issuance waits for approval. Every write of one goes through [`Gates::write`], which applies it or,
-//! where a profile that requires approval depends on it, stores it as a change that waits for approval.
+//! Gates: objects that decide whether issuance requires approval. Every write of a gate goes through [`Gates::write`]. It applies
+//! the write or, if a profile with required approval depends on the gate, stores it as a pending change.
 //!
 //! A gate is a profile, a role or an identity with its grants, an issuer, a target, or a policy.
 

@@ -1,4 +1,4 @@
-//! What gates are read and written with.
+//! The components for reading and writing gates.
 
 use agent::Agents;
 use authority::Authority;
@@ -10,19 +10,19 @@ use crate::access::AccessControl;
 use crate::problem::Problem;
 use crate::state::State;
 
-/// Seconds after which to ask again for what this server does not run.
+/// `Retry-After` in seconds for components that this server does not run.
 const RETRY_SECONDS: u64 = 10;
 
-/// The component that a gate belongs to is not run here.
+/// Returns the error for a gate whose component this server does not run.
 pub(super) fn not_run() -> Problem {
     Problem::unavailable("this server does not run what was asked for", RETRY_SECONDS)
 }
 
-/// What gates are written with.
+/// The components for reading and writing gates.
 #[derive(Clone)]
 pub(crate) struct Gates {
     pub(super) access: AccessControl,
-    /// Whether users can sign in at an OIDC issuer.
+    /// Whether users can sign in through an OIDC issuer.
     pub(super) logins: bool,
     pub(super) authority: Option<Authority>,
     pub(super) issuers: Option<Issuers>,

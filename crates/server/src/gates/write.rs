@@ -1,4 +1,4 @@
-//! The one function through which gates are written, and the approval of a write that waits.
+//! Writes of gates, and the approval of pending writes.
 
 use authority::Authority;
 use authority::change::{Approved, ChangeError, PendingChange, ProposedChange};
@@ -17,11 +17,11 @@ use crate::access::Caller;
 use crate::access::admin::{self, Change, Prepared};
 use crate::problem::Problem;
 
-/// Why a change is void.
+/// Reason for discarding a pending change.
 const OVER: &str = "the object changed after approval was asked for";
 
 impl Gates {
-    /// Writes a gate: applies the change, or stores it until it is approved.
+    /// Writes a gate: applies the change immediately, or stores it until it is approved.
     pub(crate) async fn write(
         &self,
         caller: &Caller,
@@ -35,7 +35,7 @@ impl Gates {
         Ok(WriteResult::Waits(Box::new(change_view(pending, self.access.clock().now_us()))))
     }
 
-    /// Writes an identity, and returns it as it is then.
+    /// Writes an identity, and returns it after the write.
     pub(crate) async fn identity(
         &self,
         caller: &Caller,
@@ -82,7 +82,7 @@ impl Gates {
         Ok(authority.propose_change(proposed, by).await?)
     }
 
-    /// Approves a change that waits, and applies it once enough people have.
+    /// Approves a pending change, and applies it once it has enough approvals.
     pub(crate) async fn approve(
         &self,
         authority: &Authority,
@@ -113,7 +113,7 @@ impl Gates {
         let done = if self.is_current(pending).await? {
             self.apply(&change, &pending.requested_by).await
         } else if self.is_applied(pending).await? {
-            // A process applied the change, and stopped before it could say so.
+            // Another process applied the change, but stopped before it recorded that.
             Ok(())
         } else {
             Err(ChangeError::Void.into())
@@ -129,7 +129,7 @@ impl Gates {
         }
     }
 
-    /// Whether the object is the one that the change was made on.
+    /// Returns whether the object is unchanged since the change was requested.
     async fn is_current(&self, pending: &PendingChange) -> Result<bool, Problem> {
         let now = self.document(&pending.plan.object).await?;
         let revision = now.as_ref().map(|now| now.revision);
@@ -137,7 +137,7 @@ impl Gates {
         Ok(revision == pending.plan.revision && value == pending.plan.before)
     }
 
-    /// Whether the object is as the change leaves it.
+    /// Returns whether the object has the state after the change.
     async fn is_applied(&self, pending: &PendingChange) -> Result<bool, Problem> {
         let now = self.document(&pending.plan.object).await?;
         Ok(match (now, &pending.plan.after) {

@@ -1,4 +1,4 @@
-//! Bodies: requests' that come in time, answers' that are known to be under way.
+//! Request bodies with a timeout, and response bodies that track when the client reads them.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,12 +17,12 @@ use super::executor::Streams;
 use super::memory::AnswerBytes;
 use super::reader::ReaderPatience;
 
-/// A request's body that did not come in time.
+/// A request body was not received in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive before the timeout")]
 pub(super) struct TooSlow;
 
-/// Whether this request's body was too slow: the listener answers 408 then, whatever its handler makes of it.
+/// Whether the body of this request was too slow. The listener then responds 408, whatever its handler returns.
 #[derive(Clone, Default)]
 pub(super) struct SlowBody(Arc<AtomicBool>);
 
@@ -32,9 +32,9 @@ impl SlowBody {
     }
 }
 
-/// A request's body with a limit for the whole of it.
+/// A request body with a timeout for the whole of it.
 pub(super) struct TimelyBody {
-    /// None once it has ended.
+    /// `None` once the body has ended.
     inner: Option<Incoming>,
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
@@ -43,10 +43,10 @@ pub(super) struct TimelyBody {
 }
 
 impl TimelyBody {
-    /// With `rest` what its handler leaves of it is read by a task of its own. Dropping it would reset the stream of
-    /// HTTP/2 (RFC 9113 section 8.1), and clients such as curl before 8.0 lose the answer then; it would close the
-    /// connection of HTTP/1.1, and clients that send head and body apart, such as Python's, fail in writing the body
-    /// and never read the answer.
+    /// Creates the body. With `rest`, a separate task reads what the handler leaves unread. Dropping an unread body would reset an
+    /// HTTP/2 stream (RFC 9113 section 8.1), and clients such as curl before 8.0 then lose the response. In HTTP/1.1 it would close
+    /// the connection. Clients that send head and body separately, such as Python's, then fail while writing and never read the
+    /// response.
     pub(super) fn new(inner: Incoming, limit: Duration, slow: SlowBody, rest: Option<Streams>) -> Self {
         Self { inner: Some(inner), limit, timer: None, slow, rest }
     }
@@ -78,7 +78,7 @@ impl HttpBody for TimelyBody {
             }
             Poll::Pending => {}
         }
-        // From the first time that the handler waits for it.
+        // The timeout starts when the handler first waits for the body.
         let limit = self.limit;
         let timer =
             self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
@@ -99,22 +99,22 @@ impl HttpBody for TimelyBody {
     }
 }
 
-/// What goes on over one connection: requests under way, the wait for the next one, and when something last moved.
+/// Activity of one connection: requests in progress, idle time, and the time of the last transfer.
 pub(super) struct Activity {
     began: Instant,
     in_flight: AtomicUsize,
     moved_ms: AtomicU64,
-    /// When the head that is being read began, milliseconds after `began`; [`NO_HEAD`] while none is.
+    /// Start of the request head that is being read, milliseconds after `began`; [`NO_HEAD`] if none is.
     head_ms: AtomicU64,
     silence: Silence,
-    /// Answers whose client is waited for.
+    /// Responses whose client is slow to read.
     answers: Mutex<Vec<Weak<Mutex<ReaderPatience>>>>,
 }
 
 const NO_HEAD: u64 = u64::MAX;
 
 impl Activity {
-    /// The first head is due from now on.
+    /// Creates the activity of a new connection. The timeout of the first request head starts now.
     pub(super) fn new(silence: Silence) -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
@@ -134,7 +134,7 @@ impl Activity {
         InFlight(Arc::clone(self))
     }
 
-    /// Bytes came: those of the next head, where no request is under way.
+    /// Records received bytes. They belong to the next request head if no request is in progress.
     pub(super) fn received(&self) {
         if self.in_flight() == 0 && self.head_ms.load(Ordering::Relaxed) == NO_HEAD {
             self.head_ms.store(self.now_ms(), Ordering::Relaxed);
@@ -153,12 +153,12 @@ impl Activity {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// How long nothing has moved.
+    /// Returns the time since the last transfer.
     pub(super) fn still_for(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.moved_ms.load(Ordering::Relaxed)))
     }
 
-    /// How long a head has been on its way.
+    /// Returns how long the current request head has been in transfer.
     pub(super) fn head_for(&self) -> Duration {
         let began = self.head_ms.load(Ordering::Relaxed);
         if began == NO_HEAD {
@@ -168,16 +168,16 @@ impl Activity {
         }
     }
 
-    /// The connection may be evicted for another: it waits for a request.
+    /// Marks the connection as idle, so that it may be evicted for another.
     pub(super) fn may_be_evicted(&self) {
         self.silence.begin();
-        // A request that came meanwhile has ended the silence before it began again.
+        // A request that arrived meanwhile has ended the idle time.
         if self.in_flight() > 0 {
             self.silence.end();
         }
     }
 
-    /// Returns whether the client does not read an answer.
+    /// Returns whether the client does not read a response.
     pub(super) fn is_unread(&self) -> bool {
         let (now, mut answers, mut unread) = (Instant::now(), self.answers.lock(), false);
         answers.retain(|answer| {
@@ -189,7 +189,7 @@ impl Activity {
     }
 }
 
-/// One request under way, until the last of its answer is taken.
+/// A request in progress, until the client has taken the last of its response.
 pub(super) struct InFlight(Arc<Activity>);
 
 impl Drop for InFlight {
@@ -199,23 +199,23 @@ impl Drop for InFlight {
     }
 }
 
-/// Bytes of an answer that are handed on at once: the usual size of a frame of HTTP/2 (RFC 9113 section 4.2). The rest waits here, where
-/// it is counted, until the client has room.
+/// Maximum bytes of a response that are passed on in one piece: the usual size of an HTTP/2 frame (RFC 9113 section 4.2). The rest
+/// stays in this buffer, where it is counted, until the client reads.
 const PART_MAX: usize = 16 << 10;
 
-/// An answer's body, which keeps its request under way and its memory taken until the client has room for the last of it.
+/// A response body. It keeps its request in progress and its memory reserved until the client has taken the last of it.
 pub(super) struct AnswerBody {
     inner: Body,
     in_flight: InFlight,
-    /// Of the last frame what is not handed on yet.
+    /// Bytes of the last frame that are not passed on yet.
     rest: Bytes,
-    /// For answers of more than one part.
+    /// Timeout of a response with more than one part.
     patience: Option<Arc<Mutex<ReaderPatience>>>,
     _memory: Option<AnswerBytes>,
 }
 
 impl AnswerBody {
-    /// `patience` is how long the client may read nothing.
+    /// Creates the body; `patience` is how long the client may read nothing.
     pub(super) fn new(
         inner: Body,
         in_flight: InFlight,
@@ -262,7 +262,7 @@ impl HttpBody for AnswerBody {
         }
         if let Some(patience) = &self.patience {
             let (now, mut patience) = (Instant::now(), patience.lock());
-            // Asked for more, the client has room: what was handed on before is on its way.
+            // A poll for the next part shows that the client has read the previous one.
             patience.read(now, 0);
             if let Poll::Ready(Some(Ok(frame))) = &part {
                 patience.read(now, frame.data_ref().map_or(0, Bytes::len));

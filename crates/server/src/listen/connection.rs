@@ -1,4 +1,4 @@
-//! One connection: its handshake, its requests, its end.
+//! A connection: TLS handshake, requests, shutdown.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -30,34 +30,34 @@ use super::stream::{Noted, Unstalled};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
-/// Requests at once on one HTTP/2 connection: a dashboard's or an agent's are a few.
+/// Maximum concurrent requests on one HTTP/2 connection; a dashboard or an agent sends a few.
 const STREAMS_MAX: u32 = 128;
 
-/// Bytes of a request's head: a session cookie, a token, a cursor of a long host name.
+/// Maximum bytes of a request head: a session cookie, a token and a cursor with a long host name fit.
 const HEAD_MAX: usize = 32 << 10;
 
-/// Headers in a request's head.
+/// Maximum headers in a request head.
 const HEADERS_MAX: usize = 64;
 
-/// Streams that were reset before a task took them (rapid reset, CVE-2023-44487); one more closes the connection.
+/// Maximum streams that are reset before a task handles them (rapid reset, CVE-2023-44487). One more closes the connection.
 const RESETS_MAX: usize = 20;
 
-/// Streams that this side reset for an error of the client's; one more closes the connection.
+/// Maximum streams that this side resets because of client errors. One more closes the connection.
 const ERRORS_MAX: usize = 128;
 
-/// Bytes of one stream's answer that wait to be written, beyond which its body is asked for no more. With [`STREAMS_MAX`] 4 MiB of a
-/// connection whose client grants large windows and reads nothing.
+/// Maximum buffered bytes of one stream's response; the body is polled again once they are written. With [`STREAMS_MAX`] at most 4
+/// MiB for a connection whose client grants large windows and reads nothing.
 const SEND_BUFFER_MAX: usize = 32 << 10;
 
 const UNREAD: &str = "answers that clients have not read yet use up the memory for answers";
 
-/// Seconds after which to ask again: clients that read nothing are closed after half a minute.
+/// `Retry-After` in seconds: clients that read nothing are disconnected after half a minute.
 const UNREAD_RETRY_SECONDS: u64 = 5;
 
-/// The exporter's label of `tls-exporter` (RFC 9266 section 4.2).
+/// Exporter label of `tls-exporter` (RFC 9266 section 4.2).
 const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
-/// A TLS connection from its first byte to its last.
+/// Serves a TLS connection from its first byte to its last.
 pub(super) async fn over_tls(
     shared: Arc<ServerContext>,
     stream: TcpStream,
@@ -106,7 +106,7 @@ pub(super) async fn over_tls(
     }
 }
 
-/// A connection without TLS.
+/// Serves a connection without TLS.
 pub(super) async fn in_the_open(
     shared: Arc<ServerContext>,
     stream: TcpStream,
@@ -121,7 +121,7 @@ pub(super) async fn in_the_open(
 
 fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
     let connection = stream.get_ref().1;
-    // In TLS 1.2 the exporter binds only with the extended master secret; in 1.3 always.
+    // In TLS 1.2 the exporter is bound to the connection only with the extended master secret; in TLS 1.3 always.
     let bound = connection.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
     let binding =
         bound.then(|| connection.export_keying_material([0; 32], CHANNEL_BINDING, Some(&[])).ok()).flatten();
@@ -134,7 +134,7 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
     builder
         .http1()
         .timer(TokioTimer::new())
-        // This counts the wait for the next request; `Activity` knows better when a head began.
+        // hyper counts the idle time too, so that its timeout is larger. `Activity` enforces the exact timeout of a head.
         .header_read_timeout(patience.idle * 2)
         .max_buf_size(HEAD_MAX)
         .max_headers(HEADERS_MAX)
@@ -163,7 +163,7 @@ async fn serve<I>(
 {
     let options = &shared.options;
     let patience = kind.patience(options);
-    // Its streams end with this connection.
+    // Canceled when the connection ends, to end its streams.
     let ended = CancellationToken::new();
     let _ended = ended.clone().drop_guard();
     let stopping = shared.tasks.stopping();
@@ -198,7 +198,7 @@ async fn serve<I>(
             () = tokio::time::sleep(look_every) => {
                 let still = activity.still_for();
                 let idle = activity.in_flight() == 0;
-                // An idle one gets a moment to hear of its end; one whose peer takes nothing gets none.
+                // An idle connection gets a moment to receive the shutdown notice; a connection whose peer reads nothing gets none.
                 let hopeless = if idle { still > patience.idle * 2 } else { still > options.stall_timeout };
                 let late = if activity.head_for() > patience.head {
                     Some("head-timeout")
@@ -225,8 +225,8 @@ async fn serve<I>(
     }
 }
 
-/// Who stands behind a trusted proxy: the last address of `X-Forwarded-For` that is no proxy's. What stands before it
-/// was written by strangers.
+/// Returns the client address behind a trusted proxy: the last address of `X-Forwarded-For` that is not a trusted proxy. Earlier
+/// addresses may be forged by the client.
 fn behind(address: IpAddr, headers: &HeaderMap, proxies: &TrustedProxies) -> IpAddr {
     if !proxies.contains(address) {
         return address;
@@ -255,7 +255,8 @@ async fn answer(
     let (address, body_timeout) = (peer.address, shared.options.body_timeout);
     let slow = SlowBody::default();
     let http1 = request.version() < Version::HTTP_2;
-    // Who asks first whether to send it (RFC 9110 section 10.1.1) is not told to.
+    // A client that sent `Expect` waits for permission to send the body (RFC 9110 section 10.1.1), so that there is no rest to
+    // read.
     let rest = (!request.headers().contains_key(EXPECT)).then_some(streams);
     let mut request = request.map(|body| Body::new(TimelyBody::new(body, body_timeout, slow.clone(), rest)));
     request.extensions_mut().insert(peer);

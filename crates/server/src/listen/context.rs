@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! State that all connections of a server share.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ pub(super) struct ServerContext {
     pub(super) tasks: ServiceTasks,
 }
 
-/// The places for connections: each listener has its own, so that none takes another's.
+/// Connection slots: each listener has its own, so that one listener cannot exhaust those of another.
 pub(super) struct ListenerPlaces {
     tls: Places,
     public: Places,
     credentials: Places,
 }
 
-/// The places of one listener.
+/// The connection slots of one listener.
 pub(super) struct Places {
     pub(super) slots: Slots,
-    /// Of clients by their certificate (DER).
+    /// Slots of clients by their certificate (DER).
     pub(super) certificates: Shares<[u8; 32]>,
     pub(super) memory: AnswerMemory,
 }

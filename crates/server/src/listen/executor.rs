@@ -4,16 +4,16 @@ use hyper::rt::Executor;
 use inbound::ServiceTasks;
 use tokio_util::sync::CancellationToken;
 
-/// Runs HTTP/2's streams as tasks that are counted and end with the server.
+/// Runs HTTP/2 streams as tasks that are counted and end with the server.
 #[derive(Clone)]
 pub(super) struct Streams {
     pub(super) tasks: ServiceTasks,
-    /// Cancelled at the end of the streams' connection.
+    /// Canceled when the connection of the streams ends.
     pub(super) ended: CancellationToken,
 }
 
 impl Streams {
-    /// Runs something that belongs to a stream and outlives its handler. Nothing, once the server is gone.
+    /// Runs work of a stream that outlives its handler. Does nothing once the server has ended.
     pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         if tokio::runtime::Handle::try_current().is_ok() && !self.ended.is_cancelled() {
             self.execute(work);

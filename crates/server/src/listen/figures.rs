@@ -1,4 +1,4 @@
-//! Figures alone, in plain HTTP: for roles that serve nothing else over it.
+//! Metrics over plain HTTP, for server roles without another HTTP endpoint.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -17,21 +17,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{MEDIA_TYPE, Metrics};
 
-/// What is no figure and no document.
+/// Media type of responses other than metrics and documents.
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Connections at once: a few scrapers, and anyone who looks. For one more the oldest is closed.
+/// Maximum concurrent connections, for a few scrapers. A further connection closes the oldest one.
 const CONNECTIONS_MAX: usize = 64;
-/// Of these from one address.
+/// Maximum concurrent connections from one address.
 const PER_ADDRESS: OriginLimit = OriginLimit::PerNetwork(32);
-/// For a request's head.
+/// Timeout of a request head.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// For a whole connection; scrapers come back.
+/// Maximum lifetime of a connection; scrapers reconnect.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(300);
 
-/// JSON documents beside the metrics, by path.
+/// JSON documents by path, served in addition to the metrics.
 pub type Documents = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Answers `/metrics` with the figures, `/healthz` with 200, and other paths with what there is in `documents`, until `stop`.
+/// Serves metrics at `/metrics`, 200 at `/healthz`, and other paths from `documents`, until `stop`.
 pub async fn serve_figures(
     listener: TcpListener,
     metrics: Metrics,
@@ -48,7 +48,7 @@ pub async fn serve_figures(
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
             let serving = builder.serve_connection(TokioIo::new(stream), service);
-            // A scraper that hung up needs no telling.
+            // An error means that the scraper disconnected, which is not worth logging.
             let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
         }
     };

@@ -1,14 +1,14 @@
-//! The kinds of listeners, and how long each keeps a connection without a request.
+//! The listeners, and their idle timeouts.
 
 use std::time::Duration;
 
 use super::options::ServerOptions;
 
-/// A connection to the credential store without a request, before it is closed: its clients ask once a minute and pay
-/// every new connection with a whole handshake.
+/// Idle timeout of connections to the credential store. Its clients send a request once a minute, and every new connection costs a
+/// TLS handshake.
 const CREDENTIALS_IDLE: Duration = Duration::from_secs(600);
 
-/// The service of a listener.
+/// The kind of a listener.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Listener {
     Tls,
@@ -16,17 +16,17 @@ pub(super) enum Listener {
     Credentials,
 }
 
-/// Between two pings on an idle HTTP/2 connection, at most.
+/// Maximum interval of pings on an idle HTTP/2 connection.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// How long a connection without a request is kept.
+/// Timeouts of a connection without a request.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// For a head, from its first byte; for the first one from the end of the handshake.
+    /// Timeout of a request head, from its first byte; for the first one from the end of the handshake.
     pub(super) head: Duration,
-    /// Between requests.
+    /// Idle timeout between requests.
     pub(super) idle: Duration,
-    /// Between two pings (RFC 9113 section 6.7).
+    /// Interval of pings (RFC 9113 section 6.7).
     pub(super) ping: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Memory for answers under way: a client that does not read its answers holds them in memory.
+//! Memory budget for response bodies: a client that does not read its responses keeps them in memory.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// One address may have one part in so many of the memory.
+/// One address may use the total divided by this number.
 const SHARE_PARTS: usize = 2;
 
-/// The first answer of an address is let through until the answers have so many times the memory: a few addresses that read nothing do
-/// not keep the others' answers away.
+/// The first response of an address is allowed until all responses reach this multiple of the budget. A few addresses that read
+/// nothing therefore do not block the others.
 const FIRST_TIMES: usize = 2;
 
-/// Bytes of an answer that is not counted: an OCSP response, a health check, an error. Streams and connections bound their number.
+/// Maximum bytes of a response that is not counted: an OCSP response, a health check, an error. The limits of streams and
+/// connections bound their number.
 const SMALL_MAX: usize = 4 << 10;
 
-/// The budget for the bytes of answers that are not yet written, for all of them and for each address. Clones share it.
+/// The budget for response bytes that are not yet written, in total and for each address. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerMemory {
     bytes_max: usize,
@@ -34,8 +35,8 @@ impl AnswerMemory {
         Self { bytes_max, used: Arc::default() }
     }
 
-    /// Takes `bytes` for an answer to a client at `address`, where there are so many left. An answer that is larger than all there may be
-    /// is let through while it is the only one. Small ones are not counted.
+    /// Reserves `bytes` for a response to a client at `address`, if the budget has them. A response larger than the whole budget is
+    /// allowed while it is the only one. Small responses are not counted.
     pub(super) fn take(&self, address: IpAddr, bytes: usize) -> Option<AnswerBytes> {
         let network = inbound::network(address);
         let bytes = if bytes > SMALL_MAX { bytes } else { 0 };
@@ -57,7 +58,7 @@ impl AnswerMemory {
     }
 }
 
-/// The bytes of one answer. Dropping it gives them back.
+/// The reserved bytes of one response, released on drop.
 #[derive(Debug)]
 pub(super) struct AnswerBytes {
     memory: AnswerMemory,
@@ -94,7 +95,7 @@ mod tests {
         assert!(take("192.0.2.1", 5).is_none());
         let other = take("2001:db8::1", 50).unwrap();
         assert!(take("2001:db8::2", 5).is_none(), "the same /64");
-        // All is in use: others have one answer each, small ones are not counted.
+        // The budget is used up: other addresses may have one response each, and small ones are not counted.
         let first = take("192.0.2.3", 60).unwrap();
         assert!(take("192.0.2.3", 5).is_none() && take("192.0.2.4", 60).is_none());
         assert!(take("192.0.2.3", 4).is_some());

@@ -1,4 +1,4 @@
-//! Listeners: TLS for the API, plain HTTP for what is public by design; bounded, and stopped without losing a request.
+//! Listeners: TLS for the API, plain HTTP for public data; with connection limits and graceful shutdown.
 
 mod body;
 mod connection;
@@ -32,12 +32,12 @@ pub use figures::{Documents, serve_figures};
 pub use options::{Console, ServerOptions, StartError};
 pub use tls::{TlsError, server_certificate};
 
-/// Starts servers.
+/// The HTTP server; see [`Server::start`].
 #[derive(Debug)]
 pub struct Server;
 
 impl Server {
-    /// Listens, and serves until [`Running::stop`].
+    /// Starts listening, and serves until [`Running::stop`].
     ///
     /// # Errors
     /// [`StartError`].
@@ -101,27 +101,27 @@ fn local(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, Star
     listener.local_addr().map_err(|source| StartError::Bind { address, source })
 }
 
-/// A server that runs. Dropping it does not stop it.
+/// A running server. Dropping it does not stop it.
 pub struct Running {
     /// Address of the TLS listener.
     pub address: SocketAddr,
-    /// Where plain HTTP is spoken.
+    /// Address of the plain HTTP listener, if any.
     pub public_address: Option<SocketAddr>,
-    /// Where the credential store is spoken to.
+    /// Address of the credential store's listener, if any.
     pub credential_address: Option<SocketAddr>,
     shared: Arc<ServerContext>,
 }
 
 impl Running {
-    /// Presents another certificate from the next handshake on.
+    /// Replaces the server certificate, effective with the next handshake.
     pub fn replace_certificate(&self, certificate: Arc<CertifiedKey>) {
         self.shared.presented.replace(certificate);
     }
 
-    /// Accepts client certificates below other roots from the next handshake on. Connections that stand stay.
+    /// Replaces the roots of client certificates, effective with the next handshake. Existing connections continue.
     ///
     /// # Errors
-    /// [`TlsError`]; the roots before stay in force.
+    /// [`TlsError`]; the previous roots remain in effect.
     pub fn replace_client_roots(&self, roots: &[Vec<u8>]) -> Result<(), TlsError> {
         let config = tls::config(Arc::clone(&self.shared.presented), roots)?;
         let credential_config = tls::credential_config(Arc::clone(&self.shared.presented), roots)?;
@@ -130,14 +130,14 @@ impl Running {
         Ok(())
     }
 
-    /// Connections open now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.places.in_use()
     }
 
-    /// Accepts no more, lets requests under way finish, and ends. False when some had not finished within
-    /// [`ServerOptions::drain_timeout`] and were cut off.
+    /// Shuts down gracefully: accepts no more connections and waits for requests in progress. Returns false when some did not
+    /// finish within [`ServerOptions::drain_timeout`] and were aborted.
     pub async fn stop(self) -> bool {
         self.shared.tasks.clone().close(self.shared.options.drain_timeout).await
     }

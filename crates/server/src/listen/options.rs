@@ -1,4 +1,4 @@
-//! How the server listens, and why it did not start.
+//! Settings of the listeners, and startup errors.
 
 use std::fmt;
 use std::io;
@@ -12,54 +12,56 @@ use rustls::sign::CertifiedKey;
 
 use super::tls::TlsError;
 
-/// Makes the pages for browsers from the API's routes and those of the credential store, which they ask in this process.
+/// Creates the router of the web console. It calls the routes of the API and of the credential store within this process.
 pub type Console = fn(api: Router, credentials: Option<Router>) -> Router;
 
-/// How the server listens.
+/// Settings of the server's listeners.
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Where TLS is spoken. Port 0 takes a free one.
+    /// Address of the TLS listener. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Where the credential store is spoken to over TLS; nowhere when `None`.
+    /// Address of the credential store's TLS listener; `None` disables it.
     pub credentials: Option<SocketAddr>,
-    /// Where plain HTTP is spoken: CRLs, OCSP, http-01 answers; nowhere when `None`.
+    /// Address of the plain HTTP listener for CRLs, OCSP and http-01 responses; `None` disables it.
     pub public: Option<SocketAddr>,
-    /// The pages for browsers, made over the API's routes; none when `None`.
+    /// The web console over the API's routes; `None` disables it.
     pub console: Option<Console>,
-    /// The certificate presented; see [`server_certificate`](super::server_certificate).
+    /// The server certificate; see [`server_certificate`](super::server_certificate).
     pub certificate: Arc<CertifiedKey>,
-    /// Roots (DER) below which client certificates are accepted; none are asked for when empty.
+    /// Roots (DER) that client certificates must chain to. Empty: no client certificates are requested.
     pub client_roots: Vec<Vec<u8>>,
-    /// Proxies in front, whose PROXY protocol header and `X-Forwarded-For` are believed. Their client certificates are not: a client
-    /// with a certificate speaks TLS to this server itself.
+    /// Reverse proxies whose PROXY protocol header and `X-Forwarded-For` are trusted. Their client certificates are not: a client
+    /// with a certificate must connect to this server by TLS directly.
     pub trusted_proxies: TrustedProxies,
-    /// Connections at once of each listener, some 30 KiB each. For one more, the connection is closed that has waited the longest for
-    /// a request.
+    /// Maximum connections of each listener, some 30 KiB each. A further connection evicts the one that has been idle the longest.
     pub connections_max: usize,
-    /// Of these from one address (of IPv6, one /64); more are closed at once. Default: `None`, which is an eighth.
+    /// Maximum connections of each listener from one address (for IPv6, one /64). Further ones are closed immediately. Default:
+    /// `None`, which is an eighth of `connections_max`.
     pub connections_per_address_max: Option<usize>,
-    /// Of these by one client certificate; more are closed at once. Default: `None`, which is an eighth.
+    /// Maximum connections of each listener with one client certificate. Further ones are closed immediately. Default: `None`,
+    /// which is an eighth of `connections_max`.
     pub connections_per_certificate_max: Option<usize>,
-    /// Bytes of answers of each listener that clients have not read yet, of one address half; further requests are answered 503.
+    /// Maximum response bytes of each listener that clients have not read yet; half of it for one address. Further requests get
+    /// 503.
     pub answer_bytes_max: usize,
-    /// For the TLS handshake.
+    /// Timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// For a request's head, from its first byte. For the first request of a connection, from the handshake.
+    /// Timeout of a request head, from its first byte. For the first request of a connection, from the end of the handshake.
     pub head_timeout: Duration,
-    /// For a request's whole body.
+    /// Timeout of a request's whole body.
     pub body_timeout: Duration,
-    /// A connection without a request, before it is closed.
+    /// Timeout after which an idle connection is closed.
     pub idle_timeout: Duration,
-    /// For a client that reads nothing of its answer, or too little, before its connection is closed.
+    /// Timeout after which a connection is closed whose client reads nothing of its response, or too slowly.
     pub write_timeout: Duration,
-    /// Requests under way of which nothing moves; longer than any handler may take.
+    /// Timeout of requests in progress without any transfer; longer than any handler may take.
     pub stall_timeout: Duration,
-    /// At the stop, for requests under way.
+    /// Timeout of requests in progress during shutdown.
     pub drain_timeout: Duration,
 }
 
 impl ServerOptions {
-    /// Limits that suit a control plane on a small machine.
+    /// Creates settings with limits for a control plane on a small machine.
     #[must_use]
     pub fn new(listen: SocketAddr, certificate: Arc<CertifiedKey>) -> Self {
         Self {
@@ -105,10 +107,10 @@ impl fmt::Debug for ServerOptions {
     }
 }
 
-/// Why the server did not start.
+/// Reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is in use, or not permitted.
+    /// The address is in use, or the process may not use it.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
@@ -116,7 +118,7 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The certificate, its key, or a root.
+    /// The certificate, its key, or a root is invalid.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

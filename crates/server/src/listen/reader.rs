@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Bytes a second that a client has to read while the server waits for it: less than the slowest mobile network gives.
+/// Minimum bytes per second that a client must read while the server waits for it: below the rate of the slowest mobile networks.
 const READ_RATE_MIN: u32 = 1 << 10;
 
-/// The patience with one reader: waiting for the client spends it, bytes that the client reads restore it, up to its limit. So a client
-/// that reads nothing is given up after the limit, and one that reads a byte now and then not much later.
+/// Timeout of a slow reader. Waiting for the client uses up the timeout, and bytes that the client reads restore it, up to its
+/// limit. A client that reads nothing is disconnected after the limit, and one that reads a single byte occasionally not much
+/// later.
 #[derive(Debug)]
 pub(super) struct ReaderPatience {
     limit: Duration,
     left: Duration,
-    /// Since when the client is waited for.
+    /// Start of the current wait for the client.
     waiting: Option<Instant>,
 }
 
@@ -22,7 +23,7 @@ impl ReaderPatience {
         Self { limit, left: limit, waiting: None }
     }
 
-    /// The client is waited for from `now` on, if it is not already. Returns when the patience ends.
+    /// Starts a wait for the client at `now`, unless one is running. Returns when the timeout ends.
     pub(super) fn wait(&mut self, now: Instant) -> Instant {
         *self.waiting.get_or_insert(now) + self.left
     }
@@ -36,7 +37,7 @@ impl ReaderPatience {
         self.left = (self.left + Duration::from_secs(1) * bytes / READ_RATE_MIN).min(self.limit);
     }
 
-    /// Returns whether the client was waited for too long.
+    /// Returns whether the timeout has passed.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.waiting.is_some_and(|since| now >= since + self.left)
     }
@@ -48,7 +49,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Seconds for which a client is served that reads `bytes` every `pause` seconds, an hour at most.
+    /// Returns the seconds until a client that reads `bytes` every `pause` seconds is disconnected, at most an hour.
     fn served(bytes: usize, pause: u64) -> u64 {
         let (begin, mut patience) = (Instant::now(), ReaderPatience::new(LIMIT));
         for second in 0..3_600 {
@@ -68,7 +69,7 @@ mod tests {
     fn a_slow_reader_is_served_and_one_that_takes_next_to_nothing_is_not() {
         for (bytes, pause, wanted) in [
             (0, 4_000, 30..=30),
-            // A byte every 29 s is no progress.
+            // A byte every 29 s does not count as progress.
             (1, 29, 30..=31),
             (512, 1, 58..=62),
             (1_024, 1, 3_600..=3_600),

@@ -1,4 +1,4 @@
-//! A stream whose writes do not wait for ever for a reader that does not read.
+//! A stream with a timeout for writes to a client that does not read.
 
 use std::io;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use tokio::time::{Instant, Sleep};
 use super::body::Activity;
 use super::reader::ReaderPatience;
 
-/// Breaks with [`io::ErrorKind::TimedOut`] when the other end reads nothing, or too little.
+/// A stream that fails with [`io::ErrorKind::TimedOut`] when the peer reads nothing, or too slowly.
 pub(super) struct Unstalled<I> {
     inner: I,
     patience: ReaderPatience,
-    /// Runs while a write waits.
+    /// Runs while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -25,7 +25,7 @@ impl<I> Unstalled<I> {
         Self { inner, patience: ReaderPatience::new(limit), timer: None }
     }
 
-    /// `bytes` of a result are those that were written.
+    /// Tracks the result of a write; `bytes` returns the number of bytes written.
     fn watched<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -33,7 +33,7 @@ impl<I> Unstalled<I> {
         bytes: impl FnOnce(&T) -> usize,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(done) = &written {
-            // Writes that never wait need no clock.
+            // The clock is read only after a write that was pending.
             if self.timer.take().is_some() {
                 self.patience.read(Instant::now(), done.as_ref().map_or(0, bytes));
             }
@@ -93,7 +93,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Unstalled<I> {
     }
 }
 
-/// An HTTP/1.1 connection that notes when bytes come in: those of a head, between requests.
+/// An HTTP/1.1 connection that records when bytes arrive. Between requests they belong to a request head.
 pub(super) struct Noted<I> {
     pub(super) inner: I,
     pub(super) activity: Arc<Activity>,

@@ -1,4 +1,4 @@
-//! TLS of the listener: its certificate, which can be replaced while it runs, and whose client certificates count.
+//! TLS of the listener: a server certificate that can be replaced at runtime, and verification of client certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,24 +20,24 @@ use rustls::{
     SignatureScheme,
 };
 
-/// Why the listener's TLS cannot be set up.
+/// Reason why the listener's TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The chain has no certificate.
+    /// The chain contains no certificate.
     #[error("the server's certificate chain is empty")]
     NoCertificate,
-    /// The key or the certificate cannot be used.
+    /// The key or the certificate is invalid.
     #[error("the server's certificate or key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    /// A root for client certificates cannot be used.
+    /// A root for client certificates is invalid.
     #[error("a root for client certificates cannot be used: {0}")]
     BadRoot(rustls::Error),
-    /// The verifier of client certificates cannot be made.
+    /// The verifier of client certificates cannot be created.
     #[error("client certificates cannot be verified: {0}")]
     Verifier(#[from] VerifierBuilderError),
 }
 
-/// A chain (DER, leaf first) with its key, as the listener presents it.
+/// Combines a chain (DER, leaf first) with its key, as the certificate of a listener.
 ///
 /// # Errors
 /// [`TlsError`] when the key does not belong to the leaf, or rustls cannot use it.
@@ -53,7 +53,7 @@ pub fn server_certificate(chain: &[Vec<u8>], key: &PrivateKey) -> Result<Arc<Cer
     Ok(Arc::new(certified))
 }
 
-/// The certificate in force.
+/// The current server certificate.
 pub(super) struct Presented(RwLock<Arc<CertifiedKey>>);
 
 impl Presented {
@@ -78,14 +78,14 @@ impl ResolvesServerCert for Presented {
     }
 }
 
-/// TLS 1.2 and 1.3, HTTP/2 preferred. Clients may show a certificate below one of `roots` (DER); one that does not
-/// verify ends the handshake, none at all does not.
+/// Returns the TLS settings: TLS 1.2 and 1.3, HTTP/2 preferred. Client certificates are optional and must chain to one of `roots`
+/// (DER); an invalid one fails the handshake.
 pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, TlsError> {
     let verifier = verifier(roots)?;
     assemble(presented, verifier.map(|known| Arc::new(AnyPurpose(known)) as Arc<_>))
 }
 
-/// As [`config`], with the alert that clients of CredHub know for a certificate that has expired.
+/// Returns the same settings as [`config`], with the alert that CredHub clients expect for an expired certificate.
 pub(super) fn credential_config(
     presented: Arc<Presented>,
     roots: &[Vec<u8>],
@@ -109,13 +109,13 @@ fn assemble(
     Ok(Arc::new(config))
 }
 
-/// A verifier of client certificates, and the trust anchors that it verifies by.
+/// A verifier of client certificates, and its trust anchors.
 struct Known {
     clients: Arc<dyn ClientCertVerifier>,
     roots: Arc<RootCertStore>,
 }
 
-/// `None` without roots.
+/// Creates a verifier; `None` without roots.
 fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
     if roots.is_empty() {
         return Ok(None);
@@ -130,8 +130,8 @@ fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
     Ok(Some(Known { clients: verifier.allow_unauthenticated().build()?, roots }))
 }
 
-/// Also accepts certificates that are for TLS servers alone: EST renews them with themselves. The identity in a certificate is for
-/// [`authority::ClientCertificates`], which wants clientAuth.
+/// A verifier that also accepts certificates for TLS servers only, because EST clients renew with them.
+/// [`authority::ClientCertificates`] derives the identity and requires clientAuth.
 struct AnyPurpose(Known);
 
 impl fmt::Debug for AnyPurpose {
@@ -206,8 +206,8 @@ impl ClientCertVerifier for AnyPurpose {
     }
 }
 
-/// Says `certificate_unknown` (RFC 8446 section 6.2) where a client's certificate has expired: Java says so, and what
-/// tests CredHub's clients waits for it.
+/// A verifier that sends the alert `certificate_unknown` (RFC 8446 section 6.2) for an expired client certificate. Java sends this
+/// alert, and the tests of CredHub clients expect it.
 #[derive(Debug)]
 struct UnknownForExpired(Arc<dyn ClientCertVerifier>);
 

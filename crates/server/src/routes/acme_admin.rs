@@ -1,4 +1,4 @@
-//! The ACME server's clients: external keys, accounts, orders, limits.
+//! Administration of ACME clients: external account keys, accounts, orders, limits.
 
 use api::acme::{
     AcmeAccountView, AcmeOrderQuery, AcmeOrderView, CreatedExternalKey, ExternalKeyView, LimitOverrideBody,
@@ -127,9 +127,9 @@ async fn list_keys(
     Ok(Json(listing(page, external_key_view)))
 }
 
-/// Makes a key for external account binding.
+/// Creates a key for external account binding.
 ///
-/// Its secret is in the answer and nowhere else.
+/// The response is the only place that contains its secret.
 #[utoipa::path(post, path = "/api/v1/acme/external-keys", operation_id = "createAcmeExternalKey",
     request_body = NewExternalKeyBody, responses((status = 201, body = CreatedExternalKey)))]
 async fn create_key(
@@ -166,7 +166,7 @@ async fn get_key(
     Ok(Json(external_key_view(key.ok_or_else(|| no_key(id))?)))
 }
 
-/// Withdraws a key for external account binding: neither it nor the accounts bound with it may do anything more.
+/// Revokes a key for external account binding. The key and the accounts bound with it can no longer be used.
 #[utoipa::path(post, path = "/api/v1/acme/external-keys/{id}/disable", operation_id = "disableAcmeExternalKey",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn disable_key(
@@ -180,7 +180,7 @@ async fn disable_key(
     }
 }
 
-/// Removes a key for external account binding, which also withdraws it.
+/// Deletes a key for external account binding, which also revokes it.
 #[utoipa::path(delete, path = "/api/v1/acme/external-keys/{id}", operation_id = "deleteAcmeExternalKey",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete_key(
@@ -194,7 +194,7 @@ async fn delete_key(
     }
 }
 
-/// Lists the ACME clients' accounts, newest first.
+/// Lists the accounts of ACME clients, newest first.
 #[utoipa::path(get, path = "/api/v1/acme/accounts", operation_id = "listAcmeAccounts", params(PageQuery),
     responses((status = 200, body = Listing<AcmeAccountView>)))]
 async fn list_accounts(
@@ -205,7 +205,7 @@ async fn list_accounts(
     Ok(Json(listing(page, acme_account_view)))
 }
 
-/// Shows an ACME client's account.
+/// Shows the account of an ACME client.
 #[utoipa::path(get, path = "/api/v1/acme/accounts/{id}", operation_id = "getAcmeAccount",
     params(("id" = Uuid, Path)), responses((status = 200, body = AcmeAccountView)))]
 async fn get_account(
@@ -216,7 +216,7 @@ async fn get_account(
     Ok(Json(acme_account_view(account.ok_or_else(|| no_account(id))?)))
 }
 
-/// Ends an ACME client's account; what was issued to it stays.
+/// Deactivates the account of an ACME client. Certificates issued to it remain valid.
 #[utoipa::path(post, path = "/api/v1/acme/accounts/{id}/revoke", operation_id = "revokeAcmeAccount",
     params(("id" = Uuid, Path)), responses((status = 200, body = AcmeAccountView)))]
 async fn revoke_account(
@@ -229,7 +229,7 @@ async fn revoke_account(
     Ok(Json(acme_account_view(account.ok_or_else(|| no_account(id))?)))
 }
 
-/// Lists the ACME clients' orders, newest first.
+/// Lists the orders of ACME clients, newest first.
 #[utoipa::path(get, path = "/api/v1/acme/orders", operation_id = "listAcmeOrders", params(PageQuery, AcmeOrderQuery),
     responses((status = 200, body = Listing<AcmeOrderView>)))]
 async fn list_orders(
@@ -241,7 +241,7 @@ async fn list_orders(
     Ok(Json(listing(page, acme_order_view)))
 }
 
-/// Shows an ACME client's order.
+/// Shows the order of an ACME client.
 #[utoipa::path(get, path = "/api/v1/acme/orders/{id}", operation_id = "getAcmeOrder",
     params(("id" = Uuid, Path)), responses((status = 200, body = AcmeOrderView)))]
 async fn get_order(
@@ -253,7 +253,7 @@ async fn get_order(
     Ok(Json(acme_order_view(order)))
 }
 
-/// Lists the limits that hold for single ACME clients.
+/// Lists the limit overrides for individual ACME clients.
 #[utoipa::path(get, path = "/api/v1/acme/limit-overrides", operation_id = "listAcmeLimitOverrides",
     responses((status = 200, body = Listing<LimitOverrideView>)))]
 async fn list_overrides(
@@ -263,7 +263,7 @@ async fn list_overrides(
     Ok(Json(Listing::whole(rows.into_iter().map(limit_override_view).collect())))
 }
 
-/// Sets a limit for an account, network or name, in place of one set before for the same.
+/// Sets a limit for an account, network or name, and replaces an earlier one.
 #[utoipa::path(post, path = "/api/v1/acme/limit-overrides", operation_id = "putAcmeLimitOverride",
     request_body = LimitOverrideBody, responses((status = 200, body = LimitOverrideView)))]
 async fn put_override(
@@ -277,7 +277,7 @@ async fn put_override(
     Ok(Json(limit_override_view(acme.put_limit_override(new, caller.actor()).await?)))
 }
 
-/// Removes a limit that held for an account, network or name: the general one holds again.
+/// Removes the limit of an account, network or name, so that the general limit applies again.
 #[utoipa::path(delete, path = "/api/v1/acme/limit-overrides/{id}", operation_id = "deleteAcmeLimitOverride",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete_override(

@@ -1,4 +1,4 @@
-//! Agents, their groups and enrolment tokens; and what agents themselves ask for.
+//! Agents, their groups and enrollment tokens, and the endpoints for agents themselves.
 
 mod groups;
 mod own;
@@ -21,7 +21,7 @@ use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
-/// Seconds after which an agent asks again what could not be done just now.
+/// `Retry-After` in seconds for requests of agents that failed temporarily.
 const RETRY_SECONDS: u64 = 5;
 
 pub(crate) fn routes() -> Api {
@@ -70,7 +70,7 @@ async fn list(
     Ok(Json(listing(page, |row| agent_view(&agents, row))))
 }
 
-/// `name=value`, separated by commas.
+/// Parses `name=value` pairs, separated by commas.
 fn selection(text: &str) -> Result<Labels, Problem> {
     let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
     pairs
@@ -114,7 +114,7 @@ async fn update(
 
 /// Retires an agent.
 ///
-/// It gets no more work and is not let in any more. What it has deployed stays where it is.
+/// The agent gets no more work and can no longer authenticate. Certificates that it deployed stay in place.
 #[utoipa::path(post, path = "/api/v1/agents/{id}/retire", operation_id = "retireAgent",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn retire(

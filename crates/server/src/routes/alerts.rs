@@ -1,4 +1,4 @@
-//! Alerts, who is told of them, and messages that did not arrive.
+//! Alerts, their channels and rules, and undelivered messages.
 
 use alerts::tables::{AlertDeliveryRow, AlertDocument, AlertRow};
 use alerts::{AlertError, Alerts, ChannelView, NewChannel, Rule, Settings, Silence};
@@ -103,7 +103,7 @@ fn state_of<T: Named>(given: Option<&str>) -> Result<T, Problem> {
     found.ok_or_else(|| Problem::bad_request(format_args!("state is one of {}", T::NAMES.join(", "))))
 }
 
-/// Lists alerts, the latest first.
+/// Lists alerts, newest first.
 #[utoipa::path(get, path = "/api/v1/alerts", operation_id = "listAlerts", params(PageQuery, StateQuery),
     responses((status = 200, body = Listing<AlertView>)))]
 async fn list(
@@ -129,7 +129,7 @@ async fn get_one(With(store): With<Store>, Path(id): Path<Uuid>) -> Result<Json<
     Ok(Json(AlertView { deliveries: Some(deliveries), ..alert_view(alert) }))
 }
 
-/// Takes care of an alert: it is not escalated.
+/// Acknowledges an alert, so that it is not escalated.
 #[utoipa::path(post, path = "/api/v1/alerts/{id}/acknowledge", operation_id = "acknowledgeAlert",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn acknowledge(
@@ -141,7 +141,7 @@ async fn acknowledge(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ends an alert by hand.
+/// Resolves an alert manually.
 #[utoipa::path(post, path = "/api/v1/alerts/{id}/resolve", operation_id = "resolveAlert",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn resolve(
@@ -153,7 +153,7 @@ async fn resolve(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists messages by state, the latest first; `dead` messages reached their last attempt.
+/// Lists messages by state, newest first; `dead` messages have used up their attempts.
 #[utoipa::path(get, path = "/api/v1/alert-deliveries", operation_id = "listAlertDeliveries",
     params(PageQuery, StateQuery), responses((status = 200, body = Listing<DeliveryView>)))]
 async fn list_deliveries(
@@ -167,7 +167,7 @@ async fn list_deliveries(
     Ok(Json(listing(page, delivery_view)))
 }
 
-/// Retries a message that reached its last attempt.
+/// Retries a message that has used up its attempts.
 #[utoipa::path(post, path = "/api/v1/alert-deliveries/{id}/requeue", operation_id = "requeueAlertDelivery",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn requeue(
@@ -201,7 +201,7 @@ fn new_channel(body: ChannelBody) -> Result<NewChannel, Problem> {
     Ok(NewChannel { name: name(body.name)?, config: body.config, enabled: body.enabled })
 }
 
-/// Characters of a name.
+/// Maximum characters of a name.
 const NAME_MAX: usize = 128;
 
 fn name(text: String) -> Result<String, Problem> {
@@ -212,7 +212,7 @@ fn name(text: String) -> Result<String, Problem> {
     })
 }
 
-/// Lists the channels.
+/// Lists the notification channels.
 #[utoipa::path(get, path = "/api/v1/alert-channels", operation_id = "listAlertChannels",
     responses((status = 200, body = Listing<ChannelDocument>)))]
 async fn list_channels(
@@ -222,7 +222,7 @@ async fn list_channels(
     Ok(Json(Listing::whole(all.into_iter().map(channel_document_plain).collect())))
 }
 
-/// Makes a channel.
+/// Creates a notification channel.
 #[utoipa::path(post, path = "/api/v1/alert-channels", operation_id = "createAlertChannel",
     request_body = ChannelBody, responses((status = 201, body = ChannelDocument)))]
 async fn create_channel(
@@ -243,7 +243,7 @@ fn taken(error: AlertError) -> Problem {
     }
 }
 
-/// Shows a channel.
+/// Shows a notification channel.
 #[utoipa::path(get, path = "/api/v1/alert-channels/{id}", operation_id = "getAlertChannel",
     params(("id" = Uuid, Path)), responses((status = 200, body = ChannelDocument)))]
 async fn get_channel(
@@ -253,7 +253,7 @@ async fn get_channel(
     Ok(channel_document(alerts.channel(id).await?))
 }
 
-/// Changes a channel; its secrets are to be given again.
+/// Replaces a notification channel. The request must contain its secrets again.
 #[utoipa::path(put, path = "/api/v1/alert-channels/{id}", operation_id = "updateAlertChannel",
     params(("id" = Uuid, Path)), request_body = ChannelBody, responses((status = 200, body = ChannelDocument)))]
 async fn update_channel(
@@ -269,7 +269,7 @@ async fn update_channel(
     Ok(channel_document(changed.map_err(taken)?))
 }
 
-/// Removes a channel. Messages still waiting for it are given up, and say so.
+/// Deletes a channel. Its pending messages fail.
 #[utoipa::path(delete, path = "/api/v1/alert-channels/{id}", operation_id = "deleteAlertChannel",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete_channel(
@@ -283,7 +283,7 @@ async fn delete_channel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Sends a test message to a channel, once, and says whether it was taken.
+/// Sends a test message to a channel, once, and reports whether the channel accepted it.
 #[utoipa::path(post, path = "/api/v1/alert-channels/{id}/test", operation_id = "testAlertChannel",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn test_channel(
@@ -304,12 +304,12 @@ fn rule_view(row: AlertDocument) -> RuleView {
     }
 }
 
-/// A member of a body as the type of its domain.
+/// Parses a member of a body as a domain type.
 fn part<T: DeserializeOwned>(member: &str, value: Value) -> Result<T, Problem> {
     T::deserialize(value).map_err(|error| Problem::unprocessable(format_args!("{member}: {error}")))
 }
 
-/// Lists the rules.
+/// Lists the alert rules.
 #[utoipa::path(get, path = "/api/v1/alert-rules", operation_id = "listAlertRules",
     responses((status = 200, body = Listing<RuleView>)))]
 async fn list_rules(Component(alerts): Component<Alerts>) -> Result<Json<Listing<RuleView>>, Problem> {
@@ -317,7 +317,7 @@ async fn list_rules(Component(alerts): Component<Alerts>) -> Result<Json<Listing
     Ok(Json(Listing::whole(all.into_iter().map(rule_view).collect())))
 }
 
-/// Makes a rule.
+/// Creates an alert rule.
 #[utoipa::path(post, path = "/api/v1/alert-rules", operation_id = "createAlertRule", request_body = RuleBody,
     responses((status = 201, body = CreatedId)))]
 async fn create_rule(
@@ -330,7 +330,7 @@ async fn create_rule(
     Ok((StatusCode::CREATED, Json(CreatedId { id })))
 }
 
-/// Shows a rule.
+/// Shows an alert rule.
 #[utoipa::path(get, path = "/api/v1/alert-rules/{id}", operation_id = "getAlertRule", params(("id" = Uuid, Path)),
     responses((status = 200, body = RuleView)))]
 async fn get_rule(
@@ -341,7 +341,7 @@ async fn get_rule(
     found.map(rule_view).map(Json).ok_or_else(|| Problem::not_found(format_args!("rule {id}")))
 }
 
-/// Changes a rule.
+/// Replaces an alert rule.
 #[utoipa::path(put, path = "/api/v1/alert-rules/{id}", operation_id = "updateAlertRule",
     params(("id" = Uuid, Path)), request_body = RuleBody, responses((status = 200, body = CreatedId)))]
 async fn put_rule(
@@ -358,7 +358,7 @@ async fn put_rule(
     Ok(Json(CreatedId { id }))
 }
 
-/// Removes a rule.
+/// Deletes an alert rule.
 #[utoipa::path(delete, path = "/api/v1/alert-rules/{id}", operation_id = "deleteAlertRule",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete_rule(
@@ -408,14 +408,14 @@ async fn delete_silence(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Shows the settings: thresholds, the digest's hour, how long alerts are kept.
+/// Shows the alert settings: thresholds, the hour of the digest, the retention of alerts.
 #[utoipa::path(get, path = "/api/v1/alert-settings", operation_id = "getAlertSettings",
     responses((status = 200, body = Object)))]
 async fn get_settings(Component(alerts): Component<Alerts>) -> Result<Json<Settings>, Problem> {
     Ok(Json(alerts.settings().await?))
 }
 
-/// Changes the settings.
+/// Changes the alert settings.
 #[utoipa::path(put, path = "/api/v1/alert-settings", operation_id = "updateAlertSettings",
     request_body = Object, responses((status = 200, body = Object)))]
 async fn put_settings(

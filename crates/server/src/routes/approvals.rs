@@ -1,4 +1,4 @@
-//! The second person.
+//! Approvals by a second person.
 
 use api::approvals::{ApprovalQuery, ApprovalView, ApproveBody, DecisionBody, PlanChangeView, PlanFieldView};
 use authority::plan::{PlanDifference, PlanField};
@@ -58,7 +58,7 @@ fn approval_view(approval: Approval) -> ApprovalView {
     }
 }
 
-/// Lists approvals, the newest first.
+/// Lists approvals, newest first.
 #[utoipa::path(get, path = "/api/v1/approvals", operation_id = "listApprovals", params(PageQuery, ApprovalQuery),
     responses((status = 200, body = Listing<ApprovalView>)))]
 async fn list(
@@ -78,7 +78,7 @@ async fn permitted(
     permission: Permission,
     id: Uuid,
 ) -> Result<Approval, Problem> {
-    // Asked first, so that nothing is learnt from the difference between 403 and 404.
+    // Checked first, so that the difference between 403 and 404 reveals nothing.
     let _ = caller.reach(permission);
     let approval = lifecycle.approval(id).await?;
     caller.may(permission, &[Scope::profile(approval.profile.clone())])?;
@@ -97,8 +97,8 @@ async fn get_one(
     Ok(Json(approval_view(approval)))
 }
 
-/// Gives consent to the plan as shown: the run begins, once as many people approved it as the profile wants. Who asked for the run or changed its plan cannot.
-/// With `plan_sha256` the approval is given only if it is the hash of the plan.
+/// Approves the plan as shown. The run begins once the plan has the number of approvals that the profile requires. The requester,
+/// and anyone who changed the plan, cannot approve it. If `plan_sha256` is given, it must be the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/approve", operation_id = "approve", params(("id" = Uuid, Path)),
     request_body = ApproveBody, responses((status = 200, body = ApprovalView)))]
 async fn approve(
@@ -115,7 +115,7 @@ async fn approve(
     Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }
 
-/// Rejects an approval: the run ends.
+/// Rejects an approval, which ends the run.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/reject", operation_id = "reject", params(("id" = Uuid, Path)),
     request_body = DecisionBody, responses((status = 200, body = ApprovalView)))]
 async fn reject(

@@ -1,4 +1,4 @@
-//! The audit trail.
+//! The audit log.
 
 use std::collections::BTreeMap;
 
@@ -29,16 +29,16 @@ use crate::routing::{Access, Api, routes};
 use crate::state::{Component, State};
 use crate::time::{maybe_shown, parsed, shown};
 
-/// Exports and verifications at once: each reads the whole trail.
+/// Maximum concurrent exports and verifications: each reads the whole log.
 const WALKS_MAX: usize = 2;
 
-/// Seconds after which to ask again for one.
+/// `Retry-After` in seconds when too many exports and verifications are running.
 const WALK_RETRY_SECONDS: u64 = 30;
 
-/// Seconds after which to sign a head again, where other nodes do at the same time.
+/// `Retry-After` in seconds when other nodes sign a head at the same time.
 const CROWDED_RETRY_SECONDS: u64 = 1;
 
-/// Events an export reads at a time: some hundred KiB.
+/// Maximum events that an export reads at a time: some hundred KiB.
 const EXPORT_PAGE: usize = 1_000;
 
 static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);
@@ -118,7 +118,7 @@ fn segment_view(row: SegmentRow) -> Result<SegmentView, Problem> {
     Ok(SegmentView { head, bytes: row.bytes, pruned_at: maybe_shown(row.pruned_at_us) })
 }
 
-/// Lists events, newest first.
+/// Lists audit events, newest first.
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "listAudit", params(AuditQuery, PageQuery),
     responses((status = 200, body = Listing<AuditView>)))]
 async fn list(
@@ -130,10 +130,10 @@ async fn list(
     Ok(Json(listing(page, audit_view)))
 }
 
-/// Exports what was done, newest first, as a JSON object a line; then, without a filter, the sealed segments: the head of each,
-/// and its lines.
+/// Exports the audit log, newest event first, one JSON object per line. Without a filter the sealed segments follow: the head of
+/// each, then its lines.
 ///
-/// An export that breaks off ends without its last line end; begin again with `before`.
+/// The last line of an interrupted export is incomplete; continue with `before`.
 #[utoipa::path(get, path = "/api/v1/audit/export", operation_id = "exportAudit", params(AuditQuery),
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
 async fn export(With(state): With<State>, Query(params): Query<AuditQuery>) -> Result<Response, Problem> {
@@ -154,7 +154,7 @@ async fn export(With(state): With<State>, Query(params): Query<AuditQuery>) -> R
     Ok(lines_of(Body::from_stream(pages), "bulla-audit.ndjson"))
 }
 
-/// The place of the last sealed event of each chain.
+/// Returns the position of the last sealed event of each chain.
 async fn sealed_ends(store: &Store) -> Result<BTreeMap<i64, i64>, StoreError> {
     let mut ends = BTreeMap::new();
     for head in store.audit_heads().await? {
@@ -169,25 +169,25 @@ fn lines_of(body: Body, name: &str) -> Response {
     (headers, body).into_response()
 }
 
-/// An export under way.
+/// An export in progress.
 struct Walk {
     store: Store,
     filter: AuditFilter,
-    /// Events up to these places are exported with their segments.
+    /// Events up to these positions are exported with their segments.
     sealed: BTreeMap<i64, i64>,
-    /// Where segments are exported too.
+    /// The log, if segments are exported too.
     log: Option<AuditLog>,
     next: Next,
     _permit: SemaphorePermit<'static>,
 }
 
-/// What an export does next.
+/// The next part of an export.
 enum Next {
     /// The page of events after this cursor.
     Events(Option<Cursor>),
     /// The segment after this number.
     Segment(i64),
-    /// Nothing.
+    /// The export is complete.
     End,
 }
 
@@ -205,7 +205,7 @@ impl Walk {
                 let is_sealed =
                     |row: &AuditRow| self.sealed.get(&row.shard).is_some_and(|end| row.sequence <= *end);
                 for row in page.rows.into_iter().filter(|row| !is_sealed(row)) {
-                    // A view always has JSON.
+                    // Serializing a view to JSON cannot fail.
                     let _ = serde_json::to_writer(&mut lines, &audit_view(row));
                     lines.push(b'\n');
                 }
@@ -236,7 +236,7 @@ fn walk() -> Result<SemaphorePermit<'static>, Problem> {
     WALKS.try_acquire().map_err(busy)
 }
 
-/// Recomputes every hash of the trail, opens every segment, checks every signed head, and compares them.
+/// Verifies the audit log: recomputes every hash, decrypts every segment, checks every signed head, and compares them.
 #[utoipa::path(post, path = "/api/v1/audit/verify", operation_id = "verifyAudit",
     responses((status = 200, body = VerificationView)))]
 async fn verify(With(state): With<State>) -> Result<Json<VerificationView>, Problem> {
@@ -248,14 +248,14 @@ async fn verify(With(state): With<State>) -> Result<Json<VerificationView>, Prob
     Ok(Json(verification_view(found)))
 }
 
-/// Signs the ends of all chains now, with the audit key. Keep the answer where the database's administrators cannot write.
+/// Signs the ends of all chains now, with the audit key. Store the response where the administrators of the database cannot write.
 #[utoipa::path(post, path = "/api/v1/audit/heads", operation_id = "signAuditHead",
     responses((status = 200, body = SignedHead)))]
 async fn sign_head(Component(log): Component<AuditLog>) -> Result<Json<SignedHead>, Problem> {
     Ok(Json(log.sign().await?))
 }
 
-/// Gives the signed heads, oldest first, as a JSON object a line.
+/// Exports the signed heads, oldest first, one JSON object per line.
 #[utoipa::path(get, path = "/api/v1/audit/heads", operation_id = "listAuditHeads", params(HeadsQuery),
     responses((status = 200, body = String, content_type = "application/x-ndjson")))]
 async fn heads(
@@ -272,7 +272,7 @@ async fn heads(
     Ok(lines_of(Body::from_stream(pages), "bulla-audit-heads.ndjson"))
 }
 
-/// Gives the public key that signs heads.
+/// Returns the public key that signs heads.
 #[utoipa::path(get, path = "/api/v1/audit/key", operation_id = "getAuditKey",
     responses((status = 200, body = AuditKeyView)))]
 async fn key(Component(log): Component<AuditLog>) -> Result<Json<AuditKeyView>, Problem> {
@@ -292,7 +292,7 @@ async fn segments(With(store): With<Store>, paging: Paging) -> Result<Json<Listi
     Ok(Json(try_listing(page, segment_view)?))
 }
 
-/// Gives a segment as JSON lines: its head, then its lines.
+/// Exports a segment as JSON lines: its head, then its lines.
 #[utoipa::path(get, path = "/api/v1/audit/segments/{number}", operation_id = "getAuditSegment",
     params(("number" = u64, Path)), responses((status = 200, body = String, content_type = "application/x-ndjson")))]
 async fn lines(Component(log): Component<AuditLog>, Path(number): Path<u64>) -> Result<Response, Problem> {
@@ -302,7 +302,7 @@ async fn lines(Component(log): Component<AuditLog>, Path(number): Path<u64>) -> 
     Ok(lines_of(Body::from(body), &format!("bulla-audit-segment-{number}.ndjson")))
 }
 
-/// Proves that a line is in a segment, and that the segment is one of the log's.
+/// Returns a proof that a line is in a segment, and that the segment is in the log.
 #[utoipa::path(get, path = "/api/v1/audit/segments/{number}/proof", operation_id = "proveAuditLine",
     params(("number" = u64, Path), ProofQuery), responses((status = 200, body = InclusionProof)))]
 async fn proof(

@@ -1,4 +1,4 @@
-//! Changes of gates that wait for approval.
+//! Pending changes of gates.
 
 use api::approvals::{ApproveBody, DecisionBody};
 use api::changes::{ChangeQuery, ChangeView};
@@ -26,7 +26,8 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
-/// A change of several profiles needs the permission for each of them, one of all profiles needs it everywhere.
+/// Checks the permission on a change. A change of several profiles needs it for each of them, a change of all profiles in all
+/// scopes.
 fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) -> Result<(), Problem> {
     if change.profiles.is_empty() {
         return caller.may(permission, &[]);
@@ -34,7 +35,7 @@ fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) ->
     change.profiles.iter().try_for_each(|name| caller.may(permission, &[Scope::profile(name.clone())]))
 }
 
-/// Lists the changes of gates that wait for approval, the newest first.
+/// Lists the changes of gates that wait for approval, newest first.
 #[utoipa::path(get, path = "/api/v1/changes", operation_id = "listChanges", params(PageQuery, ChangeQuery),
     responses((status = 200, body = Listing<ChangeView>)))]
 async fn list(
@@ -60,14 +61,14 @@ async fn found(
     permission: Permission,
     id: Uuid,
 ) -> Result<PendingChange, Problem> {
-    // Asked first, so that nothing is learnt from the difference between 403 and 404.
+    // Checked first, so that the difference between 403 and 404 reveals nothing.
     let _ = caller.reach(permission);
     let change = authority.pending_change(id).await?;
     permitted(caller, permission, &change)?;
     Ok(change)
 }
 
-/// Shows a change of a gate: the object before and after, and who approved it.
+/// Shows a change of a gate: the object before and after, and its approvals.
 #[utoipa::path(get, path = "/api/v1/changes/{id}", operation_id = "getChange", params(("id" = Uuid, Path)),
     responses((status = 200, body = ChangeView)))]
 async fn get_one(
@@ -80,8 +81,8 @@ async fn get_one(
     Ok(Json(change_view(change, clock.now_us())))
 }
 
-/// Approves a change of a gate: it is applied exactly as shown, once as many people approved it as the profile wants. The person who
-/// wants the change cannot. The change is void, and the answer 409, if the object changed meanwhile.
+/// Approves a change of a gate. It is applied exactly as shown, once it has the number of approvals that the profile requires. The
+/// requester cannot approve it. If the object changed meanwhile, the change is void and the response is 409.
 #[utoipa::path(post, path = "/api/v1/changes/{id}/approve", operation_id = "approveChange",
     params(("id" = Uuid, Path)), request_body = ApproveBody, responses((status = 200, body = ChangeView)))]
 async fn approve(
@@ -100,7 +101,7 @@ async fn approve(
     Ok(Json(change_view(authority.pending_change(id).await?, clock.now_us())))
 }
 
-/// Rejects a change of a gate. The person who wants it may take it back so.
+/// Rejects a change of a gate. The requester can withdraw the change this way.
 #[utoipa::path(post, path = "/api/v1/changes/{id}/reject", operation_id = "rejectChange",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = ChangeView)))]
 async fn reject(

@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(delete))
 }
 
-/// Lists the client certificates that are let in, by name.
+/// Lists the accepted client certificates, by name.
 #[utoipa::path(get, path = "/api/v1/client-certificates", operation_id = "listClientCertificates",
     params(PageQuery), responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
@@ -42,7 +42,7 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
     Ok(Json(try_listing(page, identity_view)?))
 }
 
-/// Lets a client certificate in.
+/// Creates an identity for a client certificate.
 #[utoipa::path(post, path = "/api/v1/client-certificates", operation_id = "createClientCertificate",
     request_body = NewClientCertificate, responses((status = 201, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn create(
@@ -85,8 +85,8 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
-/// Refuses a profile whose certificates may have any host name: anyone who may ask for one could become anybody. One that is made or
-/// widened later is refused when a certificate of it is shown.
+/// Rejects a profile whose certificates may contain any host name, because anyone who may request one could take over any identity.
+/// A profile that is created or widened later is rejected when one of its certificates authenticates.
 async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(), Problem> {
     let Some(authority) = authority else { return Ok(()) };
     match authority.profile(profile).await {
@@ -102,7 +102,7 @@ async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(),
     }
 }
 
-/// Shows a client certificate that is let in.
+/// Shows the identity of a client certificate.
 #[utoipa::path(get, path = "/api/v1/client-certificates/{id}", operation_id = "getClientCertificate",
     params(("id" = Uuid, Path)), responses((status = 200, body = IdentityView)))]
 async fn get_one(
@@ -113,7 +113,7 @@ async fn get_one(
     Ok(Revision(found.revision, identity_view(found)?))
 }
 
-/// Changes the name, grants or end of a client certificate, or switches it off.
+/// Changes the name, grants or expiry of a client certificate's identity, or disables it.
 #[utoipa::path(patch, path = "/api/v1/client-certificates/{id}", operation_id = "updateClientCertificate",
     params(("id" = Uuid, Path)), request_body = IdentityPatch,
     responses((status = 200, body = IdentityView), (status = 202, body = ChangeView)))]
@@ -131,7 +131,7 @@ async fn update(
     written.try_map(|found| Ok(Revision(found.revision, identity_view(found)?)))
 }
 
-/// Lets a client certificate in no more.
+/// Deletes the identity of a client certificate, which is then no longer accepted.
 #[utoipa::path(delete, path = "/api/v1/client-certificates/{id}", operation_id = "deleteClientCertificate",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(

@@ -1,4 +1,4 @@
-//! Enrolments over EST and SCEP that wait for a second person.
+//! Enrollments over EST and SCEP that wait for approval.
 
 use api::enrolments::{DecisionBody, EnrolmentStatus, EnrolmentView};
 use authority::Authority;
@@ -65,11 +65,11 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
     }
 }
 
-/// Which enrolments to list.
+/// Filter of the listing.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Filter {
-    /// Those in this state; `open` when absent.
+    /// State of the enrollments; default `open`.
     #[serde(default)]
     state: EnrolmentStatus,
 }
@@ -88,7 +88,7 @@ impl From<DecideError> for Problem {
     }
 }
 
-/// Lists enrolments over EST and SCEP in a state, oldest first.
+/// Lists enrollments over EST and SCEP in a state, oldest first.
 #[utoipa::path(get, path = "/api/v1/enrolments", operation_id = "listEnrolments", params(PageQuery, Filter),
     responses((status = 200, body = Listing<EnrolmentView>)))]
 async fn list(
@@ -106,7 +106,7 @@ async fn list(
     Ok(Json(listing(page, enrolment_view)))
 }
 
-/// Shows an enrolment.
+/// Shows an enrollment.
 #[utoipa::path(get, path = "/api/v1/enrolments/{id}", operation_id = "getEnrolment", params(("id" = Uuid, Path)),
     responses((status = 200, body = EnrolmentView)))]
 async fn get_one(
@@ -118,8 +118,8 @@ async fn get_one(
     shown(&authority, row).await
 }
 
-/// Approves an enrolment: its client gets the certificate when it asks again, once, after as many people approved it as the
-/// profile wants. With `plan_sha256` the approval is given only if it is the hash of the plan.
+/// Approves an enrollment. Once it has the number of approvals that the profile requires, its client gets the certificate at its
+/// next poll, once. If `plan_sha256` is given, it must be the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn approve(
@@ -131,7 +131,7 @@ async fn approve(
     decide(&authority, &caller, id, Decision::Approve, &body).await
 }
 
-/// Rejects an enrolment: its client is told so, with the note, when it asks again.
+/// Rejects an enrollment. Its client receives the rejection with the note at its next poll.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/reject", operation_id = "rejectEnrolment",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn reject(
@@ -158,13 +158,13 @@ async fn decide(
     shown(authority, row).await
 }
 
-/// One enrolment, with the people who approved its plan.
+/// Returns the view of an enrollment, with the people who approved its plan.
 async fn shown(authority: &Authority, row: EnrolmentRow) -> Result<Json<EnrolmentView>, Problem> {
     let approvers = authority.enrolment_approvers(&row).await?;
     Ok(Json(EnrolmentView { approvers, ..enrolment_view(row) }))
 }
 
-/// The enrolment, if the caller may do this to those of its profile.
+/// Returns the enrollment, if the caller has this permission on its profile.
 async fn found(
     authority: &Authority,
     caller: &Caller,

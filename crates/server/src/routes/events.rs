@@ -1,4 +1,4 @@
-//! Events as they happen, as server-sent events.
+//! Events as server-sent events.
 
 use std::convert::Infallible;
 
@@ -23,20 +23,20 @@ pub(crate) fn routes() -> Api {
     Api::area("events").route(Access::needs(Permission::EventRead).streams(), routes!(follow))
 }
 
-/// Which events.
+/// Filter of the events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct EventParams {
-    /// Only kinds that begin so: `certificate.`
+    /// Prefix of the event kinds: `certificate.`
     kind: Option<String>,
 }
 
-/// Follows what happens.
+/// Streams events.
 ///
-/// Each event has its kind as its name, its place as its id, and a JSON object with `at`, `subject` and `body` as its
-/// data. With `Last-Event-ID` what happened since is sent first, as far as it is kept. A reader too slow to follow gets
-/// the event `lagged` with the number of events it missed, and should read afresh. The stream ends within seconds when the
-/// caller's access does, for example when the caller signs out everywhere.
+/// Each event has its kind as name, its position as ID, and a JSON object with `at`, `subject` and `body` as data. With
+/// `Last-Event-ID` the stream begins with the stored events since then. A client that is too slow gets the event `lagged` with the
+/// number of missed events, and should reload its data. The stream ends within seconds when the caller loses access, for example
+/// when the caller signs out everywhere.
 #[utoipa::path(get, path = "/api/v1/events", operation_id = "followEvents",
     params(EventParams, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
@@ -54,8 +54,8 @@ async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// Waits until the caller may not follow events any more: its session, token or certificate ended, or lost the permission. While the
-/// database does not answer, nobody is cut off.
+/// Returns when the caller may no longer read events: its session, token or certificate ended, or lost the permission. Does not
+/// return while the database is unavailable.
 async fn access_ended(state: State, session: Option<[u8; 32]>, parts: Parts) {
     loop {
         tokio::time::sleep(BELIEVED).await;
@@ -101,12 +101,12 @@ fn place(id: &str) -> Result<OutboxPlace, Problem> {
     place_of(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is no id of an event"))
 }
 
-/// A place as the id of an event.
+/// Formats an outbox position as an event ID.
 pub(super) fn id_of(place: OutboxPlace) -> String {
     format!("{}-{}", place.transaction, place.id)
 }
 
-/// The outbox position of an event's id.
+/// Parses an event ID as an outbox position.
 pub(super) fn place_of(id: &str) -> Option<OutboxPlace> {
     let (transaction, id) = id.split_once('-')?;
     Some(OutboxPlace { transaction: transaction.parse().ok()?, id: id.parse().ok()? })

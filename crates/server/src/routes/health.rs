@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it can work, and its metrics.
+//! Liveness, readiness and metrics.
 
 use api::health::{Health, SandboxView};
 use authority::Authority;
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 
-/// Seconds after which to ask again while the signer is away.
+/// `Retry-After` in seconds while the signer is unavailable.
 const SIGNER_RETRY_SECONDS: u64 = 5;
 
 pub(crate) fn routes() -> Api {
@@ -25,16 +25,16 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::MetricsRead).foreign_query(), routes!(scrape))
 }
 
-/// Says that the process lives.
+/// Reports that the process is alive.
 ///
-/// Touches nothing else: anyone who restarts what does not answer should not restart over a database that is away.
+/// The check has no dependencies, so that an unavailable database does not cause a restart of the server.
 #[utoipa::path(get, path = "/healthz", operation_id = "healthz", responses((status = 200, body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), sandbox: None })
 }
 
-/// Says whether the server can work: the database answers, its disk has room, and the signer process answers where the CA keys
-/// are in one. 503 with the kind `disk-full` names the disk.
+/// Reports whether the server is ready: the database responds, its disk has space, and the signer process responds if it holds the
+/// CA keys. 503 with the kind `disk-full` names the disk.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
 async fn readyz(
     With(store): With<Store>,
@@ -65,7 +65,7 @@ fn sandbox_view(report: &sandbox::Report) -> SandboxView {
     }
 }
 
-/// Gives the metrics in the OpenMetrics text format.
+/// Returns the metrics in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 async fn scrape(With(metrics): With<Metrics>) -> Response {

@@ -21,7 +21,7 @@ fn figures_view(figures: Figures) -> FiguresView {
     FiguresView { count, mean, p50, p95, p99 }
 }
 
-/// Figures are known to a quarter of a percent: three digits, and no noise behind them.
+/// Rounds a value to its accuracy of about a quarter of a percent: three digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
@@ -41,7 +41,7 @@ fn series_view(seen: SeriesStatus) -> SeriesView {
     }
 }
 
-/// Shows what is measured of the scanner, now and over the last seven days, as of the last look: at most a minute ago.
+/// Shows the performance of the scanner, now and over the last seven days, as of the last measurement: at most a minute ago.
 #[utoipa::path(get, path = "/api/v1/history", operation_id = "listHistory",
     responses((status = 200, body = Listing<SeriesView>)))]
 async fn list(Component(history): Component<History>) -> Result<Json<Listing<SeriesView>>, Problem> {

@@ -1,4 +1,4 @@
-//! What tokens, users and client certificates show and take alike, and their sessions.
+//! Common views and changes of tokens, users, client certificates and their sessions.
 
 use api::access::{IdentityPatch, IdentityView, Me, MyGrant, MySession, SessionView};
 use http::HeaderMap;
@@ -42,7 +42,7 @@ pub(crate) fn identity_change(body: IdentityPatch, access: &AccessControl) -> Re
     })
 }
 
-/// A session as it is shown to `caller`.
+/// Returns the view of a session for `caller`.
 pub(crate) fn session_view(row: Session, caller: &Caller) -> Result<SessionView, Problem> {
     let grants = grants_of_session(&row)?;
     Ok(SessionView {
@@ -57,7 +57,7 @@ pub(crate) fn session_view(row: Session, caller: &Caller) -> Result<SessionView,
     })
 }
 
-/// Who the caller is; with the cookie of their session, its CSRF token.
+/// Returns the view of the caller; with the cookie of its session, includes the CSRF token.
 pub(crate) fn me_view(caller: &Caller, cookie: Option<&str>, now_us: i64) -> Me {
     let granted = caller.granted().iter().map(|granted| MyGrant {
         scope: granted.scope.clone(),
@@ -79,19 +79,19 @@ pub(crate) fn me_view(caller: &Caller, cookie: Option<&str>, now_us: i64) -> Me 
     }
 }
 
-/// A cookie of this host alone, which no script reads.
+/// Returns a cookie that is bound to this host and not readable by scripts.
 pub(crate) fn set_cookie(name: &str, value: &str, max_age: Option<u32>) -> Result<HeaderValue, Problem> {
     let age = max_age.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
     let text = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax{age}");
     HeaderValue::from_str(&text).map_err(Problem::internal)
 }
 
-/// The cookie of a session. Without an end of its own: the browser forgets it when it closes, the server when the session ends.
+/// Returns the session cookie. It has no expiry: the browser deletes it when it closes, and the server ends the session.
 pub(crate) fn session_cookie(secret: &str) -> Result<HeaderValue, Problem> {
     set_cookie(SESSION_COOKIE, secret, None)
 }
 
-/// The session that the browser has, by its cookie: a sign-in replaces it.
+/// Returns the browser's current session, by its cookie. A new sign-in replaces it.
 pub(crate) fn replaced_session(headers: &HeaderMap) -> Option<[u8; 32]> {
     cookie(headers, SESSION_COOKIE).map(session_hash)
 }

@@ -1,4 +1,4 @@
-//! What scans found, and what becomes of it: claimed into management, dismissed, or left.
+//! Results of scans: claim a found certificate into management, or dismiss it.
 
 use api::endpoints::EndpointBody;
 use api::inventory::{
@@ -77,7 +77,7 @@ fn found_view(found: FoundEndpoint) -> FoundView {
     }
 }
 
-/// Lists what scans found, and whether it is managed.
+/// Lists the results of scans, and whether each is managed.
 #[utoipa::path(get, path = "/api/v1/inventory", operation_id = "listInventory", params(PageQuery, InventoryQuery),
     responses((status = 200, body = Listing<FoundView>)))]
 async fn list(
@@ -155,7 +155,7 @@ fn fingerprint(text: &str) -> Result<Fingerprint, Problem> {
     text.parse().map_err(|_| Problem::unprocessable(format_args!("{text:?} is no SHA-256 fingerprint")))
 }
 
-/// Dismisses a found certificate, for a time or for good: no alert is raised about it.
+/// Dismisses a found certificate, temporarily or permanently: no alert is raised about it.
 #[utoipa::path(post, path = "/api/v1/inventory/dismiss", operation_id = "dismissFound", request_body = DismissBody,
     responses((status = 204)))]
 async fn dismiss(
@@ -170,7 +170,7 @@ async fn dismiss(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes a dismissal back.
+/// Cancels a dismissal.
 #[utoipa::path(post, path = "/api/v1/inventory/undismiss", operation_id = "undismissFound",
     request_body = UndismissBody, responses((status = 204)))]
 async fn undismiss(

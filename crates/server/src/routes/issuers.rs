@@ -1,4 +1,4 @@
-//! Issuers: who can issue, and how they do.
+//! The issuers and their settings.
 
 use api::changes::ChangeView;
 use api::issuers::{HealthView, IssuerPatch, IssuerTest, IssuerView, NewIssuerBody};
@@ -20,7 +20,7 @@ use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
-/// Seconds after which to ask again when the database failed underneath.
+/// `Retry-After` in seconds when the database failed.
 const RETRY_SECONDS: u64 = 5;
 
 pub(crate) fn routes() -> Api {
@@ -89,9 +89,9 @@ async fn list(
     Ok(Json(listing(page, issuer_view)))
 }
 
-/// Configures an issuer.
+/// Creates an issuer.
 ///
-/// Its secrets are sealed and never shown again.
+/// Its secrets are encrypted and never shown again.
 #[utoipa::path(post, path = "/api/v1/issuers", operation_id = "createIssuer", request_body = NewIssuerBody,
     responses((status = 201, body = IssuerView), (status = 202, body = ChangeView)))]
 async fn create(
@@ -125,11 +125,11 @@ async fn get_one(
     Component(issuers): Component<Issuers>,
     Path(id): Path<Uuid>,
 ) -> Result<Json<IssuerView>, Problem> {
-    // Its health changes without its revision, so the ETag is that of the whole answer.
+    // The health changes without a new revision, so that the ETag is a hash of the whole response.
     Ok(Json(issuer_view(find(&issuers, id).await?)))
 }
 
-/// Changes an issuer's name or settings, or switches it on or off.
+/// Changes the name or settings of an issuer, or enables or disables it.
 #[utoipa::path(patch, path = "/api/v1/issuers/{id}", operation_id = "updateIssuer", params(("id" = Uuid, Path)),
     request_body = IssuerPatch, responses((status = 200, body = IssuerView), (status = 202, body = ChangeView)))]
 async fn update(
@@ -154,7 +154,7 @@ async fn update(
     Ok(written.map(|()| Revision(changed.row.revision, issuer_view(changed))))
 }
 
-/// Removes an issuer. Certificates it made stay; those that should be renewed by it fail to.
+/// Deletes an issuer. Its certificates remain, but renewals through it fail.
 #[utoipa::path(delete, path = "/api/v1/issuers/{id}", operation_id = "deleteIssuer", params(("id" = Uuid, Path)),
     responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(
@@ -169,7 +169,7 @@ async fn delete(
     Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
-/// Tests whether an issuer could issue: reachable, credentials accepted. Issues nothing.
+/// Tests whether an issuer is reachable and accepts the credentials. Issues nothing.
 #[utoipa::path(post, path = "/api/v1/issuers/{id}/test", operation_id = "testIssuer", params(("id" = Uuid, Path)),
     responses((status = 200, body = IssuerTest)))]
 async fn test(

@@ -47,7 +47,7 @@ pub(crate) fn job_view(job: Job) -> JobView {
     }
 }
 
-/// Lists runs, the newest first.
+/// Lists runs, newest first.
 #[utoipa::path(get, path = "/api/v1/jobs", operation_id = "listJobs", params(PageQuery, JobQuery),
     responses((status = 200, body = Listing<JobView>)))]
 async fn list(
@@ -84,7 +84,7 @@ async fn get_one(
     Ok(Json(job_view(lifecycle.job(JobId(id)).await?)))
 }
 
-/// Takes a run back. One that an issuer is at cannot be.
+/// Cancels a run. A run that an issuer is processing cannot be canceled.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", operation_id = "cancelJob", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn cancel(
@@ -96,7 +96,7 @@ async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lets a run that waits for its time, or for another try, begin now.
+/// Starts a run now that waits for its scheduled time or for a retry.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", operation_id = "retryJob", params(("id" = Uuid, Path)),
     responses((status = 202, body = JobView)))]
 async fn retry(
@@ -108,7 +108,7 @@ async fn retry(
     Ok((StatusCode::ACCEPTED, Json(job_view(lifecycle.job(JobId(id)).await?))))
 }
 
-/// Lists what happened in a run, the oldest first, as far as the audit log has it.
+/// Lists the events of a run, oldest first, as far as the audit log contains them.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/events", operation_id = "listJobEvents", params(("id" = Uuid, Path)),
     responses((status = 200, body = Listing<JobEventView>)))]
 async fn events(
@@ -125,7 +125,7 @@ async fn events(
     Ok(Json(Listing::whole(rows.into_iter().map(view).collect())))
 }
 
-/// Shows what the scheduler is doing: open runs, what is due by issuer and how late, and which process holds which lease.
+/// Shows the state of the scheduler: open runs, due runs by issuer with their delay, and the holder of each lease.
 #[utoipa::path(get, path = "/api/v1/scheduler", operation_id = "getScheduler",
     responses((status = 200, body = SchedulerView)))]
 async fn scheduler(

@@ -1,4 +1,4 @@
-//! The master key's rotation.
+//! Rotation of the master key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::rotating::Progress;
 use crate::routing::{Api, routes};
 use crate::state::{Component, State};
 
-/// Anyone who asks for a rotation waits for its end no longer than this: clients and proxies between wait for a minute or two.
+/// Maximum time that a request waits for the end of a rotation, because clients and proxies time out after a minute or two.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Seconds after which to ask for the rest.
+/// `Retry-After` in seconds while the rotation is in progress.
 const RETRY_SECONDS: u64 = 10;
 
 pub(crate) fn routes() -> Api {
@@ -50,7 +50,7 @@ fn master_key_view(one: MasterKeyUse) -> MasterKeyView {
     }
 }
 
-/// Why a rotation ended early.
+/// Returns the problem for a rotation that ended early.
 fn ended_early(error: &Arc<RotateError>) -> Problem {
     match &**error {
         RotateError::Store(_) => Problem::unavailable(
@@ -61,12 +61,12 @@ fn ended_early(error: &Arc<RotateError>) -> Problem {
     }
 }
 
-/// Wraps everything sealed again, under the master key that is current.
+/// Re-encrypts all encrypted values under the current master key.
 ///
-/// First the new key is configured as the current one and the old one as an older one, on every node. A node makes one
-/// rotation at a time: a call beside it joins it. After ten seconds the answer is 202 and the rotation goes on;
-/// `GET /api/v1/master-key` counts how far it is, and a call within a minute of its end has its report. What was done is
-/// not done twice: an interrupted call is simply repeated.
+/// First configure the new key as the current one and the old key as an older one, on every node. A node runs one rotation at a
+/// time, and concurrent requests join it. After ten seconds the response is 202 and the rotation continues in the background. `GET
+/// /api/v1/master-key` shows the progress, and a request within a minute of its end returns the report. To continue an interrupted
+/// rotation, repeat the request: completed values are skipped.
 #[utoipa::path(post, path = "/api/v1/master-key/rotate", operation_id = "rotateMasterKey",
     responses((status = 200, body = RotatedView), (status = 202, body = RotatingView)))]
 async fn rotate(
@@ -89,7 +89,7 @@ async fn rotate(
     }
 }
 
-/// The master keys, and how many values are sealed under each: how far a rotation has come, whichever node makes it.
+/// Lists the master keys with the number of values encrypted under each. This shows the progress of a rotation on any node.
 #[utoipa::path(get, path = "/api/v1/master-key", operation_id = "getMasterKeys",
     responses((status = 200, body = MasterKeysView)))]
 async fn status(

@@ -88,7 +88,7 @@ use crate::routing::{Api, FaceOperation};
 use crate::state::State;
 use credhub::context::Context;
 
-/// Every route of the API.
+/// Returns every route of the API.
 pub(crate) fn api() -> Api {
     Api::area("")
         .merge(health::routes())
@@ -126,31 +126,31 @@ pub(crate) fn api() -> Api {
         .merge(master_key::routes())
 }
 
-/// What speaks a protocol of its own over TLS: ACME, EST, SCEP. Their refusals are theirs.
+/// Returns the protocols over TLS that have their own error formats: ACME, EST, SCEP.
 pub(crate) fn protocols() -> Router<State> {
     protocols::secure()
 }
 
-/// The credential store, on its own listener: CredHub's API, and Vault's below its own prefix.
+/// Returns the router of the credential store's listener: CredHub's API, and Vault's API below its own prefix.
 pub(crate) fn credentials(context: &Context) -> Router {
     let router = credhub::router(context).nest("/v1", vault::router(context));
     router.layer(axum::middleware::from_fn(credhub::programs_only))
 }
 
-/// The credential store for pages of this process. Browsers send those pages' requests, so what refuses web pages is not in front: an
-/// unsafe request needs the CSRF token of its session.
+/// Returns the credential store for pages of this process. Browsers send the requests of these pages, so that the layer that
+/// rejects web pages is left out. An unsafe request needs the CSRF token of its session instead.
 pub(crate) fn credentials_for_pages(context: &Context) -> Router {
     credhub::router(context)
 }
 
-/// The operations of the credential store's listener.
+/// Returns the operations of the credential store's listener.
 pub(crate) fn credential_operations() -> Vec<FaceOperation> {
     let mut all = credhub::face().operations("");
     all.extend(vault::face().operations("/v1"));
     all
 }
 
-/// What is served without TLS as well: CRLs, OCSP, http-01 answers.
+/// Returns the routes that are also served without TLS: CRLs, OCSP, http-01 responses.
 pub(crate) fn public() -> Router<State> {
     protocols::public()
 }

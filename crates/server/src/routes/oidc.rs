@@ -1,4 +1,4 @@
-//! Logging in and out, and who one is.
+//! Login and logout, and the identity of the caller.
 
 use api::access::{LoggedOut, Me};
 use axum::extract::State as With;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::routes::identity::{me_view, replaced_session, session_cookie, set_cookie};
 use crate::routing::{Access, Api, routes};
 
-/// Seconds that the browser keeps a login under way.
+/// Lifetime of the login cookie in the browser, in seconds.
 const LOGIN_SECONDS: u32 = 600;
 
 pub(crate) fn routes() -> Api {
@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Api {
         .route(Access::known(), routes!(logout))
 }
 
-/// Says who the caller is and what they may do.
+/// Returns the caller's identity and permissions.
 #[utoipa::path(get, path = "/api/v1/auth/me", operation_id = "whoAmI", responses((status = 200, body = Me)))]
 async fn me(With(clock): With<Clock>, caller: Caller, headers: HeaderMap) -> Json<Me> {
     Json(me_view(&caller, cookie(&headers, SESSION_COOKIE), clock.now_us()))
@@ -41,14 +41,14 @@ async fn me(With(clock): With<Clock>, caller: Caller, headers: HeaderMap) -> Jso
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct LoginParams {
-    /// The path on this server to go to afterwards.
+    /// The path on this server to return to after the login.
     return_to: Option<String>,
-    /// Whether the issuer has to ask anew who the person is, for what needs a recent proof.
+    /// Whether the issuer must authenticate the user again, for operations that need a recent proof.
     #[serde(default)]
     confirm: bool,
 }
 
-/// Sends the browser to the issuer to log in.
+/// Redirects the browser to the issuer to log in.
 #[utoipa::path(get, path = "/api/v1/auth/login", operation_id = "login", params(LoginParams),
     responses((status = 303, description = "to the issuer")))]
 async fn login(
@@ -63,7 +63,7 @@ async fn login(
     see_other(&place, [kept])
 }
 
-/// Takes the issuer's answer and begins a session.
+/// Processes the issuer's response and starts a session.
 #[utoipa::path(get, path = "/api/v1/auth/callback", operation_id = "loginCallback", params(CallbackParams),
     responses((status = 303, description = "to where the person wanted to go, with a session cookie")))]
 async fn callback(
@@ -131,7 +131,7 @@ async fn logout(
     work.await?;
     access.forget();
     let end_session_url = match oidc {
-        // Logged out is logged out, whether or not the issuer answers.
+        // The logout is complete, whether or not the issuer responds.
         Some(oidc) => oidc.end_session_url().await,
         None => None,
     };

@@ -1,4 +1,4 @@
-//! Rules that say who answers for what scans found.
+//! Ownership rules, which assign results of scans to owners.
 
 use std::net::IpAddr;
 
@@ -128,7 +128,7 @@ fn answer(record: RuleRecord) -> Revision<RuleView> {
     Revision(record.revision, rule_view(record))
 }
 
-/// Lists the rules of ownership, in their order: the first that matches wins.
+/// Lists the ownership rules in their order: the first that matches applies.
 #[utoipa::path(get, path = "/api/v1/ownership-rules", operation_id = "listOwnershipRules", params(PageQuery),
     responses((status = 200, body = Listing<RuleView>)))]
 async fn list(
@@ -139,7 +139,7 @@ async fn list(
     Ok(Json(listing(page, rule_view)))
 }
 
-/// Makes a rule of ownership; there are at most 1,000.
+/// Creates an ownership rule. At most 1,000 rules can exist.
 #[utoipa::path(post, path = "/api/v1/ownership-rules", operation_id = "createOwnershipRule", request_body = RuleBody,
     responses((status = 201, body = RuleView)))]
 async fn create(
@@ -153,7 +153,7 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer(record)).into_response())
 }
 
-/// Shows a rule of ownership, by its identity or name.
+/// Shows an ownership rule, by its ID or name.
 #[utoipa::path(get, path = "/api/v1/ownership-rules/{id}", operation_id = "getOwnershipRule",
     params(("id" = String, Path)), responses((status = 200, body = RuleView)))]
 async fn get_one(
@@ -163,7 +163,7 @@ async fn get_one(
     Ok(answer(ownership.get(&id).await?))
 }
 
-/// Changes a rule of ownership. The next runs of watches tell by it.
+/// Changes an ownership rule. It applies from the next run of each watch.
 #[utoipa::path(put, path = "/api/v1/ownership-rules/{id}", operation_id = "replaceOwnershipRule",
     params(("id" = String, Path)), request_body = RuleBody, responses((status = 200, body = RuleView)))]
 async fn replace(
@@ -178,7 +178,7 @@ async fn replace(
     Ok(answer(ownership.update(&record, &new_rule(body), caller.actor()).await?))
 }
 
-/// Removes a rule of ownership. What was claimed by it stays as it is.
+/// Deletes an ownership rule. Certificates that were claimed by it remain unchanged.
 #[utoipa::path(delete, path = "/api/v1/ownership-rules/{id}", operation_id = "deleteOwnershipRule",
     params(("id" = String, Path)), responses((status = 204)))]
 async fn delete(

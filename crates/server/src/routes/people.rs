@@ -1,4 +1,4 @@
-//! Owners and teams: who answers for certificates.
+//! Owners and teams of certificates.
 
 use api::path::segment;
 use api::people::{ContactBody, NewPerson, OwnsBody, PersonBody, PersonView, QuotaBody};
@@ -145,7 +145,7 @@ async fn list_owners(
     listed(&lifecycle, PeopleKind::Owner, paging).await
 }
 
-/// Makes an owner.
+/// Creates an owner.
 #[utoipa::path(post, path = "/api/v1/owners", operation_id = "createOwner", request_body = NewPerson,
     responses((status = 201, body = PersonView)))]
 async fn create_owner(
@@ -166,7 +166,7 @@ async fn get_owner(
     shown(&lifecycle, PeopleKind::Owner, &name).await
 }
 
-/// Changes an owner to what the body says.
+/// Replaces an owner.
 #[utoipa::path(put, path = "/api/v1/owners/{name}", operation_id = "replaceOwner", params(("name" = String, Path)),
     request_body = PersonBody, responses((status = 200, body = PersonView)))]
 async fn replace_owner(
@@ -179,7 +179,7 @@ async fn replace_owner(
     replaced(&lifecycle, &caller, PeopleKind::Owner, &name, &if_match, body).await
 }
 
-/// Removes an owner that no certificate names.
+/// Deletes an owner that no certificate refers to.
 #[utoipa::path(delete, path = "/api/v1/owners/{name}", operation_id = "deleteOwner", params(("name" = String, Path)),
     responses((status = 204)))]
 async fn delete_owner(
@@ -201,7 +201,7 @@ async fn list_teams(
     listed(&lifecycle, PeopleKind::Team, paging).await
 }
 
-/// Makes a team.
+/// Creates a team.
 #[utoipa::path(post, path = "/api/v1/teams", operation_id = "createTeam", request_body = NewPerson,
     responses((status = 201, body = PersonView)))]
 async fn create_team(
@@ -222,7 +222,7 @@ async fn get_team(
     shown(&lifecycle, PeopleKind::Team, &name).await
 }
 
-/// Changes a team to what the body says.
+/// Replaces a team.
 #[utoipa::path(put, path = "/api/v1/teams/{name}", operation_id = "replaceTeam", params(("name" = String, Path)),
     request_body = PersonBody, responses((status = 200, body = PersonView)))]
 async fn replace_team(
@@ -235,7 +235,7 @@ async fn replace_team(
     replaced(&lifecycle, &caller, PeopleKind::Team, &name, &if_match, body).await
 }
 
-/// Removes a team that no certificate names.
+/// Deletes a team that no certificate refers to.
 #[utoipa::path(delete, path = "/api/v1/teams/{name}", operation_id = "deleteTeam", params(("name" = String, Path)),
     responses((status = 204)))]
 async fn delete_team(

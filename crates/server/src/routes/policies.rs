@@ -1,4 +1,4 @@
-//! Policies, and what certificates do against them.
+//! Policies, and violations of policies by certificates.
 
 use api::changes::ChangeView;
 use api::policies::{NewPolicy, PolicyBody, PolicyView, ViolationQuery, ViolationView};
@@ -57,7 +57,7 @@ async fn list(
     Ok(Json(listing(page, policy_view)))
 }
 
-/// Makes a policy. Everything under management is held against it in the background.
+/// Creates a policy. All managed certificates are checked against it in the background.
 #[utoipa::path(post, path = "/api/v1/policies", operation_id = "createPolicy", request_body = NewPolicy,
     responses((status = 201, body = PolicyView), (status = 202, body = ChangeView)))]
 async fn create(
@@ -89,7 +89,7 @@ async fn get_one(
     Ok(Revision(record.revision, policy_view(record)))
 }
 
-/// Changes a policy to what the body says.
+/// Replaces a policy.
 #[utoipa::path(put, path = "/api/v1/policies/{name}", operation_id = "replacePolicy",
     params(("name" = String, Path)), request_body = PolicyBody,
     responses((status = 200, body = PolicyView), (status = 202, body = ChangeView)))]
@@ -110,7 +110,7 @@ async fn replace(
     Ok(written.map(|()| Revision(record.revision, policy_view(record))))
 }
 
-/// Removes a policy that no certificate names.
+/// Deletes a policy that no certificate refers to.
 #[utoipa::path(delete, path = "/api/v1/policies/{name}", operation_id = "deletePolicy",
     params(("name" = String, Path)), responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(
@@ -137,7 +137,7 @@ fn violation_view(record: ViolationRecord) -> ViolationView {
     }
 }
 
-/// Lists what certificates do against policies: the worst first, or by certificate within one policy.
+/// Lists policy violations: the most severe first, or by certificate within one policy.
 #[utoipa::path(get, path = "/api/v1/violations", operation_id = "listViolations",
     params(PageQuery, ViolationQuery), responses((status = 200, body = Listing<ViolationView>)))]
 async fn violations(

@@ -1,4 +1,4 @@
-//! Profiles: what may be issued.
+//! Certificate profiles.
 
 use api::changes::ChangeView;
 use api::profiles::{ProfileDocument, ProfileView};
@@ -20,7 +20,7 @@ use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
 
-/// Members that a view has and a profile has not: who sends back what they were shown need not take them out.
+/// Members of the view that a profile does not have. They are ignored in requests, so that clients can send back a view.
 const SHOWN_ONLY: [&str; 3] = ["revision", "created_at", "updated_at"];
 
 pub(crate) fn routes() -> Api {
@@ -61,7 +61,7 @@ async fn list(
     };
     let mut seen = Vec::new();
     for scope in scopes {
-        // As many as the caller's grants, which are few.
+        // There are as many as the caller's grants, which are few.
         let Scope::Profile(name) = scope else { continue };
         match authority.profile_record(&name).await {
             Ok(record) => seen.push(shown(record)),
@@ -72,7 +72,7 @@ async fn list(
     Ok(Json(Listing::whole(seen)))
 }
 
-/// Makes a profile.
+/// Creates a profile.
 #[utoipa::path(post, path = "/api/v1/profiles", operation_id = "createProfile", request_body = ProfileDocument,
     responses((status = 201, body = ProfileView), (status = 202, body = ChangeView)))]
 async fn create(
@@ -108,8 +108,8 @@ async fn get_one(
     Ok(Revision(record.revision, shown(record)))
 }
 
-/// Changes a profile to what the body says. What was issued by it stays as it is. The change of a profile that requires approval
-/// waits for approval.
+/// Replaces a profile. Certificates issued with it remain unchanged. A change of a profile that requires approval waits for
+/// approval.
 #[utoipa::path(put, path = "/api/v1/profiles/{name}", operation_id = "replaceProfile",
     params(("name" = String, Path)), request_body = ProfileDocument,
     responses((status = 200, body = ProfileView), (status = 202, body = ChangeView)))]
@@ -135,7 +135,7 @@ async fn replace(
     Ok(written.map(|()| Revision(record.revision, shown(record))))
 }
 
-/// Removes a profile: nothing is issued by it any more. What was issued by it stays as it is.
+/// Deletes a profile, so that no more certificates are issued with it. Certificates issued with it remain unchanged.
 #[utoipa::path(delete, path = "/api/v1/profiles/{name}", operation_id = "deleteProfile",
     params(("name" = String, Path)), responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(

@@ -1,5 +1,5 @@
-//! The protocols certificates are asked for and checked by: ACME, EST, SCEP, CRLs, OCSP. Their components speak HTTP by
-//! themselves. The routes here hand them whole requests.
+//! Protocols for requesting and checking certificates: ACME, EST, SCEP, CRLs, OCSP. Their components process complete HTTP
+//! requests, which these routes pass on.
 
 use std::future::Future;
 
@@ -23,11 +23,11 @@ use crate::problem::Problem;
 use crate::routing::endpoint;
 use crate::state::State;
 
-/// Bytes of the longest request to a protocol: a SCEP message with an RSA-4096 request in it has some 10 KiB, an ACME
-/// one with a hundred names less; EST and ACME bound theirs closer.
+/// Maximum bytes of a protocol request. A SCEP message with an RSA-4096 request has some 10 KiB, an ACME request with a hundred
+/// names has less. EST and ACME have lower limits of their own.
 const BODY_MAX: usize = 256 << 10;
 
-/// Over TLS: ACME, EST, SCEP, and CRLs and OCSP too.
+/// Returns the routes over TLS: ACME, EST, SCEP, and also CRLs and OCSP.
 pub(crate) fn secure() -> Router<State> {
     publications(Router::new())
         .route("/acme/{*path}", any(endpoint(acme)))
@@ -35,16 +35,16 @@ pub(crate) fn secure() -> Router<State> {
         .merge(scep_routes())
 }
 
-/// Without TLS: CRLs, OCSP and issuers' certificates, which say themselves who made them (RFC 5280 section 8, RFC 6960
-/// appendix A), and SCEP, whose messages are signed and encrypted (RFC 8894 section 2).
+/// Returns the routes without TLS. CRLs, OCSP responses and issuer certificates are signed (RFC 5280 section 8, RFC 6960 appendix
+/// A). SCEP messages are signed and encrypted (RFC 8894 section 2).
 pub(crate) fn public() -> Router<State> {
     publications(Router::new())
         .merge(scep_routes())
         .route("/.well-known/acme-challenge/{token}", get(endpoint(http01)))
 }
 
-/// The answer to an http-01 validation of a certificate that we ask another authority for (RFC 8555 section 8.3). No
-/// refusal tells more than that there is none.
+/// Responds to an http-01 validation of a certificate that this server requests from another CA (RFC 8555 section 8.3). Every error
+/// is the same 404.
 async fn http01(With(issuers): With<Option<Issuers>>, Path(token): Path<String>) -> Response {
     let Some(issuers) = issuers else { return absent() };
     match issuers.responders().http01(&token).await {
@@ -72,7 +72,7 @@ async fn acme(With(acme): With<Option<Acme>>, request: Request) -> Response {
 }
 
 async fn est(With(est): With<Option<Est>>, request: Request) -> Response {
-    // A browser sends a client certificate by itself, for any page.
+    // Browsers send client certificates automatically, for any page.
     if !request.headers().contains_key(header::AUTHORIZATION)
         && let Err(problem) = check_site(request.method(), request.uri(), request.headers())
     {
@@ -104,7 +104,7 @@ fn absent() -> Response {
     Problem::not_found("such protocol on this server").into_response()
 }
 
-/// Reads the body to its end, within its bound, and gives the request to its component.
+/// Reads the complete body, within its limit, and passes the request to its component.
 async fn whole<F: Future<Output = http::Response<Bytes>>>(
     request: Request,
     handle: impl FnOnce(http::Request<Bytes>, Peer) -> F,

@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::routing::{Api, routes};
 use crate::time::shown;
 
-/// Roles of one's own at most: all of them are held in memory.
+/// Maximum custom roles: all of them are cached in memory.
 const ROLES_MAX: usize = 256;
 
 pub(crate) fn routes() -> Api {
@@ -73,7 +73,7 @@ async fn get_one(With(store): With<Store>, Path(name): Path<String>) -> Result<R
     Ok(Revision(role.revision, role_view(&role)?).into_response())
 }
 
-/// Makes or changes a role.
+/// Creates or replaces a role.
 #[utoipa::path(put, path = "/api/v1/roles/{name}", operation_id = "putRole", params(("name" = String, Path)),
     request_body = NewRole, responses((status = 200, body = RoleView), (status = 201, body = RoleView), (status = 202, body = ChangeView)))]
 async fn put(
@@ -122,7 +122,7 @@ async fn put(
     Ok((status, Revision(role.revision, role_view(&role)?)).into_response())
 }
 
-/// Removes a role; grants that name it give nothing from then on.
+/// Deletes a role. Grants that name it have no effect from then on.
 #[utoipa::path(delete, path = "/api/v1/roles/{name}", operation_id = "deleteRole",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(
@@ -152,12 +152,12 @@ fn not_built_in(name: &str) -> Result<(), Problem> {
     }
 }
 
-/// What a caller must hold to change a role: every permission, for a role that this version cannot read.
+/// Returns the permissions that a caller must hold to change a role: every permission, for a role that this version cannot parse.
 fn held_by(role: &Role) -> Permissions {
     permissions_of(role).map_or(Permissions::all(), |permissions| Permissions::of(&permissions))
 }
 
-/// A role can be given in any scope, so anyone who shapes it holds all of it everywhere.
+/// Checks that the caller holds all permissions of a role in all scopes, because a role can be granted in any scope.
 fn within_own(caller: &Caller, permissions: Permissions) -> Result<(), Problem> {
     if caller.covers(&Granted { permissions, scope: Scope::Any }) {
         return Ok(());

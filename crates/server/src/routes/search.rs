@@ -1,7 +1,7 @@
-//! One search over certificates, endpoints, owners, teams, authorities and credentials.
+//! Search over certificates, endpoints, owners, teams, CAs and credentials.
 //!
-//! Each kind is a few probes of an index that read a bounded number of rows, so the time does not grow with the tables. A
-//! kind is searched for callers who may list it; certificates are held against the caller's grants one by one.
+//! Each kind needs a few index probes that read a bounded number of rows, so that the time does not grow with the tables. A kind is
+//! searched only if the caller may list it. Certificates are checked individually against the caller's grants.
 
 mod digits;
 
@@ -30,26 +30,26 @@ use crate::state::State;
 use crate::time;
 use digits::Digits;
 
-/// Default number of hits of a kind.
+/// Default number of hits of each kind.
 const LIMIT_DEFAULT: u32 = 10;
-/// Most hits of a kind.
+/// Maximum hits of each kind.
 const LIMIT_MAX: u32 = 50;
-/// Characters of a query: two letters find too much to be of use, a DNS name has 253.
+/// Allowed number of characters of a query: shorter ones match too much, and a DNS name has at most 253.
 const QUERY_CHARS: std::ops::RangeInclusive<usize> = 2..=253;
-/// A trigram index holds three characters.
+/// The length of a trigram.
 const PART_CHARS_MIN: usize = 3;
-/// Certificates that are looked at for a caller who does not see all of them.
+/// Maximum certificates that are checked for a caller who may not see all of them.
 const LOOKED_MAX: usize = 500;
 /// Hexadecimal digits of a serial number of 16 bytes.
 const SERIAL_DIGITS: usize = 32;
-/// For each issued certificate that is shown, others that belong to managed ones.
+/// Number of issued certificates read for each one shown, because others belong to managed certificates.
 const ISSUED_LOOKED: usize = 10;
 
 pub(crate) fn routes() -> Api {
     Api::area("search").route(Access::known(), routes!(search))
 }
 
-/// How a hit matched, the best first.
+/// How a hit matches, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum How {
     Exact,
@@ -58,7 +58,7 @@ enum How {
 }
 
 impl How {
-    /// Of a text, both in lower case.
+    /// Returns how a text matches a query, both in lower case.
     fn of(text: &str, query: &str) -> Self {
         match text {
             text if text == query => Self::Exact,
@@ -76,7 +76,7 @@ impl How {
     }
 }
 
-/// What is searched, in the order in which equally good hits are shown.
+/// The kinds of results, in the order of equally good hits.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Kind {
     Certificate,
@@ -106,7 +106,7 @@ impl Kind {
 struct Hits {
     /// The query, trimmed.
     query: String,
-    /// In lower case.
+    /// The query in lower case.
     low: String,
     digits: Option<Digits>,
     limit: usize,
@@ -138,12 +138,12 @@ impl Hits {
         })
     }
 
-    /// Hits of a kind so far.
+    /// Returns the number of hits of a kind so far.
     fn count(&self, kind: Kind) -> usize {
         self.found.iter().filter(|(_, of, _)| *of == kind).count()
     }
 
-    /// Adds a hit unless it is there, or its kind has enough.
+    /// Adds a hit, unless it already exists or its kind has reached the limit.
     fn add(&mut self, how: How, kind: Kind, mut hit: HitView) {
         if self.found.iter().any(|(_, of, known)| *of == kind && known.id == hit.id) {
             return;
@@ -165,7 +165,7 @@ impl Hits {
     }
 }
 
-/// A hit without what [`Hits::add`] fills in.
+/// Creates a hit without the fields that [`Hits::add`] sets.
 fn hit(id: impl ToString, name: impl ToString, matched: &str, href: String) -> HitView {
     HitView {
         kind: String::new(),
@@ -179,9 +179,9 @@ fn hit(id: impl ToString, name: impl ToString, matched: &str, href: String) -> H
     }
 }
 
-/// Searches names, serial numbers, fingerprints, key hashes, endpoints, owners, teams, authorities and credential paths.
+/// Searches names, serial numbers, fingerprints, key hashes, endpoints, owners, teams, CAs and credential paths.
 ///
-/// Only what the caller may see is found. Exact matches come first, then beginnings, then parts of names.
+/// Returns only objects that the caller may see. Exact matches come first, then prefixes, then other parts of names.
 #[utoipa::path(get, path = "/api/v1/search", operation_id = "search", params(SearchQuery),
     responses((status = 200, body = SearchView)))]
 async fn search(
@@ -216,7 +216,7 @@ async fn search(
     Ok(Json(hits.view()))
 }
 
-/// Number of certificates to check.
+/// Returns the number of certificates to check.
 fn looked(hits: &Hits, caller: &Caller) -> usize {
     if caller.holds_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { LOOKED_MAX }
 }
@@ -238,7 +238,7 @@ async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Res
     }
     let most = looked(hits, caller);
     for step in steps {
-        // Enough better hits: a part that is in every name is not searched for.
+        // There are enough better hits, so that the search for parts of names is skipped.
         if hits.count(Kind::Certificate) >= hits.limit {
             hits.more = true;
             break;
@@ -259,10 +259,10 @@ async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Res
     Ok(())
 }
 
-/// How the step found the certificate, and by what.
+/// Returns how and by which property the search found the certificate.
 fn matched(step: &ManagedSearch, certificate: &ManagedCertificate, hits: &Hits) -> (How, &'static str) {
     match step {
-        // So many digits are one number, whether it has more or not.
+        // A serial number of full length is an exact match.
         ManagedSearch::Serial(digits) if digits.len() >= SERIAL_DIGITS => (How::Exact, "serial"),
         ManagedSearch::Serial(_) => (How::Prefix, "serial"),
         ManagedSearch::Fingerprint(..) => {
@@ -297,7 +297,7 @@ async fn issued(hits: &mut Hits, store: &Store, caller: &Caller) -> Result<(), P
         let found = Issued::of(store).search(&step, most).await?;
         hits.more |= found.len() >= most;
         for record in found {
-            // By name a managed certificate is found as such, not with each of its versions.
+            // A match by name shows the managed certificate only, not each of its versions.
             let hidden = matched == "name" && record.source == Source::Lifecycle;
             if !hidden && caller.may(Permission::CertificateRead, object_of(&record)).is_ok() {
                 add_issued(hits, &record, matched);

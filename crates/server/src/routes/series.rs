@@ -1,4 +1,4 @@
-//! Time series: certificates issued, renewed, failed, revoked and deployed, by hour or by day.
+//! Time series: issued, renewed, failed, revoked and deployed certificates, by hour or by day.
 
 use api::series::{SeriesCountsView, SeriesOfView, SeriesQuery};
 use axum::extract::State as With;
@@ -11,14 +11,14 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::time;
 
-/// Most intervals of one answer: the hours that are kept.
+/// Maximum intervals in a response: the number of hours that are stored.
 const INTERVALS_MAX: i64 = 2_400;
 
 pub(crate) fn routes() -> Api {
     Api::area("series").route(Access::needs(Permission::CertificateRead).scoped(), routes!(list))
 }
 
-/// Starts of intervals, µs.
+/// A range of intervals, µs since 1970-01-01 UTC.
 struct Range {
     step: Step,
     from_us: i64,
@@ -52,7 +52,7 @@ impl Range {
     }
 }
 
-/// The teams whose counts the caller sees: `None` for those of everybody.
+/// Returns the teams whose counts the caller may see: `None` for all.
 fn teams(caller: &Caller, wanted: Option<String>) -> Result<Option<Vec<String>>, Problem> {
     let reached = match caller.reach(Permission::CertificateRead) {
         Reach::Everything => return Ok(wanted.map(|team| vec![team])),
@@ -70,10 +70,10 @@ fn teams(caller: &Caller, wanted: Option<String>) -> Result<Option<Vec<String>>,
     Ok(Some(own))
 }
 
-/// Counts certificates that were issued, renewed, revoked and deployed, and runs that failed, by hour or by day.
+/// Counts certificates that were issued, renewed, revoked and deployed, and failed runs, by hour or by day.
 ///
-/// `issued` counts certificates of the own CA over any protocol and managed certificates of any issuer; `renewed` those of
-/// them that are new versions of managed certificates. Certificates that are not managed belong to no team.
+/// `issued` counts certificates of the own CA over any protocol, and managed certificates of any issuer. `renewed` counts those
+/// that are new versions of managed certificates. Certificates that are not managed belong to no team.
 #[utoipa::path(get, path = "/api/v1/series", operation_id = "getSeries", params(SeriesQuery),
     responses((status = 200, body = SeriesCountsView)))]
 async fn list(

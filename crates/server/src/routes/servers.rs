@@ -16,7 +16,7 @@ pub(crate) fn routes() -> Api {
     Api::area("servers").route(Permission::MetricsRead, routes!(list))
 }
 
-/// Lists the server processes that use this database, the one that runs longest first. Those not seen for a day are left out.
+/// Lists the server processes that use this database, longest running first. Processes not seen for a day are left out.
 #[utoipa::path(get, path = "/api/v1/servers", operation_id = "listServers",
     responses((status = 200, body = Listing<ServerNodeView>)))]
 async fn list(

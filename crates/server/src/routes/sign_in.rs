@@ -1,4 +1,4 @@
-//! Signing in to the console: one-time links, passwords, sessions.
+//! Sign-in to the console: one-time links, passwords, sessions.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::time::shown;
 /// Maximum bytes of a sign-in request.
 const BODY_MAX: usize = 4 << 10;
 
-/// Longest code, in bytes.
+/// Maximum length of a code, in bytes.
 const CODE_MAX: usize = 128;
 
 pub(crate) fn routes() -> Api {
@@ -46,10 +46,10 @@ pub(crate) fn routes() -> Api {
         .route(Access::known().body_max(BODY_MAX), routes!(confirm))
 }
 
-/// Makes a one-time sign-in link for the caller.
+/// Creates a one-time sign-in link for the caller.
 ///
-/// The session that it begins has what the caller has, and ends when the caller is disabled, removed or expires. A link is used once;
-/// of more than eight unused links of one caller the oldest ones end.
+/// Its session has the permissions of the caller, and ends when the caller is disabled, deleted or expires. A link can be used
+/// once. A caller has at most eight unused links: a further link invalidates the oldest one.
 #[utoipa::path(post, path = "/api/v1/auth/links", operation_id = "createSignInLink", request_body = NewSignInLink,
     responses((status = 201, body = SignInLinkView)))]
 async fn create_link(
@@ -67,7 +67,7 @@ async fn create_link(
     Ok(response)
 }
 
-/// The server's URL as the caller reached it; empty where the request names no host, so that a path is left.
+/// Returns the server's URL as the caller reached it. Empty if the request names no host, so that only the path remains.
 fn own_url(parts: &Parts) -> String {
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(Authority::as_str));
@@ -76,9 +76,9 @@ fn own_url(parts: &Parts) -> String {
     host.map(|host| format!("https://{host}")).unwrap_or_default()
 }
 
-/// Begins a session of a browser, with the code of a one-time link, or with a user's name and password.
+/// Starts a browser session, with the code of a one-time link, or with a user's name and password.
 ///
-/// The answer sets the cookie `__Host-bulla` and says who the person is. A session that the browser had before ends.
+/// The response sets the cookie `__Host-bulla` and contains the user's identity. An earlier session of the browser ends.
 #[utoipa::path(post, path = "/api/v1/auth/sessions", operation_id = "signIn", request_body = SignIn,
     responses((status = 201, body = Me)))]
 async fn sign_in(
@@ -128,7 +128,7 @@ async fn by_password(
     PreparedSession::new(access, start)?.begin(access).await
 }
 
-/// The user with this name and password, within the limits of tries.
+/// Returns the user with this name and password, subject to the rate limits.
 async fn proved_by_password(
     state: &State,
     name: &str,
@@ -154,7 +154,7 @@ fn check_code(code: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Counts a refusal against the address; 429 when it has had too many.
+/// Counts a failed login of the address; 429 when the address has reached its limit.
 fn counted(state: &State, from: IpAddr, problem: Problem) -> Problem {
     state.metrics().refused("sign-in");
     if problem.status() != StatusCode::UNAUTHORIZED {
@@ -174,7 +174,7 @@ async fn own_sessions(
     Ok(Json(Listing::whole(sessions.map(|row| session_view(row, &caller)).collect::<Result<_, _>>()?)))
 }
 
-/// Ends every session of the caller, in every browser, and its unused one-time links.
+/// Ends every session of the caller, in every browser, and invalidates its unused one-time links.
 #[utoipa::path(delete, path = "/api/v1/auth/sessions", operation_id = "signOutEverywhere",
     responses((status = 200, body = SignedOut)))]
 async fn sign_out(With(access): With<AccessControl>, caller: Caller) -> Result<Response, Problem> {
@@ -186,9 +186,10 @@ async fn sign_out(With(access): With<AccessControl>, caller: Caller) -> Result<R
     Ok(response)
 }
 
-/// Confirms the session: its person proves anew who they are, for what needs a recent proof.
+/// Confirms the session: the user proves their identity again, for operations that need a recent proof.
 ///
-/// Wants the user's password, or the code of a new one-time link that the same identity asked for. The cookie and the CSRF token stay the same.
+/// Requires the user's password, or the code of a new one-time link that the same identity requested. The cookie and the CSRF token
+/// stay the same.
 #[utoipa::path(post, path = "/api/v1/auth/sessions/confirm", operation_id = "confirmSession",
     request_body = SessionConfirmation, responses((status = 200, body = Me)))]
 async fn confirm(

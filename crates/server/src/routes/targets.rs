@@ -1,4 +1,4 @@
-//! Targets: where agents deploy certificates to.
+//! Deployment targets of agents.
 
 use agent::tables::{DeploymentFilter, DeploymentRow};
 use agent::{Agents, NewTarget, TargetView};
@@ -62,7 +62,7 @@ async fn list(
     Ok(Json(listing(page, deploy_target_view)))
 }
 
-/// Makes a target.
+/// Creates a target.
 #[utoipa::path(post, path = "/api/v1/targets", operation_id = "createTarget", request_body = DeployTarget,
     responses((status = 201, body = DeployTargetView)))]
 async fn create(
@@ -90,7 +90,7 @@ async fn get_one(
 
 /// Changes a target.
 ///
-/// What is deployed there stays until the next deployment.
+/// The deployed certificate stays in place until the next deployment.
 #[utoipa::path(put, path = "/api/v1/targets/{id}", operation_id = "replaceTarget", params(("id" = Uuid, Path)),
     request_body = DeployTarget,
     responses((status = 200, body = DeployTargetView), (status = 202, body = ChangeView)))]
@@ -111,7 +111,7 @@ async fn replace(
     Ok(written.map(|()| Revision(view.row.revision, deploy_target_view(view))))
 }
 
-/// Removes a target; the files on its host stay.
+/// Deletes a target; the files on its host remain.
 #[utoipa::path(delete, path = "/api/v1/targets/{id}", operation_id = "deleteTarget", params(("id" = Uuid, Path)),
     responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(

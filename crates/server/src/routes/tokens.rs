@@ -43,9 +43,9 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
     Ok(Json(try_listing(page, identity_view)?))
 }
 
-/// Makes a token.
+/// Creates a token.
 ///
-/// Its secret is in the answer and nowhere else.
+/// The response is the only place that contains its secret.
 #[utoipa::path(post, path = "/api/v1/tokens", operation_id = "createToken", request_body = NewToken,
     responses((status = 201, body = CreatedToken), (status = 202, body = ChangeView)))]
 async fn create(
@@ -104,7 +104,7 @@ async fn update(
     written.try_map(|token| Ok(Revision(token.revision, identity_view(token)?)))
 }
 
-/// Gives a token a new secret; the one before ends at once.
+/// Replaces the secret of a token; the previous secret becomes invalid immediately.
 #[utoipa::path(post, path = "/api/v1/tokens/{id}/rotate", operation_id = "rotateToken",
     params(("id" = Uuid, Path)), responses((status = 200, body = CreatedToken), (status = 202, body = ChangeView)))]
 async fn rotate(
@@ -133,7 +133,7 @@ async fn rotate(
     Ok(response)
 }
 
-/// Removes a token; it ends at once.
+/// Deletes a token, which becomes invalid immediately.
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", operation_id = "deleteToken", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(

@@ -1,4 +1,4 @@
-//! Certificate Transparency: which domains are watched in the logs, what was issued for them, and how the reading goes.
+//! Certificate Transparency: watched domains, certificates issued for them, and the progress of reading the logs.
 
 use api::transparency::{
     CtDomainBody, CtDomainSettingsBody, CtDomainView, CtIssuanceQuery, CtIssuanceView, CtLogView,
@@ -28,7 +28,7 @@ use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::{maybe_shown, parsed, shown};
 
-/// Microseconds of a second.
+/// Microseconds in a second.
 const SECOND_US: i64 = 1_000_000;
 
 pub(crate) fn routes() -> Api {
@@ -187,7 +187,7 @@ async fn list(
     Ok(Json(listing(page, ct_domain_view)))
 }
 
-/// Watches a domain; its first questions are due at once. What is there already is the baseline, not news.
+/// Watches a domain; the first searches start immediately. Existing certificates become the baseline and raise no alerts.
 #[utoipa::path(post, path = "/api/v1/ct/domains", operation_id = "watchCtDomain", request_body = CtDomainBody,
     responses((status = 201, body = CtDomainView)))]
 async fn watch(
@@ -202,7 +202,7 @@ async fn watch(
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
-/// Shows a watched domain, with where each search service was left.
+/// Shows a watched domain, with its position in each search service.
 #[utoipa::path(get, path = "/api/v1/ct/domains/{name}", operation_id = "getCtDomain", params(("name" = String, Path)),
     responses((status = 200, body = CtDomainView)))]
 async fn get_one(
@@ -217,7 +217,7 @@ async fn get_one(
     Ok(Revision(row.revision, CtDomainView { searches: Some(searches), ..ct_domain_view(row) }))
 }
 
-/// Changes how a domain is watched.
+/// Changes the settings of a watched domain.
 #[utoipa::path(put, path = "/api/v1/ct/domains/{name}", operation_id = "replaceCtDomain",
     params(("name" = String, Path)), request_body = CtDomainSettingsBody,
     responses((status = 200, body = CtDomainView)))]
@@ -234,7 +234,7 @@ async fn replace(
     Ok(Revision(row.revision, ct_domain_view(row)))
 }
 
-/// Stops watching a domain; found issuances stay.
+/// Stops watching a domain; found certificates remain.
 #[utoipa::path(delete, path = "/api/v1/ct/domains/{name}", operation_id = "unwatchCtDomain",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn unwatch(
@@ -249,7 +249,7 @@ async fn unwatch(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Has all services asked for a domain now.
+/// Searches all services for a domain now.
 #[utoipa::path(post, path = "/api/v1/ct/domains/{name}/run", operation_id = "runCtDomain",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn run(
@@ -262,7 +262,7 @@ async fn run(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Pauses a domain: it is neither asked for nor matched.
+/// Pauses a domain: it is neither searched nor matched in logs.
 #[utoipa::path(post, path = "/api/v1/ct/domains/{name}/pause", operation_id = "pauseCtDomain",
     params(("name" = String, Path)), responses((status = 200, body = CtDomainView)))]
 async fn pause(
@@ -273,7 +273,7 @@ async fn pause(
     enable(&monitor, &caller, &name, false).await
 }
 
-/// Resumes a domain. Search services tell what came meanwhile; logs do not.
+/// Resumes a domain. Search services return certificates issued during the pause; logs do not.
 #[utoipa::path(post, path = "/api/v1/ct/domains/{name}/resume", operation_id = "resumeCtDomain",
     params(("name" = String, Path)), responses((status = 200, body = CtDomainView)))]
 async fn resume(
@@ -298,7 +298,7 @@ async fn enable(
     Ok(Revision(row.revision, ct_domain_view(row)))
 }
 
-/// Lists where search services were left, by domain and service.
+/// Lists the positions in search services, by domain and service.
 #[utoipa::path(get, path = "/api/v1/ct/searches", operation_id = "listCtSearches", params(PageQuery),
     responses((status = 200, body = Listing<CtSearchView>)))]
 async fn searches(
@@ -319,7 +319,7 @@ async fn logs(Component(monitor): Component<Monitor>) -> Result<Json<Listing<CtL
     Ok(Json(Listing::whole(rows.into_iter().map(ct_log_view).collect())))
 }
 
-/// Forgets a log's place: it is followed from its present end, whatever it was before.
+/// Resets the position in a log: reading continues at its current end.
 #[utoipa::path(delete, path = "/api/v1/ct/logs/{id}", operation_id = "forgetCtLog", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn forget_log(
@@ -333,7 +333,7 @@ async fn forget_log(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists what was issued for watched domains, the newest found first.
+/// Lists the certificates issued for watched domains, most recently found first.
 #[utoipa::path(get, path = "/api/v1/ct/issuances", operation_id = "listCtIssuances",
     params(CtIssuanceQuery, PageQuery), responses((status = 200, body = Listing<CtIssuanceView>)))]
 async fn issuances(
@@ -346,7 +346,7 @@ async fn issuances(
     Ok(Json(listing(page, ct_issuance_view)))
 }
 
-/// Shows an issuance, with its certificate or precertificate where that is kept.
+/// Shows an issuance, with its certificate or precertificate if stored.
 #[utoipa::path(get, path = "/api/v1/ct/issuances/{id}", operation_id = "getCtIssuance", params(("id" = Uuid, Path)),
     responses((status = 200, body = CtIssuanceView)))]
 async fn issuance(
@@ -358,7 +358,7 @@ async fn issuance(
     Ok(Json(CtIssuanceView { domains: Some(domains), der, ..ct_issuance_view(row) }))
 }
 
-/// Says that an issuance is ours, and so are its renewals. Its alert ends.
+/// Acknowledges an issuance as legitimate, including its renewals, which resolves its alert.
 #[utoipa::path(post, path = "/api/v1/ct/issuances/{id}/expect", operation_id = "expectCtIssuance",
     params(("id" = Uuid, Path)), request_body = CtReasonBody, responses((status = 200, body = CtIssuanceView)))]
 async fn expect(
@@ -370,7 +370,7 @@ async fn expect(
     decide(&monitor, &caller, id, Review::Expected, &body.reason).await
 }
 
-/// Says that an issuance nobody asked for has been seen to: revoked, reported. Its alert ends; its renewal is news.
+/// Marks an unauthorized issuance as handled (revoked or reported), which resolves its alert. Its renewal raises a new alert.
 #[utoipa::path(post, path = "/api/v1/ct/issuances/{id}/acknowledge", operation_id = "acknowledgeCtIssuance",
     params(("id" = Uuid, Path)), request_body = CtReasonBody, responses((status = 200, body = CtIssuanceView)))]
 async fn acknowledge(

@@ -1,4 +1,4 @@
-//! Users: people who have logged in, and people who may.
+//! Users: people who have logged in, or may log in.
 
 use api::access::{IdentityPatch, IdentityView, NewUser, SessionView};
 use api::changes::ChangeView;
@@ -27,10 +27,10 @@ use crate::routing::{Access, Api, routes};
 
 const KIND: IdentityKind = IdentityKind::User;
 
-/// Longest subject or issuer, in bytes.
+/// Maximum length of a subject or issuer, in bytes.
 const SUBJECT_MAX: usize = 255;
 
-/// Bytes of a body with a password.
+/// Maximum bytes of a body with a password.
 const BODY_MAX: usize = 4 << 10;
 
 pub(crate) fn routes() -> Api {
@@ -45,7 +45,7 @@ pub(crate) fn routes() -> Api {
         .route(Access::known().dangerous().body_max(BODY_MAX), routes!(set_password))
 }
 
-/// Lists the people, by name.
+/// Lists the users, by name.
 #[utoipa::path(get, path = "/api/v1/users", operation_id = "listUsers", params(PageQuery),
     responses((status = 200, body = Listing<IdentityView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<IdentityView>>, Problem> {
@@ -53,7 +53,7 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
     Ok(Json(try_listing(page, identity_view)?))
 }
 
-/// Lets a person in: before their first login at the OIDC issuer, or with a password and one-time links alone.
+/// Creates a user: before the first login at the OIDC issuer, or with password and one-time links only.
 #[utoipa::path(post, path = "/api/v1/users", operation_id = "createUser", request_body = NewUser,
     responses((status = 201, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn create(
@@ -83,7 +83,7 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
-/// By what a person is found, and recognised: issuer and subject, or nothing but what Bulla keeps.
+/// Returns the lookup key and label of a user: from issuer and subject, or for a local user from a random UUID.
 fn found_by(
     subject: Option<String>,
     issuer: Option<String>,
@@ -110,10 +110,10 @@ fn found_by(
     Ok((subject_hash(&issuer, &subject), subject))
 }
 
-/// Sets a person's password: one's own, or with `access.manage` that of anyone who may do no more than the caller.
+/// Sets a user's password: the caller's own, or with `access.manage` that of a user with no more permissions than the caller.
 ///
-/// The person's sessions end, but not the one that sets its own password. Setting another's password may wait for approval, as a
-/// new token does.
+/// The user's sessions end, except the session that sets its own password. Setting another user's password may require approval,
+/// like a new token.
 #[utoipa::path(put, path = "/api/v1/users/{id}/password", operation_id = "setPassword", params(("id" = Uuid, Path)),
     request_body = api::access::NewPassword, responses((status = 204), (status = 202, body = ChangeView)))]
 async fn set_password(
@@ -145,7 +145,7 @@ async fn set_password(
     Ok(gates.write(&caller, Prepared { change, details }.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }
 
-/// Shows a person.
+/// Shows a user.
 #[utoipa::path(get, path = "/api/v1/users/{id}", operation_id = "getUser", params(("id" = Uuid, Path)),
     responses((status = 200, body = IdentityView)))]
 async fn get_one(
@@ -174,9 +174,9 @@ async fn update(
     written.try_map(|user| Ok(Revision(user.revision, identity_view(user)?)))
 }
 
-/// Removes a person and ends their sessions.
+/// Deletes a user and ends the user's sessions.
 ///
-/// A user whose groups are mapped to roles can log in again. To keep the user out, disable it instead.
+/// A user whose groups are mapped to roles can log in again. To prevent that, disable the user instead.
 #[utoipa::path(delete, path = "/api/v1/users/{id}", operation_id = "deleteUser", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(
@@ -190,7 +190,7 @@ async fn delete(
     Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }
 
-/// Lists a person's sessions, newest first, at most a hundred.
+/// Lists a user's sessions, newest first, at most a hundred.
 #[utoipa::path(get, path = "/api/v1/users/{id}/sessions", operation_id = "listSessions",
     params(("id" = Uuid, Path)), responses((status = 200, body = Listing<SessionView>)))]
 async fn sessions(
@@ -203,7 +203,7 @@ async fn sessions(
     Ok(Json(Listing::whole(sessions.map(|row| session_view(row, &caller)).collect::<Result<_, _>>()?)))
 }
 
-/// Ends a person's sessions.
+/// Ends a user's sessions.
 #[utoipa::path(delete, path = "/api/v1/users/{id}/sessions", operation_id = "endSessions",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn end_sessions(

@@ -1,4 +1,4 @@
-//! Watches: scans that the server makes by itself.
+//! Watches: scans that the server runs on a schedule.
 
 use api::watches::{LastRun, ProgressView, WatchBody, WatchView};
 use axum::extract::State as With;
@@ -20,7 +20,7 @@ use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::{maybe_shown, shown};
 
-/// Microseconds of a second.
+/// Microseconds in a second.
 const SECOND_US: i64 = 1_000_000;
 
 pub(crate) fn routes() -> Api {
@@ -148,7 +148,7 @@ async fn list(
     Ok(Json(listing(page, view)))
 }
 
-/// Makes a watch; its first run is due at once.
+/// Creates a watch; its first run is due immediately.
 #[utoipa::path(post, path = "/api/v1/watches", operation_id = "createWatch", request_body = WatchBody,
     responses((status = 201, body = WatchView)))]
 async fn create(
@@ -162,7 +162,7 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer(&watches, &clock, row).await?).into_response())
 }
 
-/// Shows a watch, by its identity or name.
+/// Shows a watch, by its ID or name.
 #[utoipa::path(get, path = "/api/v1/watches/{id}", operation_id = "getWatch", params(("id" = String, Path)),
     responses((status = 200, body = WatchView)))]
 async fn get_one(
@@ -174,7 +174,7 @@ async fn get_one(
     answer(&watches, &clock, row).await
 }
 
-/// Changes a watch. A run under way ends as it began.
+/// Changes a watch. A run in progress keeps its old settings.
 #[utoipa::path(put, path = "/api/v1/watches/{id}", operation_id = "replaceWatch", params(("id" = String, Path)),
     request_body = WatchBody, responses((status = 200, body = WatchView)))]
 async fn replace(
@@ -191,7 +191,7 @@ async fn replace(
     answer(&watches, &clock, row).await
 }
 
-/// Removes a watch; what its scans found stays.
+/// Deletes a watch; the results of its scans remain.
 #[utoipa::path(delete, path = "/api/v1/watches/{id}", operation_id = "deleteWatch", params(("id" = String, Path)),
     responses((status = 204)))]
 async fn delete(
@@ -219,7 +219,7 @@ async fn run(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Pauses a watch; a run under way goes on to its end.
+/// Pauses a watch; a run in progress continues to its end.
 #[utoipa::path(post, path = "/api/v1/watches/{id}/pause", operation_id = "pauseWatch",
     params(("id" = String, Path)), responses((status = 200, body = WatchView)))]
 async fn pause(
@@ -231,7 +231,7 @@ async fn pause(
     enable(&watches, &clock, &caller, &id, false).await
 }
 
-/// Resumes a watch; a run it missed meanwhile is made once.
+/// Resumes a watch. If it missed runs, one run starts now.
 #[utoipa::path(post, path = "/api/v1/watches/{id}/resume", operation_id = "resumeWatch",
     params(("id" = String, Path)), responses((status = 200, body = WatchView)))]
 async fn resume(

@@ -1,4 +1,4 @@
-//! Handlers without their types.
+//! Type-erased handlers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use utoipa_axum::router::UtoipaMethodRouter;
 
 use crate::state::State;
 
-/// The answer under way that every handler's call gives.
+/// The future of a handler's response.
 type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// A handler without its type. The framework compiles what stands around a handler once for each type of handler, and
-/// there are hundreds of handlers: behind this one type it is compiled once.
+/// A type-erased handler. The framework compiles its code around a handler once for each handler type, and there are hundreds of
+/// handlers. With this single type it is compiled once.
 pub(crate) struct Endpoint<S>(Arc<dyn Fn(Request, S) -> ResponseFuture + Send + Sync>);
 
 impl<S> Clone for Endpoint<S> {
@@ -37,7 +37,7 @@ impl<S: Send + Sync + 'static> Handler<(), S> for Endpoint<S> {
     }
 }
 
-/// Takes the type off a handler. Costs a call one more jump and no allocation.
+/// Erases the type of a handler. A call costs one more indirection and no allocation.
 pub(crate) fn endpoint<H, T, S>(handler: H) -> Endpoint<S>
 where
     H: Handler<T, S, Future = ResponseFuture>,
@@ -46,7 +46,7 @@ where
     Endpoint(Arc::new(move |request, state| handler.clone().call(request, state)))
 }
 
-/// A described handler as [`Api::route`](super::Api::route) takes it; see the macro [`routes`].
+/// Converts a documented handler for [`Api::route`](super::Api::route); see the macro [`routes`].
 pub(crate) fn described<P, H, T>(handler: H) -> UtoipaMethodRouter<State>
 where
     P: utoipa::Path + SchemaReferences + for<'t> Tags<'t>,
@@ -73,7 +73,7 @@ fn registered(
     (schemas, paths, router)
 }
 
-/// A handler under `#[utoipa::path]` with its description, for [`Api::route`](super::Api::route).
+/// Converts a handler with `#[utoipa::path]`, including its description, for [`Api::route`](super::Api::route).
 macro_rules! routes {
     ($handler:ident) => {
         utoipa_axum::paste! { $crate::routing::described::<[<__path_ $handler>], _, _>($handler) }

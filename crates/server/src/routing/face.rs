@@ -1,5 +1,5 @@
-//! The operations of a face: those of a listener that is not the API's. One table registers each with what it needs, so that none
-//! exists without, and the authorisation matrix lists what is dispatched.
+//! Operations of listeners other than the API's. One table registers each operation with its required permission, so that none
+//! lacks one. The authorization matrix is generated from the same table.
 
 use axum::Router;
 use axum::handler::Handler;
@@ -9,12 +9,12 @@ use http::Method;
 use super::endpoint::{Endpoint, endpoint};
 use super::need::FaceNeed;
 
-/// An operation as registered.
+/// A registered operation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FaceOperation {
-    /// Its method.
+    /// HTTP method of the operation.
     pub method: Method,
-    /// Its path as a template.
+    /// Path template of the operation.
     pub path: String,
     /// The permission that a caller needs.
     pub need: FaceNeed,
@@ -26,7 +26,7 @@ type Answering = std::pin::Pin<Box<dyn Future<Output = axum::response::Response>
 pub(crate) struct OnPath<S>(Vec<(Method, FaceNeed, Endpoint<S>)>);
 
 impl<S: Clone + Send + Sync + 'static> OnPath<S> {
-    /// None yet.
+    /// Creates an empty set of operations.
     pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
@@ -41,7 +41,7 @@ impl<S: Clone + Send + Sync + 'static> OnPath<S> {
 
     fn methods(&self) -> MethodRouter<S> {
         self.0.iter().fold(MethodRouter::new(), |router, (method, _, endpoint)| {
-            // Each is one of the nine methods that the framework knows.
+            // Every method is one of the nine that the framework knows.
             match MethodFilter::try_from(method.clone()) {
                 Ok(filter) => router.on(filter, endpoint.clone()),
                 Err(_) => router.fallback(endpoint.clone()),
@@ -65,11 +65,11 @@ macro_rules! by_method {
 
 by_method!(get: GET, post: POST, put: PUT, patch: PATCH, delete: DELETE);
 
-/// The operations of a face, by path.
+/// The operations of a listener, by path.
 pub(crate) struct Face<S>(Vec<(String, OnPath<S>)>);
 
 impl<S: Clone + Send + Sync + 'static> Face<S> {
-    /// A face without operations.
+    /// Creates a set without operations.
     pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
@@ -84,7 +84,7 @@ impl<S: Clone + Send + Sync + 'static> Face<S> {
         self
     }
 
-    /// The dispatch table, with `prefix` before each path.
+    /// Returns the dispatch table, with `prefix` before each path.
     pub(crate) fn operations(&self, prefix: &str) -> Vec<FaceOperation> {
         let all = self.0.iter().flat_map(|(path, operations)| {
             operations.0.iter().map(move |(method, need, _)| FaceOperation {
@@ -96,14 +96,14 @@ impl<S: Clone + Send + Sync + 'static> Face<S> {
         all.collect()
     }
 
-    /// Dispatches each operation.
+    /// Returns a router for each operation.
     pub(crate) fn router(&self) -> Router<S> {
         self.0
             .iter()
             .fold(Router::new(), |router, (path, operations)| router.route(path, operations.methods()))
     }
 
-    /// Dispatches each operation, also below its path with a slash at the end.
+    /// Returns a router for each operation, also with a trailing slash in its path.
     pub(crate) fn router_with_slashes(&self) -> Router<S> {
         self.0.iter().fold(Router::new(), |router, (path, operations)| {
             router.route(path, operations.methods()).route(&format!("{path}/"), operations.methods())

@@ -1,4 +1,4 @@
-//! What stands before every handler: not too often, who asks, may they; and what every answer gets on its way out.
+//! The guard of every handler: rate limits, authentication, authorization, and common response headers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,29 +22,29 @@ use crate::peer::address;
 use crate::problem::Problem;
 use crate::state::State;
 
-/// How long a handler may take: an issuer outside may take a minute to answer, nothing takes two.
+/// Timeout of a handler: an external issuer may take a minute to respond, and nothing takes two.
 const HANDLER_MAX: Duration = Duration::from_secs(120);
 
-/// Seconds after which to try again what took too long.
+/// `Retry-After` in seconds after a timeout.
 const TIMEOUT_RETRY_SECONDS: u64 = 10;
 
-/// What one route's guard knows.
+/// The settings of one route's guard.
 pub(crate) struct Guard {
     pub(crate) state: State,
     pub(crate) access: Access,
     pub(super) query: QueryParameters,
 }
 
-/// The authorised caller.
+/// The authorized caller.
 struct Admitted {
     caller: Option<Caller>,
-    /// Until the answer's head is made.
+    /// The concurrent request, counted until the response head is complete.
     under_way: Option<Share<Uuid>>,
     left: Option<Left>,
     conditions: Option<ReadConditions>,
 }
 
-/// Lets a request through to its handler, or answers in the handler's stead.
+/// Passes a request to its handler, or responds with an error.
 pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let admitted = match guard.admit(&parts).await.and_then(|admitted| guard.check_query(&parts, admitted)) {
@@ -92,7 +92,7 @@ impl Guard {
         let caller = match self.state.authentication().caller(parts).await {
             Ok(caller) => caller,
             Err(problem) => {
-                // Guesses are slowed down; anyone who is known is not, nor who asks while the database is away.
+                // Limits the rate of guesses. Authenticated callers, and failures because of an unavailable database, do not count.
                 if !problem.status().is_server_error() {
                     limits.failure(address, None)?;
                 }
@@ -101,7 +101,7 @@ impl Guard {
         };
         let left = limits.caller(&caller)?;
         limits.teams(&caller)?;
-        // A stream goes on for hours; its connection is what is limited.
+        // A stream runs for hours and is limited by its connection instead.
         let under_way = if self.access.streams { None } else { Some(limits.begin(&caller)?) };
         if let Some(permission) = permission {
             self.permitted(&caller, permission)?;
@@ -144,14 +144,15 @@ impl Guard {
         if held { Ok(()) } else { Err(access::forbidden(permission)) }
     }
 
-    /// A scoped route whose handler succeeded without asking would give one team's things to another.
+    /// Returns whether the handler of a scoped route succeeded without a permission check. Its response could reveal objects of
+    /// another team.
     fn forgot_to_ask(&self, caller: &Caller, response: &Response) -> bool {
         let Need::Permission(permission) = self.access.need else { return false };
         self.access.scoped
             && response.status().is_success()
             && !caller.holds_everywhere(permission)
             && !caller.was_asked()
-            // The caller had this answer before.
+            // The caller has already received this response.
             && response.extensions().get::<Replayed>().is_none()
     }
 }

@@ -1,4 +1,4 @@
-//! How routes are registered: each with what it needs, so that none exists without.
+//! Registration of routes, each with its required permission, so that none lacks one.
 
 mod endpoint;
 mod face;
@@ -28,37 +28,37 @@ pub use face::FaceOperation;
 pub(crate) use face::{Face, OnPath};
 pub use need::{Access, FaceNeed, Need};
 
-/// A route as registered.
+/// A registered route.
 #[derive(Clone, Debug)]
 pub struct RouteInfo {
-    /// The area it belongs to: its tag in the API's description.
+    /// Area of the route: its OpenAPI tag.
     pub area: &'static str,
-    /// Its method.
+    /// HTTP method of the route.
     pub method: Method,
-    /// Its path as a template.
+    /// Path template of the route.
     pub path: String,
     /// The permission that a caller needs.
     pub need: Need,
-    /// Whether a permission in a narrower scope lets in.
+    /// Whether the permission in a narrower scope is sufficient.
     pub scoped: bool,
-    /// Whether a session needs a recent proof of who its person is.
+    /// Whether a session needs a recent proof of its user's identity.
     pub recent_proof: bool,
 }
 
-/// The routes of an area, and how they are put together.
+/// A builder for the routes of an area.
 pub struct Api {
     area: &'static str,
     parts: Vec<(&'static str, Access, UtoipaMethodRouter<State>)>,
 }
 
 impl Api {
-    /// An area without routes. Its name is its tag in the API's description.
+    /// Creates an area without routes. Its name is its OpenAPI tag.
     #[must_use]
     pub fn area(area: &'static str) -> Self {
         Self { area, parts: Vec::new() }
     }
 
-    /// Adds what `routes!(handler)` made. Handlers given together need the same.
+    /// Adds routes created with `routes!(handler)`. Handlers in one call need the same permission.
     #[must_use]
     pub fn route(mut self, access: impl Into<Access>, routes: UtoipaMethodRouter<State>) -> Self {
         self.parts.push((self.area, access.into(), routes));
@@ -72,7 +72,7 @@ impl Api {
         self
     }
 
-    /// Every route guarded, with its description.
+    /// Returns every route with its guard, and their OpenAPI description.
     pub(crate) fn finish(self, state: &State, document: OpenApi) -> (Router<State>, OpenApi, Vec<RouteInfo>) {
         let mut router = OpenApiRouter::with_openapi(document);
         let mut infos = Vec::new();
@@ -124,7 +124,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operati
     .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Adds what every operation has in common: its tag, its permission, how to authenticate, and the refusals.
+/// Adds the common parts of an operation: its tag, its permission, the authentication, and the error responses.
 fn describe(operation: &mut Operation, area: &'static str, access: Access, recent_proof: bool) {
     operation.tags = Some(vec![area.to_owned()]);
     let none: [&str; 0] = [];
@@ -150,14 +150,14 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access, recen
     }
     let responses = &mut operation.responses.responses;
     for (status, response) in responses.iter_mut() {
-        // OpenAPI wants a description of each; a doc comment of the body's type may have given one.
+        // OpenAPI requires a description for each response; a doc comment of the body's type may already provide one.
         if let RefOr::T(response) = response
             && response.description.is_empty()
         {
             response.description = meaning(status).to_owned();
         }
     }
-    // A range for generated clients and linters that look for one; the default is what is left, 5xx.
+    // A range for generated clients and linters that expect one; the default covers the rest, 5xx.
     for status in ["4XX", "default"] {
         responses.entry(status.to_owned()).or_insert_with(|| {
             let content =
@@ -170,7 +170,7 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access, recen
     }
 }
 
-/// Adds a paragraph to the description.
+/// Adds a paragraph to the description of an operation.
 fn note(operation: &mut Operation, note: String) {
     operation.description = Some(match operation.description.take() {
         Some(text) if !text.is_empty() => format!("{text}\n\n{note}"),
@@ -178,7 +178,7 @@ fn note(operation: &mut Operation, note: String) {
     });
 }
 
-/// What a status says where nothing more is known (RFC 9110 section 15).
+/// Returns the general meaning of a status code (RFC 9110 section 15).
 fn meaning(status: &str) -> &'static str {
     match status {
         "201" => "Created",

@@ -4,10 +4,10 @@ use http::Method;
 
 use crate::access::Permission;
 
-/// Who may call a route.
+/// The callers that may call a route.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Need {
-    /// Anybody, known or not.
+    /// Anyone, authenticated or not.
     Nothing,
     /// Any authenticated caller.
     Caller,
@@ -15,18 +15,18 @@ pub enum Need {
     Permission(Permission),
 }
 
-/// Who may call an operation of a face that is not the API's.
+/// The callers that may call an operation outside the API.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FaceNeed {
-    /// Anybody, known or not.
+    /// Anyone, authenticated or not.
     Nothing,
-    /// The credential is in the request: a login, a token that is good for one reading.
+    /// The request contains its own credential: a login, or a single-use token.
     OwnCredential,
-    /// A known caller.
+    /// Any authenticated caller.
     Caller,
-    /// A caller with a permission of the credential store at the path of what is asked for, or `credential.manage`.
+    /// A caller with a credential permission at the requested path, or with `credential.manage`.
     AtPath,
-    /// Anybody on this machine.
+    /// Anyone on this machine.
     Loopback,
     /// A caller with `credential.manage`, on this machine.
     LoopbackManager,
@@ -34,7 +34,7 @@ pub enum FaceNeed {
     Manager,
 }
 
-/// What a route needs and allows. Made from a [`Permission`], [`Access::open`] or [`Access::known`].
+/// The requirements and options of a route. Created from a [`Permission`], [`Access::open`] or [`Access::known`].
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
     pub(super) need: Need,
@@ -50,62 +50,61 @@ impl Access {
         Self { need, scoped: false, streams: false, body_max: None, foreign_query: false, dangerous: false }
     }
 
-    /// For anybody, known or not.
+    /// Allows anyone, authenticated or not.
     #[must_use]
     pub const fn open() -> Self {
         Self::of(Need::Nothing)
     }
 
-    /// For any authenticated caller, without a permission.
+    /// Allows any authenticated caller, without a permission.
     #[must_use]
     pub const fn known() -> Self {
         Self::of(Need::Caller)
     }
 
-    /// For who holds the permission everywhere (scope `any`).
+    /// Requires the permission in all scopes (scope `any`).
     #[must_use]
     pub const fn needs(permission: Permission) -> Self {
         Self::of(Need::Permission(permission))
     }
 
-    /// For who holds the permission in whatever scope: the handler asks [`Caller::may`](crate::access::Caller::may)
-    /// for the thing at hand, or narrows its listing by [`Caller::reach`](crate::access::Caller::reach). A handler
-    /// that does neither is answered 500 in its stead.
+    /// Allows the permission in any scope. The handler must check the object with [`Caller::may`](crate::access::Caller::may), or
+    /// filter its listing by [`Caller::reach`](crate::access::Caller::reach). If it does neither, the response is replaced by 500.
     #[must_use]
     pub const fn scoped(mut self) -> Self {
         self.scoped = true;
         self
     }
 
-    /// The answer has no end of its own (events, exports): no ETag, no time limit, no idempotency key.
+    /// Marks a response without an end of its own (events, exports): no ETag, no timeout, no idempotency key.
     #[must_use]
     pub const fn streams(mut self) -> Self {
         self.streams = true;
         self
     }
 
-    /// The query is another program's, which may add parameters: unknown ones are ignored, not refused.
+    /// Ignores unknown query parameters, because another program's protocol defines the query and may add parameters.
     #[must_use]
     pub const fn foreign_query(mut self) -> Self {
         self.foreign_query = true;
         self
     }
 
-    /// A session may do this only within 15 minutes after its person proved who they are. Changes by a
-    /// [dangerous permission](Permission::is_dangerous) are so without being marked.
+    /// Requires a proof of the user's identity within the last 15 minutes from a session. Changes with a [dangerous
+    /// permission](Permission::is_dangerous) require it without this mark.
     #[must_use]
     pub const fn dangerous(mut self) -> Self {
         self.dangerous = true;
         self
     }
 
-    /// Whether a session needs a recent proof of who its person is.
+    /// Returns whether a session needs a recent proof of its user's identity.
     pub(super) fn needs_recent_proof(&self, method: &Method) -> bool {
         let changes = !matches!(*method, Method::GET | Method::HEAD);
         self.dangerous || changes && matches!(self.need, Need::Permission(one) if one.is_dangerous())
     }
 
-    /// Bodies of at most so many bytes, instead of the server's limit.
+    /// Sets the maximum bytes of a body, in place of the server's default.
     #[must_use]
     pub const fn body_max(mut self, bytes: usize) -> Self {
         self.body_max = Some(bytes);

@@ -1,6 +1,6 @@
-//! The query parameters of a route: those that its description names, and no others.
+//! Validation of a route's query parameters: only those in its description are accepted.
 //!
-//! A parameter that is misspelt would otherwise widen the answer in silence: a listing without its filter.
+//! Otherwise a misspelled parameter would silently return too much: a listing without its filter.
 
 use coded::percent_decoded;
 use http::Method;
@@ -10,21 +10,21 @@ use utoipa::openapi::schema::Schema;
 
 use crate::problem::Problem;
 
-/// Members to give of each item: every read takes it.
+/// The members of each item to return. Every read accepts this parameter.
 const FIELDS: &str = "fields";
-/// Which page: every listing takes them. One that is always whole gives all in one page.
+/// The parameters of a page. Every listing accepts them; a listing without pagination returns everything in one page.
 const PAGE: [&str; 2] = ["limit", "cursor"];
-/// What a listing's schema is below.
+/// Prefix of the schema references of listings.
 const LISTING_SCHEMA: &str = "#/components/schemas/Listing";
-/// A name as near as this to a known one, of 1, is a misspelling of it.
+/// Minimum similarity (0 to 1) at which an unknown name counts as a misspelling of a known one.
 const SIMILAR: f64 = 0.6;
 
-/// The query parameters that a route's methods take.
+/// The query parameters that a route accepts, by method.
 #[derive(Debug, Default)]
 pub(super) struct QueryParameters(Vec<(Method, Vec<String>)>);
 
 impl QueryParameters {
-    /// Adds a method as its description has it.
+    /// Adds the parameters of a method from its description.
     pub(super) fn add(&mut self, method: &Method, operation: &Operation) {
         let described = operation.parameters.iter().flatten();
         let mut names: Vec<String> = described
@@ -44,10 +44,10 @@ impl QueryParameters {
         self.0.push((method.clone(), names));
     }
 
-    /// Refuses a query with a parameter that the method does not take.
+    /// Rejects a query with a parameter that the method does not accept.
     ///
     /// # Errors
-    /// 400, with the name that is nearest to it.
+    /// 400, with the most similar known name.
     pub(super) fn check(&self, method: &Method, query: Option<&str>) -> Result<(), Problem> {
         let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(()) };
         let method = if *method == Method::HEAD { &Method::GET } else { method };

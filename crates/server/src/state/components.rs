@@ -1,4 +1,4 @@
-//! The components that a server serves.
+//! The components of a server.
 
 use agent::Agents;
 use alerts::Alerts;
@@ -21,9 +21,9 @@ use sites::policies::KeyPolicies;
 use crate::access::oidc::Oidc;
 use crate::credhub::CredHub;
 
-/// The components that a server serves. The routes of a component that is `None` answer 503.
+/// The components of a server. The routes of a component that is `None` respond 503.
 ///
-/// A process that runs all of them names all of them: a component that is left out of the literal does not compile.
+/// A process that runs all components lists all of them: a literal without one does not compile.
 #[derive(Clone, Default)]
 pub struct Components {
     /// The embedded certification authority and its protocols.
@@ -36,7 +36,7 @@ pub struct Components {
     pub agents: Option<Agents>,
     /// The nodes of the key service.
     pub key_nodes: Option<KeyNodes>,
-    /// The keys at rest, and the master keys that seal them.
+    /// The stored keys, and the master keys that encrypt them.
     pub keystore: Option<KeyStore>,
     /// Alerts and their channels.
     pub alerts: Option<Alerts>,
@@ -44,9 +44,9 @@ pub struct Components {
     pub transparency: Option<Monitor>,
     /// Watches: scans that run on a schedule.
     pub watches: Option<Watches>,
-    /// The rules that say which team owns an endpoint.
+    /// The rules that assign endpoints to teams.
     pub ownership: Option<Ownership>,
-    /// The durations of scans over time.
+    /// The scan durations over time.
     pub history: Option<History>,
     /// The credential store.
     pub credentials: Option<CredHub>,
@@ -59,7 +59,7 @@ pub struct Components {
 /// The embedded certification authority, and the protocols that issue and publish its certificates.
 #[derive(Clone)]
 pub struct Issuance {
-    /// Issues and revokes.
+    /// Issues and revokes certificates.
     pub authority: Authority,
     /// CRLs, OCSP and CA certificates.
     pub publications: Publications,
@@ -76,6 +76,6 @@ pub struct Issuance {
 pub struct KeyNodes {
     /// Sites and the nodes at them.
     pub places: Sites,
-    /// The policies that say which nodes open which keys.
+    /// The policies that define which nodes can decrypt which keys.
     pub policies: KeyPolicies,
 }

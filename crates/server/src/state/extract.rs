@@ -1,4 +1,4 @@
-//! The parts of the state as arguments of handlers.
+//! Extractors for parts of the server's state.
 
 use agent::Agents;
 use alerts::Alerts;
@@ -27,10 +27,10 @@ use crate::access::oidc::Oidc;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
-/// Seconds after which to ask again for a component that this server does not (yet) run.
+/// `Retry-After` in seconds for a component that this server does not run, or not yet.
 const COMPONENT_RETRY_SECONDS: u64 = 10;
 
-/// A component as a handler's argument. Answers 503 when this process does not run the component.
+/// A component as a handler's argument. Responds 503 when this process does not run the component.
 #[derive(Clone, Copy, Debug)]
 pub struct Component<T>(pub T);
 

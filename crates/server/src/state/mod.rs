@@ -1,4 +1,4 @@
-//! What every route can reach.
+//! The state that all routes share.
 
 mod components;
 mod extract;
@@ -25,9 +25,9 @@ use crate::upkeep::Upkeep;
 pub use components::{Components, Issuance, KeyNodes};
 pub use extract::Component;
 
-/// What every route can reach: what every server has, and the [`Components`] that this process runs.
+/// The state that all routes share: the parts that every server has, and the [`Components`] that this process runs.
 ///
-/// Cheap to clone. Handlers take the parts that they need as arguments: `With(store): With<Store>` for what every server
+/// Cheap to clone. Handlers take the parts that they need as arguments: `With(store): With<Store>` for a part that every server
 /// has, `Component(lifecycle): Component<Lifecycle>` for a component.
 #[derive(Clone)]
 pub struct State(Arc<StateParts>);
@@ -39,7 +39,7 @@ struct StateParts {
     access: AccessControl,
     authentication: Authentication,
     limits: Arc<Limits>,
-    /// Taken by the server that starts them.
+    /// The background tasks, taken by the server that starts them.
     upkeep: Mutex<Option<Upkeep>>,
     events: Events,
     rotating: Rotating,
@@ -47,7 +47,7 @@ struct StateParts {
     components: Components,
 }
 
-/// Gathers what a [`State`] holds.
+/// A builder for [`State`].
 pub struct StateBuilder {
     store: Store,
     clock: Clock,
@@ -58,35 +58,35 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// How long sessions live.
+    /// Sets the lifetimes of sessions.
     #[must_use]
     pub fn sessions(mut self, options: SessionOptions) -> Self {
         self.sessions = options;
         self
     }
 
-    /// How often one may ask.
+    /// Sets the rate limits.
     #[must_use]
     pub fn limits(mut self, options: LimitOptions) -> Self {
         self.limits = options;
         self
     }
 
-    /// Accepts the bearer tokens of another component.
+    /// Adds an authenticator for the bearer tokens of another component.
     #[must_use]
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticate>) -> Self {
         self.authenticators.push(authenticator);
         self
     }
 
-    /// The components that this process runs.
+    /// Sets the components that this process runs.
     #[must_use]
     pub fn components(mut self, components: Components) -> Self {
         self.components = components;
         self
     }
 
-    /// Done.
+    /// Creates the state.
     #[must_use]
     pub fn build(self) -> State {
         let teams = match &self.components.issuance {
@@ -126,7 +126,7 @@ impl StateBuilder {
 }
 
 impl State {
-    /// Begins with what every server has.
+    /// Creates a builder with the parts that every server has.
     #[must_use]
     pub fn builder(store: Store, clock: Clock) -> StateBuilder {
         StateBuilder {
@@ -139,31 +139,31 @@ impl State {
         }
     }
 
-    /// The database.
+    /// Returns the database.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// The time.
+    /// Returns the clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
-    /// The metrics. Other components register theirs in them.
+    /// Returns the metrics, in which other components register theirs.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// Access control.
+    /// Returns the access control.
     #[must_use]
     pub fn access(&self) -> &AccessControl {
         &self.0.access
     }
 
-    /// Cancelled once the server is to stop: what runs long ends then.
+    /// Returns a token that is canceled when shutdown begins, to end long-running work.
     #[must_use]
     pub fn stopping(&self) -> &CancellationToken {
         &self.0.stopping
@@ -177,12 +177,12 @@ impl State {
         &self.0.events
     }
 
-    /// The master key's rotation of this node.
+    /// Returns the master key rotation of this node.
     pub(crate) fn rotating(&self) -> &Rotating {
         &self.0.rotating
     }
 
-    /// The background tasks, for the one server that runs them: `None` once they are taken.
+    /// Returns the background tasks for the one server that runs them; `None` once they are taken.
     pub(crate) fn take_upkeep(&self) -> Option<Upkeep> {
         self.0.upkeep.lock().take()
     }
@@ -191,7 +191,7 @@ impl State {
         &self.0.limits
     }
 
-    /// The components that this process runs.
+    /// Returns the components that this process runs.
     #[must_use]
     pub fn components(&self) -> &Components {
         &self.0.components

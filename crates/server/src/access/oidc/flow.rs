@@ -1,4 +1,4 @@
-//! A login from its first redirect to its session.
+//! The login flow, from the first redirect to the session.
 
 use api::access::Grant;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -20,17 +20,17 @@ use crate::access::session::{PreparedSession, SessionStart};
 use crate::access::{AccessControl, admin, secret};
 use crate::problem::Problem;
 
-/// The cookie that binds a login to the browser it began in.
+/// The cookie that binds a login to the browser in which it began.
 pub(crate) const LOGIN_COOKIE: &str = "__Host-bulla-login";
 
-/// How long a login may take, µs: ten minutes for a second factor that has to be looked for.
+/// Maximum duration of a login, µs: ten minutes, because finding a second factor can take time.
 const LOGIN_MAX_US: i64 = 600 * 1_000_000;
 
-/// Longest path to return to.
+/// Maximum length of the path to return to.
 const RETURN_MAX: usize = 1_024;
 
-/// What the browser keeps while the person is with the issuer. The server keeps nothing: a login that is never finished
-/// costs nothing.
+/// The state of a login, in a cookie while the user is at the issuer. The server stores nothing, so that an unfinished login costs
+/// nothing.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Login {
     state: String,
@@ -38,36 +38,36 @@ pub(crate) struct Login {
     verifier: String,
     return_to: String,
     begun_at_us: i64,
-    /// Whether the issuer was asked to make the person prove anew who they are. The browser could change it: the session's own
-    /// proof is the claim `auth_time`, however the login began.
+    /// Whether the issuer was asked to authenticate the user again. The browser could change this flag: the proof is the
+    /// `auth_time` claim, however the login began.
     #[serde(default)]
     confirm: bool,
 }
 
-/// What the issuer sends the browser back with.
+/// Query parameters of the issuer's redirect to the callback.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct CallbackParams {
-    /// Exchanged for the ID token.
+    /// The code, which is exchanged for the ID token.
     code: Option<String>,
     /// The state parameter as sent.
     state: Option<String>,
     /// The issuer (RFC 9207).
     iss: Option<String>,
-    /// Why there is no code.
+    /// The error code, if the login failed at the issuer.
     error: Option<String>,
 }
 
-/// A login that came to its end.
+/// A completed login.
 pub(crate) struct LoggedIn {
     /// The session's secret, for the cookie.
     pub(crate) cookie: Zeroizing<String>,
-    /// Where the person wanted to go.
+    /// The path to return to.
     pub(crate) return_to: String,
 }
 
 impl Login {
-    /// Begins one; `return_to` is a path on this server.
+    /// Starts a login; `return_to` is a path on this server.
     pub(crate) fn begin(return_to: Option<&str>, confirm: bool, now_us: i64) -> Result<Self, Problem> {
         let text = || secret::random_text().map(|text| text.as_str().to_owned());
         Ok(Self {
@@ -80,7 +80,7 @@ impl Login {
         })
     }
 
-    /// For the cookie.
+    /// Serializes the login for the cookie.
     pub(crate) fn to_cookie(&self) -> Result<String, Problem> {
         serde_json::to_vec(self).map(|json| URL_SAFE_NO_PAD.encode(json)).map_err(Problem::internal)
     }
@@ -89,7 +89,7 @@ impl Login {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(cookie).ok()?).ok()
     }
 
-    /// Where to send the browser.
+    /// Returns the URL to which the browser is redirected.
     pub(crate) async fn redirect(&self, oidc: &Oidc) -> Result<String, Problem> {
         let description = oidc.description().await?;
         let options = oidc.options();
@@ -115,7 +115,7 @@ impl Login {
         url.map(String::from).map_err(Problem::internal)
     }
 
-    /// Ends one: from the issuer's answer to a session.
+    /// Completes a login: from the issuer's response to a session.
     pub(crate) async fn finish(
         self,
         access: &AccessControl,
@@ -159,7 +159,7 @@ impl Login {
         Ok(LoggedIn { cookie, return_to: self.return_to })
     }
 
-    /// RFC 9207: an answer of one issuer is not taken for another's.
+    /// Checks the issuer parameter (RFC 9207), so that the response of one issuer is not accepted for another.
     async fn check_issuer(&self, oidc: &Oidc, answer: &CallbackParams) -> Result<(), Problem> {
         let required = oidc.description().await?.authorization_response_iss_parameter_supported;
         match &answer.iss {
@@ -170,7 +170,7 @@ impl Login {
     }
 }
 
-/// Whether the person proved who they are after the login began, by the issuer's clock.
+/// Checks that the user authenticated after the login began, by the issuer's clock.
 fn check_proof(proved_at_us: Option<i64>, begun_at_us: i64) -> Result<(), Problem> {
     const CLOCKS_DIFFER_US: i64 = 60 * 1_000_000;
     let hint = "confirm the session with a password or the code of a one-time link instead";
@@ -181,7 +181,7 @@ fn check_proof(proved_at_us: Option<i64>, begun_at_us: i64) -> Result<(), Proble
     }
 }
 
-/// A path on this server: neither another host (`//…`, `/\…`) nor anything with a scheme.
+/// Returns the path if it is on this server: neither on another host (`//…`, `/\…`) nor with a scheme.
 fn local_path(path: Option<&str>) -> Option<&str> {
     path.filter(|path| {
         let mut letters = path.chars();
@@ -205,7 +205,7 @@ fn granted_by_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
     grants
 }
 
-/// The user, known or new. A user without grants, neither by groups nor by an administrator, is refused.
+/// Returns the existing user, or creates one. Rejects a user without grants from groups or an administrator.
 async fn person(
     access: &AccessControl,
     oidc: &Oidc,
@@ -237,7 +237,7 @@ async fn new_person(
 ) -> Result<Identity, Problem> {
     let named = claims.text(&oidc.options().name_claim).or(claims.email.as_deref()).unwrap_or(&claims.sub);
     let name: String = named.chars().filter(|c| !c.is_control()).take(64).collect();
-    // Two people of one name at the issuer: the second gets some of their subject's hash.
+    // Two users with the same name at the issuer: the second gets a part of the subject's hash in its name.
     let other = format!("{name} ({})", &URL_SAFE_NO_PAD.encode(key)[..6]);
     let actor = "system:login";
     for name in [name, other] {
@@ -265,7 +265,7 @@ async fn new_person(
             Err(problem) => return Err(problem),
         }
     }
-    // Somebody made them at the same moment: this very person, in another tab.
+    // The same user was created concurrently, for example by a login in another tab.
     let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?.into_iter().next();
     found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
 }

@@ -1,4 +1,4 @@
-//! The ID token: signed by the issuer, for us, for this login, now.
+//! Verification of the ID token: signed by the issuer, for this client, for this login, and not expired.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -8,10 +8,10 @@ use crate::access::issuer::refused;
 use crate::access::secret;
 use crate::problem::Problem;
 
-/// Seconds that the issuer's clock may differ from ours.
+/// Maximum difference between the issuer's clock and the local one, s.
 const LEEWAY: i64 = 60;
 
-/// Longest subject (OpenID Connect Core section 2).
+/// Maximum length of the subject (OpenID Connect Core section 2).
 const SUBJECT_MAX: usize = 255;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -46,7 +46,7 @@ impl OneOrMany {
 }
 
 impl Oidc {
-    /// The claims of an ID token, once all that Core section 3.1.3.7 asks for holds.
+    /// Verifies an ID token as OpenID Connect Core section 3.1.3.7 requires, and returns its claims.
     pub(super) async fn verified(&self, token: &str, nonce: &str, now: i64) -> Result<Claims, Problem> {
         let claims: Claims = self.issuer().signed(token).await?;
         let options = self.options();
@@ -56,7 +56,8 @@ impl Oidc {
 }
 
 impl Claims {
-    /// When the person last proved to the issuer who they are, seconds since 1970 (Core section 2); not every issuer says so.
+    /// Returns the time of the user's last authentication at the issuer, seconds since 1970-01-01 UTC (Core section 2). Not every
+    /// issuer sends it.
     pub(super) fn auth_time(&self) -> Option<i64> {
         self.others.get("auth_time").and_then(Value::as_i64)
     }
@@ -93,12 +94,12 @@ impl Claims {
         Ok(())
     }
 
-    /// A claim that is a text.
+    /// Returns a claim that is a string.
     pub(super) fn text(&self, claim: &str) -> Option<&str> {
         self.others.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// A claim that is a text or a list of texts.
+    /// Returns a claim that is a string or a list of strings.
     pub(super) fn texts(&self, claim: &str) -> Vec<&str> {
         match self.others.get(claim) {
             Some(Value::String(one)) => vec![one],

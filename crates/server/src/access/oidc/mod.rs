@@ -1,4 +1,4 @@
-//! Logging in by OpenID Connect: code flow with PKCE (OpenID Connect Core 1.0, RFC 7636).
+//! Login with OpenID Connect: code flow with PKCE (OpenID Connect Core 1.0, RFC 7636).
 
 mod flow;
 mod id_token;
@@ -14,42 +14,42 @@ pub use provider::{Oidc, OidcError};
 
 pub(crate) use flow::{CallbackParams, LOGIN_COOKIE, Login};
 
-/// How people log in.
+/// Settings of logins with OpenID Connect.
 #[derive(Clone)]
 pub struct OidcOptions {
-    /// The issuer, as its discovery document names it: `https://login.example.org/realms/staff`.
+    /// URL of the issuer, exactly as in its discovery document: `https://login.example.org/realms/staff`.
     pub issuer: String,
-    /// What the issuer knows us as.
+    /// Client ID that is registered with the issuer.
     pub client_id: String,
-    /// The secret it gave us; none for a public client.
+    /// Client secret; none for a public client.
     pub client_secret: Option<SecretString>,
-    /// Where the browser comes back to: `https://HOST/api/v1/auth/callback`, as registered with the issuer.
+    /// URL to which the issuer redirects the browser: `https://HOST/api/v1/auth/callback`, as registered with the issuer.
     pub redirect_url: String,
     /// Scopes to request in addition to `openid`.
     pub scopes: Vec<String>,
-    /// The ID token's claim that holds a person's groups.
+    /// Claim of the ID token with the user's groups.
     pub groups_claim: String,
-    /// The claim that a new person is named by; where it is absent the address is, and the subject where that is.
+    /// Claim with the name of a new user. Without it the email address is the name, and without that the subject.
     pub name_claim: String,
-    /// What groups may do. A group not named here may do nothing.
+    /// Grants of groups. A group without an entry has no permissions.
     pub groups: Vec<GroupGrant>,
-    /// Roots (DER) that the issuer's certificate may lie below, in place of the system's.
+    /// Roots (DER) that the issuer's TLS certificate must chain to, in place of the system's.
     pub roots: Vec<Vec<u8>>,
 }
 
-/// What a group may do.
+/// A grant to the members of a group.
 #[derive(Clone, Debug)]
 pub struct GroupGrant {
-    /// The group, exactly as the issuer names it.
+    /// Name of the group, exactly as the issuer sends it.
     pub group: String,
-    /// A role.
+    /// Name of the role.
     pub role: String,
     /// The scope of the grant.
     pub scope: Scope,
 }
 
 impl OidcOptions {
-    /// The usual claims and scopes.
+    /// Creates settings with the usual claims and scopes.
     #[must_use]
     pub fn new(
         issuer: impl Into<String>,

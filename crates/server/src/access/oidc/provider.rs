@@ -1,4 +1,4 @@
-//! The issuer: its token endpoint, and where its session ends.
+//! The OpenID provider: its token endpoint and its logout endpoint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::OidcOptions;
 use crate::access::issuer::{Description, Issuer, IssuerError, answer, trustworthy};
 use crate::problem::Problem;
 
-/// Why logging in cannot be set up.
+/// Reason why logins cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OidcError {
-    /// The issuer.
+    /// The issuer's configuration is invalid.
     #[error("OIDC: {0}")]
     Issuer(#[from] IssuerError),
-    /// The URL to come back to.
+    /// The redirect URL is invalid.
     #[error("the OIDC redirect URL {0:?} is no URL")]
     Redirect(String),
 }
@@ -27,7 +27,7 @@ struct Tokens {
     id_token: String,
 }
 
-/// Logs people in with one issuer. Cheap to clone; a field of [`Components`](crate::Components).
+/// The login service with one issuer. Cheap to clone; a field of [`Components`](crate::Components).
 #[derive(Clone)]
 pub struct Oidc(Arc<OidcParts>);
 
@@ -49,7 +49,7 @@ impl Oidc {
         Ok(Self(Arc::new(OidcParts { options, issuer })))
     }
 
-    /// As configured.
+    /// Returns the settings.
     #[must_use]
     pub fn options(&self) -> &OidcOptions {
         &self.0.options
@@ -63,8 +63,8 @@ impl Oidc {
         self.0.issuer.description().await
     }
 
-    /// Where a browser ends the issuer's own session (RP-initiated logout); `None` where the issuer has no such place, or
-    /// does not answer.
+    /// Returns the URL at which a browser ends the issuer's own session (RP-initiated logout); `None` if the issuer has no such
+    /// URL, or does not respond.
     pub(crate) async fn end_session_url(&self) -> Option<String> {
         let description = self.description().await.ok()?;
         let parameters = [("client_id", &self.0.options.client_id)];
@@ -72,7 +72,7 @@ impl Oidc {
         trustworthy(&url).then(|| url.into())
     }
 
-    /// The ID token for a code (RFC 6749 section 4.1.3, RFC 7636 section 4.5).
+    /// Exchanges a code for the ID token (RFC 6749 section 4.1.3, RFC 7636 section 4.5).
     pub(super) async fn exchange(&self, code: &str, verifier: &str) -> Result<String, Problem> {
         let description = self.description().await?;
         let options = &self.0.options;
@@ -98,7 +98,7 @@ impl Oidc {
     }
 }
 
-/// RFC 6749 section 2.3.1: both are form-encoded before they become a password.
+/// Form-encodes a text. RFC 6749 section 2.3.1 requires this for the client ID and secret in Basic authentication.
 fn form_encoded(text: &str) -> String {
     Url::parse_with_params("x:/", [("k", text)])
         .ok()

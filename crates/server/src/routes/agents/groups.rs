@@ -45,7 +45,7 @@ async fn list(
     Ok(Json(listing(page, agent_group_view)))
 }
 
-/// Makes a group of agents.
+/// Creates a group of agents.
 #[utoipa::path(post, path = "/api/v1/agent-groups", operation_id = "createAgentGroup",
     request_body = NewAgentGroup, responses((status = 201, body = AgentGroupView)))]
 async fn create(
@@ -87,7 +87,7 @@ async fn replace(
     Ok(Revision(row.revision, agent_group_view(row)))
 }
 
-/// Removes a group of agents; its agents stay.
+/// Deletes a group of agents; its agents remain.
 #[utoipa::path(delete, path = "/api/v1/agent-groups/{name}", operation_id = "deleteAgentGroup",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(

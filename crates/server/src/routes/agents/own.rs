@@ -1,4 +1,4 @@
-//! What agents ask for, over mutual TLS; enrolment alone is open, its token is in the body.
+//! Endpoints for agents, over mutual TLS. Only enrollment is without authentication: its token is in the body.
 
 use agent::Agents;
 use agent::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX};
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
-/// Bytes of a request for a certificate or of a report: some thousands are sent.
+/// Maximum bytes of a certificate request or of a report. Typical bodies have some thousand bytes.
 const BODY_MAX: usize = 64 * 1_024;
 
 pub(super) fn routes() -> Api {
@@ -40,9 +40,9 @@ fn enrolled_view(enrolled: Enrolled) -> EnrolledView {
     EnrolledView { agent, name, certificate_pem, ca_pem }
 }
 
-/// Makes a host an agent.
+/// Enrolls a host as an agent.
 ///
-/// The token is used once; the same token with the same key gets the same agent again, should the answer be lost.
+/// The token can be used once. If the response is lost, the same token with the same key returns the same agent again.
 #[utoipa::path(post, path = "/api/v1/agent/enroll", operation_id = "enrollAgent", request_body = EnrolmentBody,
     responses((status = 200, body = EnrolledView)))]
 async fn enroll(
@@ -55,7 +55,7 @@ async fn enroll(
     Ok(Json(enrolled_view(enrolled)))
 }
 
-/// The agent that calls: its identity's certificate, with the key it was enrolled with.
+/// Returns the calling agent: its identity's certificate must have the key from enrollment.
 async fn agent_of(agents: &Agents, caller: &Caller) -> Result<Uuid, Problem> {
     agents.check_key(caller.id(), caller.shows("an agent")?).await?;
     Ok(caller.id())
@@ -74,27 +74,27 @@ async fn renew(
     Ok(Json(enrolled_view(agents.renew(agent, &renewal.csr_pem).await?)))
 }
 
-/// How long to wait.
+/// The timeout of a poll.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct WaitParams {
-    /// Seconds to wait for work, when there is none.
+    /// Maximum seconds to wait for work if none is available.
     #[serde(default)]
     #[param(maximum = 60)]
     wait: u32,
 }
 
-/// What there is to do.
+/// The work of an agent.
 #[derive(Serialize, ToSchema)]
 struct AssignmentView {
-    /// Jobs: each with its identity, its certificate, and its work by kind (`csr`, `deploy`).
+    /// Jobs: each with its ID, its certificate, and its work by kind (`csr`, `deploy`).
     #[schema(value_type = Vec<Object>)]
     jobs: Vec<AgentJob>,
 }
 
-/// Gives an agent its work, waiting for some when there is none.
+/// Returns the agent's work, and waits if none is available.
 ///
-/// What was given is given again when nothing is heard of it.
+/// Work without a result is returned again after a while.
 #[utoipa::path(get, path = "/api/v1/agent/work", operation_id = "getAgentWork", params(WaitParams, FactsBody),
     responses((status = 200, body = AssignmentView)))]
 async fn give_work(
@@ -110,7 +110,7 @@ async fn give_work(
     Ok(Json(AssignmentView { jobs: agents.poll(agent, host_facts(facts), params.wait).await? }))
 }
 
-/// Lists the targets of the agent that asks, for the policy of its host.
+/// Lists the targets of the calling agent, for the policy on its host.
 #[utoipa::path(get, path = "/api/v1/agent/targets", operation_id = "listOwnTargets",
     responses((status = 200, body = AgentTargetsView)))]
 async fn own_targets(
@@ -123,7 +123,7 @@ async fn own_targets(
     Ok(Json(AgentTargetsView { targets: shown.collect::<Result<_, _>>()? }))
 }
 
-/// Takes the CSR of a job; the same one again changes nothing.
+/// Submits the CSR of a job. Submitting the same CSR again has no effect.
 #[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/csr", operation_id = "sendAgentCsr",
     params(("job" = Uuid, Path)), request_body = CsrBody, responses((status = 204)))]
 async fn take_csr(
@@ -138,7 +138,7 @@ async fn take_csr(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes the result of a job; the same one again changes nothing.
+/// Submits the result of a job. Submitting the same result again has no effect.
 #[utoipa::path(post, path = "/api/v1/agent/jobs/{job}/result", operation_id = "sendAgentResult",
     params(("job" = Uuid, Path)), request_body = ResultBody, responses((status = 204)))]
 async fn take_result(

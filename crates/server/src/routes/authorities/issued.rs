@@ -81,11 +81,11 @@ fn moment(time: UnixTime) -> String {
     time::shown(time.0.saturating_mul(1_000_000))
 }
 
-/// Issues a certificate for a certification request, by a profile.
+/// Issues a certificate for a CSR, with a profile.
 ///
-/// The request shows that the key is held; the profile decides about everything else. A profile that needs a second
-/// person's consent issues only to managed certificates. With an `Idempotency-Key`, a repeat gets the same certificate,
-/// even when the first answer was lost.
+/// The CSR proves possession of the key; the profile determines everything else. A profile with required approval issues only to
+/// managed certificates. With an `Idempotency-Key`, a repeated request returns the same certificate, even if the first response was
+/// lost.
 #[utoipa::path(post, path = "/api/v1/profiles/{name}/certificates", operation_id = "issueByProfile",
     params(("name" = String, Path)), request_body = NewIssued, responses((status = 201, body = IssuedCertificate)))]
 async fn issue(
@@ -106,7 +106,7 @@ async fn issue(
     if let Some(ca) = ca {
         request.ca = Some(authority.ca(&ca).await?.id);
     }
-    // The server's own memory of repeats is lost with the answer when the process ends between commit and reply.
+    // The stored response for repeats is lost if the process ends between commit and response.
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
     request.idempotency_key = key.map(|key| format!("{}:{}", caller.id(), key));
     let issued = authority.issue(request).await.map_err(refused)?;
@@ -142,9 +142,9 @@ fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest
     })
 }
 
-/// Lists the certificates issued here, newest first.
+/// Lists the certificates issued by this server, newest first.
 ///
-/// Who may see the certificates of some profiles only names one of them.
+/// A caller that may read only the certificates of some profiles must filter by one of them.
 #[utoipa::path(get, path = "/api/v1/issued", operation_id = "listIssued", params(PageQuery, IssuedQuery),
     responses((status = 200, body = Listing<IssuedView>)))]
 async fn list(
@@ -199,7 +199,7 @@ async fn list(
     Ok(Json(listing(page, |record| issued_view(record, now_us))))
 }
 
-/// Shows a certificate issued here, by its id or its fingerprint.
+/// Shows a certificate issued by this server, by its ID or its fingerprint.
 #[utoipa::path(get, path = "/api/v1/issued/{id}", operation_id = "getIssued", params(("id" = String, Path)),
     responses((status = 200, body = IssuedView)))]
 async fn get_one(
@@ -213,14 +213,14 @@ async fn get_one(
     Ok(Json(issued_view(record, clock.now_us())))
 }
 
-/// A certificate as grants are compared with it: its profile and names.
+/// Returns the object of a certificate for permission checks: its profile and names.
 pub(crate) fn object_of(record: &IssuedRecord) -> Object {
     let object = Object::profile(record.profile.clone());
     let Ok(certificate) = Certificate::parse(&record.der) else { return object };
     object.with_names(&certificate.subject_alt_names)
 }
 
-/// A certificate by id or fingerprint.
+/// Returns a certificate by ID or fingerprint.
 pub(super) async fn find(authority: &Authority, id: &str) -> Result<IssuedRecord, Problem> {
     let which = match (id.parse::<Uuid>(), id.parse::<Fingerprint>()) {
         (Ok(id), _) => IssuedRef::Id(id),

@@ -1,4 +1,4 @@
-//! What the authority refuses, as problem documents.
+//! Errors of the authority as problem documents.
 
 use authority::issue::IssueError;
 use authority::keystore::KeyStoreError;
@@ -11,9 +11,9 @@ use store::StoreError;
 
 use crate::problem::Problem;
 
-/// Seconds after which to ask again when the database was busy or away.
+/// `Retry-After` in seconds when the database was busy or unavailable.
 const STORE_RETRY_SECONDS: u64 = 2;
-/// Seconds after which to ask again when a key did not answer: a module restarts slower than a database.
+/// `Retry-After` in seconds when a key was unavailable: an HSM restarts more slowly than a database.
 const KEY_RETRY_SECONDS: u64 = 10;
 
 fn store(error: &StoreError) -> Problem {
@@ -87,7 +87,7 @@ impl From<RetireError> for Problem {
     }
 }
 
-/// The kind of a refusal, in a member of its own, and what it is about.
+/// Converts an error to a problem, with its kind and its object in members of their own.
 pub(super) fn refused(error: IssueError) -> Problem {
     let unprocessable = |kind: &'static str, error: &dyn std::fmt::Display| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, kind, "The certificate cannot be issued").detail(error)

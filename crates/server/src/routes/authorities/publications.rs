@@ -1,4 +1,4 @@
-//! What the authorities publish: the state of their CRLs and OCSP responders.
+//! Publications of the CAs: the state of their CRLs and OCSP responders.
 
 use api::authorities::{CrlStatusView, PublicationView, ResponderStatusView};
 use authority::Authority;
@@ -55,8 +55,7 @@ fn responder_view(responder: &ResponderStatus, now_us: i64) -> ResponderStatusVi
     }
 }
 
-/// Lists what each authority publishes: the age, the end and the entries of its CRLs, failed attempts, and its OCSP
-/// responder.
+/// Lists the publications of each CA: age, expiry and entries of its CRLs, failed attempts, and its OCSP responder.
 #[utoipa::path(get, path = "/api/v1/publications", operation_id = "listPublications",
     responses((status = 200, body = Listing<PublicationView>)))]
 async fn list(

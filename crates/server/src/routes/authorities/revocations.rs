@@ -1,4 +1,4 @@
-//! Revocation, one or by filter, and keys that are blocked.
+//! Revocation of certificates, individually or by filter, and blocked keys.
 
 use api::revocations::{
     BlockedKeyEntry, BlockedKeyView, NewBlockedKey, NewRevocation, RevocationConditions, RevocationQuery,
@@ -45,7 +45,7 @@ fn revoked_view(entry: RevocationEntry) -> RevokedView {
     }
 }
 
-/// Lists revoked certificates, the last one revoked first.
+/// Lists revoked certificates, most recently revoked first.
 #[utoipa::path(get, path = "/api/v1/revocations", operation_id = "listRevocations",
     params(PageQuery, RevocationQuery), responses((status = 200, body = Listing<RevokedView>)))]
 async fn list(
@@ -62,7 +62,7 @@ async fn list(
     Ok(Json(listing(page, revoked_view)))
 }
 
-/// Lists blocked keys, the last one blocked first.
+/// Lists blocked keys, most recently blocked first.
 #[utoipa::path(get, path = "/api/v1/blocked-keys", operation_id = "listBlockedKeys", params(PageQuery),
     responses((status = 200, body = Listing<BlockedKeyEntry>)))]
 async fn blocked_keys(
@@ -83,10 +83,10 @@ fn revocation_view(revoked: Revoked) -> RevocationView {
     RevocationView { count, already, expired, action }
 }
 
-/// Revokes certificates: one, a list, all of a key, or all that a filter finds.
+/// Revokes certificates: one, a list, all with a key, or all that match a filter.
 ///
-/// What is revoked already stays as it is, but for holds, which end, and for `keyCompromise`, which replaces other
-/// reasons. New CRLs are made within a second or two, and OCSP answers change at once.
+/// Certificates that are already revoked stay unchanged, with two exceptions: holds end, and `keyCompromise` replaces other
+/// reasons. New CRLs are published within a second or two, and OCSP responses change immediately.
 #[utoipa::path(post, path = "/api/v1/revocations", operation_id = "revokeIssued", request_body = NewRevocation,
     responses((status = 200, body = RevocationView)))]
 async fn revoke(
@@ -109,10 +109,10 @@ fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
     Ok(us.map(|us| UnixTime(us.div_euclid(1_000_000))))
 }
 
-/// The selection, once the caller may revoke all that it can find.
+/// Returns the selection, after checking that the caller may revoke everything it can match.
 async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -> Result<Selection, Problem> {
     let everywhere = || caller.may(Permission::CertificateRevoke, Object::default());
-    // A filter by profile finds certificates of any names.
+    // A filter by profile matches certificates with any names.
     let within = |profile: &str| caller.may(Permission::CertificateRevoke, Object::profile(profile));
     match (body.certificate, body.serial, body.certificates, body.key, body.filter) {
         (Some(id), None, None, None, None) => {
@@ -166,7 +166,7 @@ async fn filter(
     })
 }
 
-/// Blocks a public key: nothing is issued for it any more, and everything issued for it is revoked for keyCompromise.
+/// Blocks a public key: no certificate is issued for it any more, and all its certificates are revoked with reason `keyCompromise`.
 #[utoipa::path(post, path = "/api/v1/blocked-keys", operation_id = "blockKey", request_body = NewBlockedKey,
     responses((status = 200, body = RevocationView)))]
 async fn block(
@@ -192,7 +192,7 @@ async fn key_of(authority: &Authority, certificate: &str) -> Result<SpkiHash, Pr
     Ok(SpkiHash::from_bytes(record.spki_sha256))
 }
 
-/// Says whether a public key is blocked.
+/// Returns whether a public key is blocked.
 #[utoipa::path(get, path = "/api/v1/blocked-keys/{key}", operation_id = "getBlockedKey",
     params(("key" = String, Path)), responses((status = 200, body = BlockedKeyView)))]
 async fn blocked(

@@ -1,4 +1,4 @@
-//! The tree of authorities.
+//! The hierarchy of CAs.
 
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ fn place(id: Uuid) -> Result<HeaderValue, Problem> {
     HeaderValue::from_str(&format!("/api/v1/authorities/{id}")).map_err(Problem::internal)
 }
 
-/// Lists the authorities, oldest first; those whose request waits for a certificate come last.
+/// Lists the CAs, oldest first. CAs whose CSR waits for a certificate come last.
 #[utoipa::path(get, path = "/api/v1/authorities", operation_id = "listAuthorities",
     responses((status = 200, body = Listing<AuthorityView>)))]
 async fn list(Component(authority): Component<Authority>) -> Result<Json<Listing<AuthorityView>>, Problem> {
@@ -126,7 +126,7 @@ async fn list(Component(authority): Component<Authority>) -> Result<Json<Listing
     Ok(Json(Listing::whole(all)))
 }
 
-/// Makes an authority: a root, an intermediate, or a request for one below an authority elsewhere.
+/// Creates a CA: a root, an intermediate, or a CSR to be signed by an external CA.
 #[utoipa::path(post, path = "/api/v1/authorities", operation_id = "createAuthority", request_body = NewAuthority,
     responses((status = 201, body = AuthorityView)))]
 async fn create(
@@ -172,7 +172,7 @@ async fn create(
     created(&authority, &made).await
 }
 
-/// Takes in an authority with its key.
+/// Imports a CA with its key.
 #[utoipa::path(post, path = "/api/v1/authorities/import", operation_id = "importAuthority",
     request_body = ImportedAuthority, responses((status = 201, body = AuthorityView)))]
 async fn import(
@@ -185,7 +185,7 @@ async fn import(
     created(&authority, &ca).await
 }
 
-/// Shows an authority, by id or name.
+/// Shows a CA, by ID or name.
 #[utoipa::path(get, path = "/api/v1/authorities/{ca}", operation_id = "getAuthority", params(("ca" = String, Path)),
     responses((status = 200, body = AuthorityView)))]
 async fn get_one(
@@ -199,7 +199,7 @@ async fn get_one(
     Ok(Json(view(&authority, &*authority.ca(&ca).await?).await?))
 }
 
-/// Gives an authority that waits for it its certificate.
+/// Installs the certificate of a CA whose CSR was signed externally.
 #[utoipa::path(put, path = "/api/v1/authorities/{id}/certificate", operation_id = "installAuthorityCertificate",
     params(("id" = Uuid, Path)), request_body = InstalledCertificate,
     responses((status = 200, body = AuthorityView)))]
@@ -213,7 +213,7 @@ async fn install(
     Ok(Json(view(&authority, &ca).await?))
 }
 
-/// Signs an authority across: clients that trust the root of the signer then trust it too.
+/// Cross-signs a CA, so that clients that trust the root of the signer trust it too.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/cross-signatures", operation_id = "crossSignAuthority",
     params(("ca" = String, Path)), request_body = CrossSignature, responses((status = 201, body = AuthorityView)))]
 async fn cross_sign(
@@ -226,8 +226,8 @@ async fn cross_sign(
     created(&authority, &ca).await
 }
 
-/// Gives an authority another certificate under the same key: what it issued holds under both. The old one stays in an
-/// alternate chain while it is valid.
+/// Renews the certificate of a CA under the same key. Certificates that it issued are valid under both. The old certificate is
+/// offered in an alternate chain while it is valid.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/renew", operation_id = "renewAuthority",
     params(("ca" = String, Path)), request_body = Renewing, responses((status = 200, body = AuthorityView)))]
 async fn renew(
@@ -240,7 +240,7 @@ async fn renew(
     Ok(Json(view(&authority, &ca).await?))
 }
 
-/// Makes an authority the default: certificates of profiles that name no CA are issued from it.
+/// Makes a CA the default, which issues the certificates of profiles that name no CA.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/default", operation_id = "makeDefaultAuthority",
     params(("ca" = String, Path)), responses((status = 200, body = AuthorityView)))]
 async fn make_default(
@@ -252,7 +252,7 @@ async fn make_default(
     Ok(Json(view(&authority, &ca).await?))
 }
 
-/// Retires an authority one step further: an active one issues no more, a retiring one signs nothing any more.
+/// Retires a CA by one step: an active CA no longer issues certificates, a retiring CA no longer signs anything.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/retire", operation_id = "retireAuthority",
     params(("ca" = String, Path)), request_body = Retiring, responses((status = 200, body = Retired)))]
 async fn retire(
@@ -273,7 +273,7 @@ async fn retire(
     Ok(Json(Retired { state: state.to_owned() }))
 }
 
-/// Gives up the request of an authority that waits for a certificate.
+/// Discards the CSR of a CA that waits for a certificate.
 #[utoipa::path(delete, path = "/api/v1/authorities/{id}/request", operation_id = "cancelAuthorityRequest",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn cancel(

@@ -45,7 +45,7 @@ pub(super) fn target_body(target: TargetRef) -> TargetBody {
     }
 }
 
-/// The options of a certificate from the members of a body.
+/// Returns the options of a certificate from the members of a request body.
 pub(crate) fn options_of(
     auto_renew: Option<bool>,
     renewal: Option<&Value>,

@@ -1,4 +1,4 @@
-//! Many certificates at once.
+//! Bulk operations on certificates.
 
 use agent::Agents;
 use api::certificates::{
@@ -19,9 +19,9 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
-/// Certificates in one batch of entries.
+/// Maximum certificates in one batch.
 const BATCH_MAX: usize = 1_000;
-/// Bytes of a batch's body: some kilobytes each.
+/// Maximum bytes of a batch's body: some kilobytes for each certificate.
 const BATCH_OCTETS_MAX: usize = 8 << 20;
 
 pub(super) fn routes() -> Api {
@@ -55,7 +55,7 @@ fn bulk_view(report: BulkReport) -> BulkView {
     }
 }
 
-/// Brings many certificates under management, each with an answer of its own.
+/// Creates many managed certificates, with a result for each.
 #[utoipa::path(post, path = "/api/v1/certificates/batch", operation_id = "createCertificates", request_body = BatchBody,
     responses((status = 200, body = BatchView)))]
 async fn create_batch(
@@ -67,7 +67,7 @@ async fn create_batch(
     if body.certificates.is_empty() || body.certificates.len() > BATCH_MAX {
         return Err(Problem::unprocessable(format_args!("a batch has 1 to {BATCH_MAX} certificates")));
     }
-    // Asked once for the guard; each certificate is asked for below.
+    // Checked once for the guard; each certificate is checked below.
     let _ = caller.reach(Permission::CertificateRequest);
     let one = |body: NewCertificateBody| {
         let (lifecycle, caller, agents) = (lifecycle.clone(), caller.clone(), agents.clone());
@@ -85,7 +85,7 @@ async fn create_batch(
     Ok(Json(BatchView { items: items.collect() }))
 }
 
-/// Renews many now.
+/// Renews many certificates now.
 #[utoipa::path(post, path = "/api/v1/certificates/renew", operation_id = "renewCertificates", request_body = RenewMany,
     responses((status = 200, body = BulkView)))]
 async fn renew(
@@ -99,7 +99,7 @@ async fn renew(
     Ok(Json(bulk_view(report)))
 }
 
-/// Revokes many. What an issuer does not do at once is counted as under way and tried again.
+/// Revokes many certificates. A revocation that the issuer does not complete immediately is counted as in progress and retried.
 #[utoipa::path(post, path = "/api/v1/certificates/revoke", operation_id = "revokeCertificates",
     request_body = RevokeMany, responses((status = 200, body = BulkView)))]
 async fn revoke(
@@ -113,7 +113,7 @@ async fn revoke(
     Ok(Json(bulk_view(report)))
 }
 
-/// Gives many another owner, team, environment, policy or other tags.
+/// Changes the owner, team, environment, policy or tags of many certificates.
 #[utoipa::path(post, path = "/api/v1/certificates/reassign", operation_id = "reassignCertificates",
     request_body = ReassignMany, responses((status = 200, body = BulkView)))]
 async fn reassign(

@@ -1,7 +1,7 @@
-//! How many certificates a caller may see: totals and groups.
+//! Counts of certificates that a caller may see: totals and groups.
 //!
-//! The database counts for callers that see everything. For all others each row is held against the caller's grants and the
-//! ownership of teams, as the listing does, so that a count says nothing about what another team owns.
+//! The database counts for callers that see everything. For all others each row is compared with the caller's grants and the
+//! ownership of teams, as in the listing. A count therefore reveals nothing about certificates of other teams.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use super::scope::may_see;
 use crate::access::{Caller, Permission};
 use crate::problem::Problem;
 
-/// Certificates that are looked at for a caller who does not see everything: some 100 ms of processor time.
+/// Maximum certificates that are compared for a caller who does not see everything: some 100 ms of processor time.
 const LOOKED_MAX: usize = 5_000;
-/// Certificates of one statement.
+/// Certificates read by one statement.
 const AT_ONCE: usize = 1_000;
-/// Most groups of one answer.
+/// Maximum groups in a response.
 const GROUPS_MAX: usize = 1_000;
 /// A day, µs.
 const DAY_US: i64 = 86_400_000_000;
 
-/// How many certificates match that the caller may see.
+/// Counts the matching certificates that the caller may see.
 pub(super) async fn total(
     lifecycle: &Lifecycle,
     caller: &Caller,
@@ -39,7 +39,7 @@ pub(super) async fn total(
     Ok(TotalView { value, exact })
 }
 
-/// The groups of the certificates that match and that the caller may see.
+/// Returns the groups of the matching certificates that the caller may see.
 pub(super) async fn groups(
     lifecycle: &Lifecycle,
     caller: &Caller,
@@ -85,7 +85,7 @@ fn value(by: GroupBy, certificate: &ManagedCertificate) -> Option<String> {
     }
 }
 
-/// Calls `count` for each certificate that matches and that the caller may see; false when it stopped at the bound.
+/// Calls `count` for each matching certificate that the caller may see. Returns false when the limit was reached.
 async fn walk(
     lifecycle: &Lifecycle,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Which certificates a list or an action on many selects.
+//! The filter of certificates for listings and bulk operations.
 
 use api::certificates::CertificateFilter;
 use lifecycle::tables::managed::{ManagedFilter, ManagedScope};
@@ -49,7 +49,7 @@ pub(super) fn managed_filter(
         key_type: body.algorithm,
         finding: body.finding,
     };
-    // PostgreSQL compares no text with NUL, and none is stored.
+    // PostgreSQL rejects texts with NUL, and no stored text contains it.
     let texts = [
         &filter.name,
         &filter.profile,

@@ -1,4 +1,4 @@
-//! Certificates under management: entered, listed, changed, renewed, revoked, given out.
+//! Managed certificates: create, list, change, renew, revoke, export.
 
 mod body;
 mod bulk;
@@ -47,7 +47,7 @@ pub(crate) use scope::may_see;
 use scope::{Facts, References, check_references, may_create, names_of, within};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
-/// Tries of a change without `If-Match`, each on the newest revision.
+/// Maximum attempts of a change without `If-Match`, each on the newest revision.
 const UPDATE_TRIES: u32 = 5;
 
 pub(crate) fn routes() -> Api {
@@ -73,7 +73,7 @@ pub(crate) fn routes() -> Api {
         .merge(bulk::routes())
 }
 
-/// The certificate, if the caller may do this to it. One it may not see is not there.
+/// Returns the certificate, if the caller has this permission on it; 404 if the caller may not see it.
 async fn permitted(
     lifecycle: &Lifecycle,
     caller: &Caller,
@@ -82,7 +82,7 @@ async fn permitted(
 ) -> Result<ManagedCertificate, Problem> {
     let found = lifecycle.get(id).await;
     let Ok(certificate) = &found else {
-        // Asked all the same, so that a caller without any reach learns nothing from the difference.
+        // Checked in any case, so that a caller without the permission in any scope learns nothing from the difference.
         let _ = caller.reach(permission);
         return Err(found
             .map(drop)
@@ -96,7 +96,8 @@ async fn permitted(
     found.map_err(Problem::from)
 }
 
-/// A certificate with its ETag: the revision that `If-Match` compares, and the run, which moves without one.
+/// Returns a certificate with its ETag. It contains the revision, which `If-Match` compares, and the run, which changes without a
+/// new revision.
 fn tagged(certificate: ManagedCertificate) -> Response {
     let run = certificate.run.map_or_else(String::new, |run| {
         format!(".{}-{}-{}", run.state, run.attempts, run.next_attempt_at_us)
@@ -109,14 +110,14 @@ fn tagged(certificate: ManagedCertificate) -> Response {
     response
 }
 
-/// The order of the list.
+/// Sort order of the listing.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Sorting {
-    /// `expiry` (the soonest end first, never issued last), `name`, `created` or `issued` (the start of the current version).
+    /// `expiry` (earliest first, never issued last), `name`, `created` or `issued` (start of validity of the current version).
     #[param(inline)]
     sort: Option<Order>,
-    /// `asc`, or `desc` for the other end first.
+    /// `asc`, or `desc` for the reverse order.
     #[param(inline)]
     order: Option<Direction>,
 }
@@ -137,7 +138,7 @@ impl Sorting {
     }
 }
 
-/// Lists certificates under management.
+/// Lists managed certificates.
 #[utoipa::path(get, path = "/api/v1/certificates", operation_id = "listCertificates",
     params(PageQuery, CertificateFilter, Sorting, CountQuery), responses((status = 200, body = Listing<CertificateView>)))]
 async fn list(
@@ -176,9 +177,9 @@ async fn groups(
     Ok(Json(view::groups_view(by, groups)))
 }
 
-/// Brings a certificate under management.
+/// Creates a managed certificate.
 ///
-/// It is issued at once unless `issue` is false: watch its `run`, or the events.
+/// It is issued immediately unless `issue` is false. Watch its `run`, or the events, for the result.
 #[utoipa::path(post, path = "/api/v1/certificates", operation_id = "createCertificate",
     request_body = NewCertificateBody, responses((status = 201, body = CreatedView)))]
 async fn create(
@@ -195,7 +196,7 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(created_view(created))).into_response())
 }
 
-/// Counts certificates by state and by the time left.
+/// Counts certificates by state and by remaining lifetime.
 #[utoipa::path(get, path = "/api/v1/certificates/summary", operation_id = "summarizeCertificates",
     responses((status = 200, body = SummaryView)))]
 async fn summary(Component(lifecycle): Component<Lifecycle>) -> Result<Json<SummaryView>, Problem> {
@@ -214,9 +215,9 @@ async fn get_one(
     Ok(tagged(certificate))
 }
 
-/// Changes a certificate. Names, profile, issuer and key are those of the next version; `renew` asks for it now.
+/// Changes a certificate. New names, profile, issuer and key apply from the next version on; `renew` requests it now.
 ///
-/// Without `If-Match` the change is made on the newest revision, unless somebody else has changed the same members meanwhile.
+/// Without `If-Match` the change applies to the newest revision, unless the same members were changed concurrently.
 #[utoipa::path(patch, path = "/api/v1/certificates/{id}", operation_id = "updateCertificate",
     params(("id" = Uuid, Path)), request_body = CertificatePatch, responses((status = 200, body = CertificateView)))]
 async fn update(
@@ -236,7 +237,7 @@ async fn update(
         let change = certificate_change(patch.clone(), &before)?;
         check_change(&lifecycle, agents.as_ref(), &caller, &before, &change).await?;
         let stale = match lifecycle.update(id, Some(before.revision), &change, caller.actor()).await {
-            // The lifecycle writes state and versions at any time.
+            // The lifecycle may update state and versions at any time.
             Err(UpdateError::Stale(stale)) if tries < UPDATE_TRIES && if_match.is_absent() => stale,
             other => return Ok(tagged(other?)),
         };
@@ -248,7 +249,7 @@ async fn update(
     }
 }
 
-/// Whether the caller may make this change: nobody moves a certificate into a scope of somebody else's.
+/// Checks that the caller may make this change, including that the certificate does not move into a scope that the caller lacks.
 async fn check_change(
     lifecycle: &Lifecycle,
     agents: Option<&Agents>,
@@ -274,14 +275,14 @@ async fn check_change(
     let key = change.key_location.as_ref().unwrap_or(&before.key_location);
     let references = References {
         team: team.filter(|_| moved),
-        // In another team's hands all of them are new.
+        // After a move to another team, all targets count as new.
         targets: targets.filter(|target| moved || !before.targets.contains(target)).collect(),
         key: Some(key).filter(|key| moved || **key != before.key_location),
     };
     check_references(agents, caller, Permission::CertificateManage, references, &after).await
 }
 
-/// Takes a certificate out of management. What is in place stays in place; nothing renews it any more.
+/// Archives a certificate. Deployed versions stay in place, and it is no longer renewed.
 #[utoipa::path(delete, path = "/api/v1/certificates/{id}", operation_id = "archiveCertificate",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn archive(
@@ -296,7 +297,7 @@ async fn archive(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes an archived certificate back into management.
+/// Restores an archived certificate.
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/restore", operation_id = "restoreCertificate",
     params(("id" = Uuid, Path)), responses((status = 200, body = CertificateView)))]
 async fn restore(
@@ -311,7 +312,7 @@ async fn restore(
     Ok(tagged(lifecycle.get(id).await?))
 }
 
-/// Brings the current version to its targets once more.
+/// Deploys the current version to its targets again.
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/deploy", operation_id = "deployCertificate",
     params(("id" = Uuid, Path)), responses((status = 202, body = CertificateView)))]
 async fn deploy(
@@ -344,7 +345,7 @@ async fn renew(
     Ok(response)
 }
 
-/// Revokes the current version. What the issuer does not do at once is tried again: see the certificate's jobs.
+/// Revokes the current version. A revocation that the issuer does not complete immediately is retried: see the certificate's jobs.
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/revoke", operation_id = "revokeCertificate",
     params(("id" = Uuid, Path)), request_body = RevokeBody, responses((status = 200, body = CertificateView)))]
 async fn revoke(
@@ -362,7 +363,7 @@ async fn revoke(
     Ok(tagged(lifecycle.get(id).await?))
 }
 
-/// Lists a certificate's versions, the newest first.
+/// Lists a certificate's versions, newest first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/versions", operation_id = "listCertificateVersions",
     params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<VersionView>)))]
 async fn versions(
@@ -376,8 +377,8 @@ async fn versions(
     Ok(Json(listing(page, version_view)))
 }
 
-/// Lists the endpoints that showed a version of a certificate when scans last looked, the oldest version first: after a
-/// renewal, what still serves the old one.
+/// Lists the endpoints that presented a version of the certificate in their last scan, oldest version first. After a renewal this
+/// shows which endpoints still present the old version.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/endpoints", operation_id = "listCertificateEndpoints",
     params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<ServedView>)))]
 async fn served(
@@ -392,7 +393,7 @@ async fn served(
     Ok(Json(listing(page, |row| served_view(row, current))))
 }
 
-/// Lists a certificate's runs, the newest first.
+/// Lists a certificate's runs, newest first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/jobs", operation_id = "listCertificateJobs",
     params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<JobView>)))]
 async fn jobs(
@@ -406,7 +407,7 @@ async fn jobs(
     Ok(Json(listing(page, job_view)))
 }
 
-/// Lists where a certificate was brought, the newest first.
+/// Lists a certificate's deployments, newest first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/deployments", operation_id = "listCertificateDeployments",
     params(("id" = Uuid, Path), PageQuery), responses((status = 200, body = Listing<DeploymentView>)))]
 async fn deployments(
@@ -423,7 +424,7 @@ async fn deployments(
     Ok(Json(listing(page, deployment_view)))
 }
 
-/// Gives the current chain, PEM, leaf first.
+/// Returns the current chain in PEM, leaf first.
 #[utoipa::path(get, path = "/api/v1/certificates/{id}/chain", operation_id = "getCertificateChain",
     params(("id" = Uuid, Path)),
     responses((status = 200, body = String, content_type = "application/pem-certificate-chain")))]
@@ -440,7 +441,7 @@ async fn chain(
     Ok(([(CONTENT_TYPE, kind)], view::chain_pem(&version.chain)).into_response())
 }
 
-/// Gives a certificate out with its private key, where this server holds it. Written down in the audit log.
+/// Exports a certificate with its private key, if this server stores the key. The export is recorded in the audit log.
 #[utoipa::path(post, path = "/api/v1/certificates/{id}/export", operation_id = "exportCertificate",
     params(("id" = Uuid, Path)), request_body = ExportBody,
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream")))]

@@ -11,7 +11,7 @@ use store::StoreError;
 
 use crate::problem::Problem;
 
-/// Seconds after which to ask again when something underneath was away.
+/// `Retry-After` in seconds when a dependency was unavailable.
 const RETRY_SECONDS: u64 = 2;
 
 impl From<DataError> for Problem {

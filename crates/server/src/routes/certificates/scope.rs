@@ -1,4 +1,4 @@
-//! The scopes that a managed certificate lies in.
+//! The scopes of a managed certificate.
 
 use agent::Agents;
 use lifecycle::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef};
@@ -9,7 +9,7 @@ use x509::GeneralName;
 use crate::access::{Caller, Object, Permission, Reach, Scope};
 use crate::problem::Problem;
 
-/// What a certificate is, or is to be, as far as grants are compared with it.
+/// The properties of an existing or new certificate for permission checks.
 pub(super) struct Facts<'a> {
     pub(super) profile: &'a str,
     pub(super) issuer: &'a str,
@@ -29,7 +29,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Without its targets: no bound on targets reaches it.
+    /// Returns the object without its targets, which no grant limited to targets covers.
     fn object(&self) -> Object {
         Object {
             issuer: Some(self.issuer.to_owned()),
@@ -38,7 +38,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// With the names of its targets, which are looked up where something depends on them.
+    /// Returns the object with the names of its targets, which are looked up only if the caller's permissions depend on them.
     pub(super) async fn whole(self, store: &Store, caller: &Caller) -> Result<Object, Problem> {
         let mut object = self.object();
         let mut names = Vec::new();
@@ -46,7 +46,7 @@ impl<'a> Facts<'a> {
             for target in self.targets {
                 let TargetRef::Deploy { target, .. } = target else { continue };
                 let found = agent::tables::Agents::of(store).target(*target).await?;
-                // One that is gone has no name; its id is nobody's.
+                // A deleted target has no name, so that its ID is used, which matches no grant.
                 names.push(found.map_or_else(|| target.to_string(), |row| row.settings.name));
             }
         }
@@ -55,7 +55,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Where a caller may see certificates; `None` for everywhere. Bounds on names are left to [`may_see`].
+/// Returns the scopes in which a caller may see certificates; `None` for all. [`may_see`] checks limits on names.
 pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
     match caller.reach(permission) {
         Reach::Everything => None,
@@ -63,12 +63,13 @@ pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<Mana
     }
 }
 
-/// Whether a row of a listing is for this caller. Targets are not looked up, so that grants bounded by targets list nothing.
+/// Returns whether the caller may see a row of a listing. Targets are not looked up, so that grants limited to targets list
+/// nothing.
 pub(crate) fn may_see(caller: &Caller, permission: Permission, certificate: &ManagedCertificate) -> bool {
     caller.may(permission, Facts::of(certificate).object()).is_ok()
 }
 
-/// `None` for a scope without a bound that the database knows.
+/// Converts a scope to a database filter; `None` for a scope without a limit that the database can filter.
 fn managed_scope(scope: Scope) -> Option<ManagedScope> {
     match scope {
         Scope::Any | Scope::Name(_) | Scope::Target(_) | Scope::Path(_) => None,
@@ -82,14 +83,14 @@ fn managed_scope(scope: Scope) -> Option<ManagedScope> {
     }
 }
 
-/// Names as certificates have them, as far as they are names.
+/// Returns the normalized form of the valid names among the texts.
 pub(super) fn names_of(texts: &[String]) -> Vec<String> {
     let name =
         |text: &String| GeneralName::parse(text).map_or_else(|_| text.clone(), |name| name.to_string());
     texts.iter().map(name).collect()
 }
 
-/// Whether the caller may have this certificate, and refer to what it refers to.
+/// Checks that the caller may create this certificate, and refer to its objects.
 pub(super) async fn may_create(
     (store, agents): (&Store, Option<&Agents>),
     caller: &Caller,
@@ -106,15 +107,15 @@ pub(super) async fn may_create(
     check_references(agents, caller, NEEDED, references, &object).await
 }
 
-/// What a new or changed certificate refers to beside its own profile and issuer, as far as it is not the same as before.
+/// References of a new or changed certificate to objects other than its profile and issuer. Contains only references that are new.
 pub(super) struct References<'a> {
     pub(super) team: Option<&'a str>,
     pub(super) targets: Vec<&'a TargetRef>,
     pub(super) key: Option<&'a KeyLocation>,
 }
 
-/// Refuses references to what another team has. A host and its targets are the team's in the agent's label `team`; hosts without the
-/// label are for callers alone whose permission reaches everything.
+/// Rejects references to objects of another team. The agent label `team` assigns a host and its targets to a team. Hosts without
+/// the label are only for callers with an unrestricted permission.
 pub(super) async fn check_references(
     agents: Option<&Agents>,
     caller: &Caller,
@@ -137,7 +138,7 @@ pub(super) async fn check_references(
             if found.row.settings.agent != *agent {
                 return Err(elsewhere("target"));
             }
-            // A target that a team owns is the team's, whosever host it is on.
+            // A target that a team owns belongs to that team, whichever host it is on.
             let targets = Some(vec![found.row.settings.name]);
             let owned = Object { targets, ..Object::default() };
             let owners = caller.ownership().owners(&owned);

@@ -145,7 +145,7 @@ pub(super) fn deployment_view(row: DeploymentRow) -> DeploymentView {
     }
 }
 
-/// Days ahead shown one by one: the longest life of public certificates.
+/// Maximum days ahead that are shown individually: the longest lifetime of public certificates.
 const DAYS_SHOWN: usize = 398;
 
 pub(super) fn groups_view(by: GroupBy, groups: Groups) -> GroupsView {
@@ -162,7 +162,7 @@ pub(super) fn groups_view(by: GroupBy, groups: Groups) -> GroupsView {
     }
 }
 
-/// A day since 1970 as an RFC 3339 date.
+/// Formats a day number (days since 1970-01-01) as an RFC 3339 date.
 fn date(day: i64) -> String {
     time::shown(day.saturating_mul(DAY_US)).chars().take(10).collect()
 }

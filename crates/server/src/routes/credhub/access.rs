@@ -1,4 +1,4 @@
-//! Who may do something with a name, and why. Not in CredHub.
+//! Access reports: which actors have access to a name, and why. An extension to CredHub.
 
 use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use axum::extract::Query;
@@ -20,8 +20,8 @@ pub(super) fn routes() -> Face<Context> {
     Face::new().route("/api/v1/access", OnPath::new().get(FaceNeed::AtPath, access))
 }
 
-/// Who may; with `compared_with` who may with one of two and not with the other; with `since` who may since then, or no
-/// more.
+/// Lists the actors with access. With `compared_with`, lists the actors with access to only one of two names. With `since`, lists
+/// the changes of access since that time.
 async fn access(
     context: Context,
     Principal(asker): Principal,
@@ -59,7 +59,7 @@ fn operation_of(text: &str) -> Result<Operation, Refused> {
     one.ok_or_else(Refused::bad_request)
 }
 
-/// The roles that may do everything with credentials.
+/// Returns the roles with full access to credentials.
 async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
     let own =
         context.server().access().roles().await.map_err(|problem| super::principal::refused(&problem))?;

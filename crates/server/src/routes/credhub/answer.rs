@@ -1,17 +1,17 @@
-//! Answers as CredHub writes them.
+//! Responses in CredHub's format.
 
 use api::credhub::{
     CertificateFacts, CertificateVersionView, CredentialVersion, CredentialView, GenerationFacts,
 };
 use credentials::{CaVersions, Facts, Value, Version, VersionView};
 
-/// A time in whole seconds, as CredHub writes them.
+/// Formats a time in whole seconds, as in CredHub.
 pub(super) fn time(us: i64) -> String {
     let at = jiff::Timestamp::from_microsecond(us).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A version, with its value.
+/// Returns the view of a version with its value.
 pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> CredentialView {
     let is_certificate = matches!(version.value, Value::Certificate(_));
     let facts = || certificate(version.facts, version.not_after_us, version.transitional);
@@ -30,7 +30,7 @@ pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> Credenti
     }
 }
 
-/// A version that was generated: certificates tell how.
+/// Returns the view of a generated version. For certificates it includes how they were generated.
 pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView {
     let mut shown = credential(version, ca_versions);
     if matches!(version.value, Value::Certificate(_))
@@ -48,7 +48,7 @@ pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> Credentia
     shown
 }
 
-/// A version without its value.
+/// Returns the view of a version without its value.
 pub(super) fn certificate_version(version: &VersionView) -> CertificateVersionView {
     let facts = certificate(version.facts, version.not_after_us, version.transitional);
     CertificateVersionView { id: version.id, facts }

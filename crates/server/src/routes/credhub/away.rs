@@ -1,4 +1,4 @@
-//! What was deleted and can be taken back, and the versions of a name: not in CredHub.
+//! Deleted credentials that can be restored, and the versions of a name. An extension to CredHub.
 
 use api::credhub::{
     self, DeletedView, ListedVersion, NameQuery, UndeleteRequest, UndeletedView, VersionsRequest,
@@ -16,7 +16,7 @@ use super::data::{QueryResult, query_of};
 use super::principal::Principal;
 use crate::credhub::Refused;
 
-/// Versions that one request changes.
+/// Maximum versions that one request changes.
 pub(crate) const VERSIONS_MAX: usize = 1_000;
 
 const DAY_US: i64 = 86_400_000_000;
@@ -24,7 +24,7 @@ const DAY_US: i64 = 86_400_000_000;
 const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete that first, then undelete again: the \
                              one that was deleted last comes back.";
 
-/// What was deleted and the caller may take back, the last deleted first.
+/// Lists the deleted credentials that the caller can restore, newest deletion first.
 pub(super) async fn deleted(
     context: Context,
     Principal(asker): Principal,
@@ -62,7 +62,7 @@ pub(super) async fn undelete(
     Ok(Json(UndeletedView { name: restored.name, kind: restored.kind.to_string() }))
 }
 
-/// The versions of a name, newest first, without their values.
+/// Lists the versions of a name, newest first, without their values.
 pub(super) async fn versions(
     context: Context,
     Principal(asker): Principal,
@@ -78,7 +78,8 @@ pub(super) async fn versions(
     Ok(Json(VersionsView { name: history.name, kind: history.kind.to_string(), versions }))
 }
 
-/// What has ended says since when and how long it can be taken back, what will end says when.
+/// Returns the view of a version. An ended version has its end and the end of its retention period; a version with a future end has
+/// that end.
 fn listed(version: &VersionView, now_us: i64, days: u32) -> ListedVersion {
     let mut shown = ListedVersion {
         number: version.number,
@@ -97,7 +98,7 @@ fn listed(version: &VersionView, now_us: i64, days: u32) -> ListedVersion {
     shown
 }
 
-/// `{"name": …, "versions": [1, 2], "change": "delete" | "undelete" | "destroy"}`
+/// Deletes, restores or destroys versions: `{"name": …, "versions": [1, 2], "change": "delete" | "undelete" | "destroy"}`.
 pub(super) async fn change(
     context: Context,
     Principal(asker): Principal,

@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON objects, read as leniently as CredHub reads them and no more.
+//! Request bodies: JSON objects, parsed as leniently as CredHub does and no more.
 
 use api::credhub::RequestKind;
 use axum::body::Bytes;
@@ -29,7 +29,7 @@ impl FromRequest<Context> for Body {
             }
             _ => Refused::bad_request(),
         })?;
-        // No body is as good as an empty object: every field of some requests may be absent.
+        // An empty body counts as an empty object, because all fields of some requests are optional.
         let octets = if octets.is_empty() { Bytes::from_static(b"{}") } else { octets };
         match serde_json::from_slice(&octets) {
             Ok(Json::Object(fields)) => Ok(Self(fields)),
@@ -38,16 +38,16 @@ impl FromRequest<Context> for Body {
     }
 }
 
-/// Why the fields of a request cannot be read.
+/// Reason why the fields of a request cannot be parsed.
 pub(super) enum Unreadable {
     /// Unknown field.
     UnknownField(String),
-    /// A field of another type, or a missing one.
+    /// A field has another type, or is missing.
     Malformed,
 }
 
 impl Unreadable {
-    /// The refusal; `status` is that of an unknown field.
+    /// Returns the error response; `status` is used for an unknown field.
     pub(super) fn refused(self, status: StatusCode) -> Refused {
         match self {
             Self::UnknownField(field) => Refused::new(
@@ -68,12 +68,12 @@ impl From<Unreadable> for Refused {
     }
 }
 
-/// Reads a request.
+/// Parses a request.
 pub(super) fn read<T: DeserializeOwned>(body: Map<String, Json>) -> Result<T, Unreadable> {
     T::deserialize(body).map_err(|error| unreadable(&error))
 }
 
-/// Reads the fields that decide how a request is read.
+/// Parses the fields that determine the format of a request.
 pub(super) fn kind(body: &Map<String, Json>) -> Result<RequestKind, Unreadable> {
     RequestKind::deserialize(body).map_err(|error| unreadable(&error))
 }

@@ -1,4 +1,4 @@
-//! What the routes of the credential store reach.
+//! The state of the credential store's routes.
 
 use std::convert::Infallible;
 
@@ -8,8 +8,8 @@ use http::request::Parts;
 use crate::credhub::CredHub;
 use crate::state::State;
 
-/// What the routes of the credential store reach: the store itself, which their listener does not run without, and what
-/// every server has. Handlers take it as an argument.
+/// The state of the credential store's routes: the store itself, which always exists on this listener, and the state of the server.
+/// Handlers take it as an argument.
 #[derive(Clone)]
 pub(crate) struct Context {
     hub: CredHub,
@@ -18,27 +18,27 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// For the listener: callers show a token or a client certificate.
+    /// Creates the state for the listener: callers use a token or a client certificate.
     pub(crate) fn new(hub: CredHub, server: State) -> Self {
         Self { hub, server, accepts_sessions: false }
     }
 
-    /// For pages of this process: the session of a browser identifies a caller too.
+    /// Creates the state for pages of this process: callers can also use a browser session.
     pub(crate) fn with_sessions(hub: CredHub, server: State) -> Self {
         Self { hub, server, accepts_sessions: true }
     }
 
-    /// Whether the session of a browser identifies a caller.
+    /// Returns whether a browser session can identify a caller.
     pub(crate) fn accepts_sessions(&self) -> bool {
         self.accepts_sessions
     }
 
-    /// The credential store.
+    /// Returns the credential store.
     pub(crate) fn hub(&self) -> &CredHub {
         &self.hub
     }
 
-    /// The server's state.
+    /// Returns the server's state.
     pub(crate) fn server(&self) -> &State {
         &self.server
     }
@@ -52,7 +52,7 @@ impl FromRequestParts<Self> for Context {
     }
 }
 
-/// As the client calls this server: over HTTP/2 it says so in the URI (RFC 9113 section 8.3.1).
+/// Returns the host name that the client used for this server. In HTTP/2 it is in the URI (RFC 9113 section 8.3.1).
 pub(crate) fn host<'a>(headers: &'a http::HeaderMap, uri: &'a http::Uri) -> Option<&'a str> {
     let header = headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
     header.or_else(|| uri.authority().map(http::uri::Authority::as_str))

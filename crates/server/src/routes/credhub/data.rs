@@ -1,4 +1,4 @@
-//! Credentials: read, found, set, generated, made again, removed.
+//! Credentials: read, find, set, generate, regenerate, delete.
 
 use api::credhub::{
     self, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, FoundCredentials, FoundView,
@@ -105,7 +105,7 @@ pub(super) async fn set(
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
-    // What is wrong with the fields is 422 here, and 400 where something is generated: see the module.
+    // Invalid fields are 422 here, but 400 when a value is generated: see the module.
     const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
     let kind = body::kind(&body).map_err(|_| Refused::bad_request().with_status(UNPROCESSABLE))?;
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
@@ -124,7 +124,8 @@ pub(super) async fn set(
     Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
-/// Only over the version that the caller knows (`If-Match: "ID"`), or only where nothing is (`If-None-Match: *`).
+/// Parses the condition of a write: only over a known version (`If-Match: "ID"`), or only if the credential does not exist
+/// (`If-None-Match: *`).
 fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     match (text(IF_MATCH), text(IF_NONE_MATCH)) {

@@ -1,4 +1,4 @@
-//! Changes of credentials as they happen, as server-sent events: not in CredHub.
+//! Changes of credentials as server-sent events. An extension to CredHub.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,18 +24,19 @@ use crate::routes::events::{id_of, place_of};
 /// Interval of checks of a subscriber's permissions, with few subscribers: a revoked permission takes effect within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// With more followers each is looked at less often, so that a node looks at this many in [`LOOK_EVERY`].
+/// With more subscribers each is checked less often, so that a node checks this many in [`LOOK_EVERY`].
 const LOOKS_MAX: usize = 256;
 
-/// Events that are not for a follower, after which it is told its place: it need not be read past them again.
+/// Maximum skipped events before a subscriber receives its position, so that the skipped events need not be read again after a
+/// reconnect.
 const PASSED_MAX: usize = 500;
 
-/// Follows the changes of the credentials that the caller may read at the time of each: `credential.changed` and
-/// `credential.deleted`, with the name and no value.
+/// Streams the changes of credentials that the caller may read at the time of each change: `credential.changed` and
+/// `credential.deleted`, with the name but without the value.
 ///
-/// The first event is `ready`. Its `resumed` says whether all that happened since `Last-Event-ID` follows; where it does
-/// not, and after `lagged`, something may have been missed. `place` has nothing but an id to go on from. `access` says
-/// whether what the caller may read may have changed; with the caller's own access the stream ends after it.
+/// The first event is `ready`. Its `resumed` is whether all events since `Last-Event-ID` follow. If it is false, or after `lagged`,
+/// events may be missing. `place` only contains an ID for `Last-Event-ID`. `access` reports that the caller's permissions may have
+/// changed. If the caller itself lost access, the stream ends after it.
 pub(super) async fn follow(
     context: Context,
     Principal(asker): Principal,
@@ -51,7 +52,7 @@ pub(super) async fn follow(
     let ready =
         Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
-    // Before the stream begins: of what changes after that it tells.
+    // Read before the stream begins, so that the stream reports every later change.
     let mark = credentials::tables::Credentials::of(&store).permissions_mark(&asker.actor).await;
     let mark = mark.map_err(credentials::CredentialError::from)?;
     let access = Event::default().event(ACCESS).data(json!(Access { changed: false }).to_string());
@@ -62,17 +63,17 @@ pub(super) async fn follow(
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// The events that a client follows.
+/// The event stream of a client.
 struct EventFeed {
     context: Context,
     parts: Parts,
     asker: Asker,
     store: Store,
     follower: Follower,
-    /// The permissions of the caller when they were last looked at.
+    /// Fingerprint of the caller's permissions at the last check.
     mark: PermissionsMark,
     look_at: Instant,
-    /// The caller is not let in any more.
+    /// Whether the caller has lost access.
     ended: bool,
 }
 
@@ -84,8 +85,8 @@ impl EventFeed {
         })
     }
 
-    /// Looks whether the caller is still let in, and whether its permissions are those they were. A database that does not
-    /// answer says nothing of either.
+    /// Returns whether the caller has lost access, or its permissions have changed. Returns false while the database is
+    /// unavailable.
     async fn access_changed(&mut self) -> bool {
         let followers = self.context.server().events().credential_followers();
         self.look_at =
@@ -105,7 +106,7 @@ impl EventFeed {
         changed
     }
 
-    /// The next event; `None` ends the stream, from whose place the follower goes on.
+    /// Returns the next event. `None` ends the stream, and the client can resume from its last position.
     async fn next(&mut self) -> Option<Event> {
         if self.ended {
             return None;

@@ -1,7 +1,7 @@
-//! The embedded issuer: what a client of CredHub asks its UAA for.
+//! The embedded issuer, in place of a UAA for CredHub clients.
 //!
-//! A client is an API token: its name is the client's, its text the secret. As a user one logs in with the same, so that
-//! nothing has to be kept for people who only type.
+//! A client is an API token: its name is the client ID, its text the client secret. A user logs in with the same name and text, so
+//! that interactive users need no other account.
 
 use api::credhub::{TokenRequest, TokenView};
 use axum::Json;
@@ -55,7 +55,7 @@ pub(super) async fn token(
     }
 }
 
-/// For whom, and whether a refresh token goes with it.
+/// Returns the subject of the new token, and whether a refresh token is issued too.
 async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Grant, bool), Refused> {
     match form.grant_type.as_deref() {
         Some("client_credentials") => {
@@ -76,7 +76,7 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
             let grant = context.hub().credentials().refresh_token(token.expose()).await.map_err(|_| {
                 Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
             })?;
-            // Anyone who was removed meanwhile gets no more.
+            // An API token that was removed meanwhile gets no new token.
             context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
             Ok((grant, true))
         }
@@ -89,7 +89,7 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
     }
 }
 
-/// The token of this name with this text.
+/// Returns the API token with this name and text.
 pub(crate) async fn identified(
     context: &Context,
     name: &str,
@@ -139,7 +139,7 @@ fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-/// Ends a token: its own, anyone who shows it, past its time too, for what it can be renewed by ends with it.
+/// Revokes a token. Anyone with the token may revoke it, even after its expiry, because its refresh token is revoked too.
 pub(super) async fn revoke(
     context: Context,
     headers: HeaderMap,

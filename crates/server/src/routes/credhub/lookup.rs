@@ -1,4 +1,5 @@
-//! Many lookups in one request, each over an ordered list of names: not in CredHub, whose clients ask name by name.
+//! Many lookups in one request, each with an ordered list of names. An extension to CredHub, whose clients request each name
+//! separately.
 
 use api::credhub::{CredentialView, LookupOutcome, LookupRequest, LookupView};
 use axum::Json;
@@ -10,11 +11,11 @@ use super::context::Context;
 use super::principal::Principal;
 use crate::credhub::Refused;
 
-/// Names of one request, all its lookups together.
+/// Maximum names in one request, over all its lookups.
 const NAMES_MAX: usize = 1_000;
 
-/// `{"lookups": [["/team/pipeline/x", "/team/x"], …]}`: of each the first name at which the caller may read something.
-/// Answers `{"results": […]}` in the same order, `null` where there is none; all in one statement.
+/// Looks up `{"lookups": [["/team/pipeline/x", "/team/x"], …]}`: for each list the first name that the caller may read. Returns
+/// `{"results": […]}` in the same order, with `null` where no name matches. Uses one statement for all.
 pub(super) async fn lookup(
     context: Context,
     Principal(asker): Principal,
@@ -27,7 +28,7 @@ pub(super) async fn lookup(
         let list = lookup.names();
         asked += list.len();
         let before = names.len();
-        // What cannot be a name is not there, as in a request for it alone.
+        // An invalid name counts as missing, as in a request for a single name.
         names.extend(list.iter().filter_map(|name| Name::parse(name).ok()));
         lengths.push(names.len() - before);
     }
@@ -45,7 +46,7 @@ pub(super) async fn lookup(
             Some(Ok(version)) => {
                 Some(LookupOutcome::<CredentialView>::Found(credential(&version, ca_versions)))
             }
-            // A value that does not open fails its own lookup only.
+            // A value that cannot be decrypted fails only its own lookup.
             Some(Err(error)) => Some(LookupOutcome::Failed { error: error.to_string() }),
         });
     }

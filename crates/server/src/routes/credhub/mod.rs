@@ -1,8 +1,8 @@
-//! The credential store over CredHub's API, on a listener of its own: its paths are also Bulla's.
+//! The credential store with CredHub's API, on its own listener. Its paths also belong to Bulla.
 //!
-//! Statuses, wordings and oddities are CredHub's (2.15), for its clients expect them: a wrong method is 404 with an empty
-//! body, anyone who may not read is told that nothing is there, a field nobody knows is 422 where it is set and 400 where it
-//! is generated.
+//! Statuses, texts and peculiarities are those of CredHub 2.15, because its clients expect them. A wrong method is 404 with an
+//! empty body. A caller without read permission gets 404. An unknown field is 422 when a value is set, and 400 when it is
+//! generated.
 
 mod access;
 pub(super) mod answer;
@@ -39,10 +39,10 @@ use context::{Context, host};
 use body::Body;
 use principal::Principal;
 
-/// The version of CredHub that is spoken.
+/// The implemented version of CredHub.
 const VERSION: &str = "2.15.20";
 
-/// Every operation. A slash at the end of a path changes nothing.
+/// Returns every operation. A trailing slash in a path is ignored.
 pub(crate) fn face() -> Face<Context> {
     use FaceNeed::{AtPath, Caller, Loopback, LoopbackManager, Nothing, OwnCredential};
     let on = OnPath::new;
@@ -88,7 +88,7 @@ pub(crate) fn face() -> Face<Context> {
         )
 }
 
-/// Dispatches the operations of [`face`].
+/// Returns the router for the operations of [`face`].
 pub(crate) fn router(context: &Context) -> Router {
     face()
         .router_with_slashes()
@@ -102,7 +102,7 @@ async fn nothing() -> StatusCode {
     StatusCode::NOT_FOUND
 }
 
-/// While the store is read-only nothing is changed; the switch itself can be.
+/// Rejects changes while the store is in read-only mode, except of the mode itself.
 async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
@@ -117,7 +117,7 @@ async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Res
     next.run(request).await
 }
 
-/// Refuses changes that a web page makes a browser send, unless they carry a token, which a browser does not add by itself.
+/// Rejects changes that a web page makes a browser send, unless they contain a token, which browsers do not add automatically.
 pub(crate) async fn programs_only(request: Request, next: Next) -> Response {
     let (method, headers) = (request.method(), request.headers());
     let reads = matches!(*method, Method::GET | Method::HEAD);
@@ -129,7 +129,7 @@ pub(crate) async fn programs_only(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// What every path answers on a listener of a server without a credential store.
+/// The response to every path on the listener of a server without a credential store.
 pub(crate) async fn absent() -> Refused {
     Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
 }
@@ -165,7 +165,7 @@ async fn key_usage(context: Context, _: Principal) -> Result<Json<KeyUsageView>,
     }))
 }
 
-/// Only from this machine.
+/// Rejects peers other than this machine.
 fn local(peer: &Peer) -> Result<(), Refused> {
     if peer.address.is_loopback() {
         return Ok(());
@@ -181,7 +181,8 @@ async fn management(
     Ok(Json(ReadOnlyMode { read_only_mode: Some(context.hub().is_read_only()) }))
 }
 
-/// Switches writing on and off. Other users and browsers of this machine connect from it too, so the address is no credential.
+/// Switches read-only mode on and off. A local address alone is no credential, because other users and browsers of this machine
+/// have it too.
 async fn manage(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,

@@ -1,4 +1,4 @@
-//! Pages of the listings that are not CredHub's: `limit` and `cursor`, `items` and `next`, as in the rest of the API.
+//! Pagination of the listings that CredHub does not have: `limit` and `cursor`, `items` and `next`, as in the rest of the API.
 
 use api::listing::{Listing, PageQuery};
 use axum::extract::{FromRequestParts, Query};
@@ -13,9 +13,9 @@ use crate::paging::{LIMIT_DEFAULT, LIMIT_MAX};
 
 /// The requested page.
 pub(super) struct Pages {
-    /// 1 to [`LIMIT_MAX`].
+    /// Maximum items: 1 to [`LIMIT_MAX`].
     pub(super) limit: usize,
-    /// The last item of the page before.
+    /// Position of the last item of the previous page.
     pub(super) after: Option<Cursor>,
 }
 
@@ -37,7 +37,7 @@ impl FromRequestParts<Context> for Pages {
 }
 
 impl Pages {
-    /// A page as it is answered.
+    /// Returns a page as a response.
     pub(super) fn answer<R, T: Serialize>(&self, page: Page<R>, show: impl Fn(&R) -> T) -> Response {
         let items = page.rows.iter().map(show).collect();
         let next = page.next.map(|cursor| cursor.to_string());

@@ -1,4 +1,4 @@
-//! Permissions, in both of CredHub's versions.
+//! Permissions, in both versions of CredHub's API.
 
 use api::credhub::{
     NamePermissions, OperationsChange, PermissionEntry, PermissionRequest, PermissionView, PermissionsQuery,
@@ -53,7 +53,7 @@ fn shown(permission: Permission) -> PermissionView {
     }
 }
 
-/// Version 1: all for exactly this path.
+/// Version 1: lists all permissions for exactly this path.
 pub(super) async fn list(
     context: Context,
     Principal(asker): Principal,
@@ -69,7 +69,7 @@ pub(super) async fn list(
     Ok(Json(NamePermissions { credential_name: path.as_str().to_owned(), permissions: Some(all.collect()) }))
 }
 
-/// Version 1: several for one path. What an actor has already is added to.
+/// Version 1: adds permissions of several actors for one path. Operations are added to existing permissions.
 pub(super) async fn add(
     context: Context,
     Principal(asker): Principal,
@@ -95,7 +95,7 @@ pub(super) async fn add(
     Ok(StatusCode::CREATED.into_response())
 }
 
-/// Version 1: that of an actor for a path.
+/// Version 1: removes the permission of an actor for a path.
 pub(super) async fn remove(
     context: Context,
     Principal(asker): Principal,
@@ -120,7 +120,7 @@ pub(super) async fn find(
     Ok(Json(shown(there)))
 }
 
-/// What a body of version 2 says: actor, path and operations.
+/// Parses a body of version 2: actor, path and operations.
 fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations), Refused> {
     let request: PermissionRequest =
         body::read(body).map_err(|unreadable| unreadable.refused(StatusCode::UNPROCESSABLE_ENTITY))?;

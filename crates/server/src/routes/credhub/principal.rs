@@ -1,5 +1,5 @@
-//! The principal of a request: authenticated by a token of the embedded issuer, an API token, a client certificate, or (for pages of
-//! this process alone) a browser's session.
+//! The principal of a request. It authenticates with a token of the embedded issuer, an API token, a client certificate, or (only
+//! for pages of this process) a browser session.
 
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
@@ -15,10 +15,10 @@ use crate::credhub::Refused;
 use crate::peer::address;
 use crate::problem::Problem;
 
-/// Bytes of an `Authorization` header that are looked at.
+/// Maximum bytes of an `Authorization` header.
 const HEADER_MAX: usize = 8_192;
 
-/// What a client certificate of a Cloud Foundry application has in its subject's organizational unit.
+/// Prefix in the subject's organizational unit of a Cloud Foundry application's client certificate.
 const APPLICATION: &str = "app:";
 
 const BAD_IDENTITY: &str = "The provided authentication mechanism does not provide a valid identity. Please contact \
@@ -39,12 +39,12 @@ impl FromRequestParts<Context> for Principal {
 pub(super) struct Reader(Identified);
 
 impl Reader {
-    /// The principal of a request that reveals no value.
+    /// Returns the principal of a request that reveals no value.
     pub(super) fn finds(self) -> Asker {
         self.0.asker
     }
 
-    /// The principal of a request that reveals a value.
+    /// Returns the principal of a request that reveals a value.
     ///
     /// # Errors
     /// 403 `reauthentication-required` for a session without a recent proof.
@@ -61,14 +61,15 @@ impl FromRequestParts<Context> for Reader {
     }
 }
 
-/// A principal, and whether a session of it lacks a recent proof of who its person is.
+/// A principal, and whether its session lacks a recent proof of the user's identity.
 struct Identified {
     asker: Asker,
     unproved: Option<Problem>,
 }
 
 impl Identified {
-    /// Every change by a session needs a recent proof: a change replaces a value in use, answers with one, or lets others read one.
+    /// Returns the principal of a change. Every change by a session needs a recent proof: it may replace a value in use, return a
+    /// value, or let others read a value.
     fn changes(self, parts: &Parts) -> Result<Asker, Refused> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         if reads { Ok(self.asker) } else { self.proved() }
@@ -88,7 +89,8 @@ impl From<Asker> for Identified {
     }
 }
 
-/// Slows down failed authentication. Known callers are exempt, as are callers that cannot be checked during an outage.
+/// Counts failed authentication towards the rate limit. Authenticated callers are exempt, as are callers that cannot be checked
+/// during an outage.
 pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refused>) -> Result<T, Refused> {
     let failed = |refused: &Refused| {
         !refused.status().is_server_error() && refused.status() != StatusCode::TOO_MANY_REQUESTS
@@ -99,12 +101,12 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
     asked
 }
 
-/// The principal of a request, as [`Principal`] is extracted, without a count of failures.
+/// Returns the principal of a request like the extractor [`Principal`], without counting failures.
 pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
     identified(parts, context).await?.changes(parts)
 }
 
-/// By the `Authorization` header, else by the session where the context accepts one, else by the client's certificate.
+/// Authenticates by the `Authorization` header, else by the session if the context accepts one, else by the client certificate.
 async fn identified(parts: &Parts, context: &Context) -> Result<Identified, Refused> {
     if parts.headers.contains_key(AUTHORIZATION) {
         return Ok(by_token(context, bearer(parts).ok_or_else(denied)?).await?.into());
@@ -119,7 +121,7 @@ async fn identified(parts: &Parts, context: &Context) -> Result<Identified, Refu
     }
 }
 
-/// The token of the `Authorization` header.
+/// Returns the token in the `Authorization` header.
 pub(crate) fn bearer(parts: &Parts) -> Option<&str> {
     let (scheme, token) = parts.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let fits = scheme.eq_ignore_ascii_case("bearer") && token.len() <= HEADER_MAX;
@@ -135,7 +137,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
     let hub = context.hub();
     let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
         (Ok(own), _) => own,
-        // Not of our own issuer: then of the other.
+        // The embedded issuer did not issue the token; the external issuer may have.
         (Err(TokenError::Invalid), Some(uaa)) => {
             let actor = uaa.actor(token, context.server().clock().now_seconds()).await?;
             return paced(context, None, Asker::actor(&actor));
@@ -146,7 +148,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
     paced(context, Some(&caller), asker_of(&caller, grant.actor))
 }
 
-/// The identity of a browser's session, with what that identity may and no more. Unsafe requests carry the session's CSRF token.
+/// Returns the identity of a browser session, with exactly its permissions. Unsafe requests need the session's CSRF token.
 async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refused> {
     let caller = context.server().authentication().caller(parts).await.map_err(|problem| {
         if problem.status().is_server_error() {
@@ -159,7 +161,7 @@ async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refu
     Ok(Identified { asker, unproved })
 }
 
-/// Within the actor's rate.
+/// Applies the actor's rate limit.
 fn paced(context: &Context, caller: Option<&Caller>, asker: Asker) -> Result<Asker, Refused> {
     let limits = context.server().limits();
     let within = limits
@@ -170,7 +172,7 @@ fn paced(context: &Context, caller: Option<&Caller>, asker: Asker) -> Result<Ask
     Ok(asker)
 }
 
-/// The identity of a client certificate that is not revoked.
+/// Returns the identity of a client certificate that is not revoked.
 async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Asker, Refused> {
     let units = client.certificate().subject.attributes();
     let unit = units.iter().find(|(attribute, _)| *attribute == Attribute::OrganizationalUnit);
@@ -192,7 +194,7 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Ask
     paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))
 }
 
-/// A certificate that does not count, or a database that does not answer.
+/// Returns the error for a rejected certificate, or for an unavailable database.
 fn bad_identity(problem: &Problem) -> Refused {
     if problem.status().is_server_error() {
         return bad_token(TokenError::Unavailable);
@@ -200,12 +202,12 @@ fn bad_identity(problem: &Problem) -> Refused {
     Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY)
 }
 
-/// A caller of the API as the credential store knows it.
+/// Converts a caller of the API to a caller of the credential store.
 pub(crate) fn asker(caller: &Caller) -> Asker {
     asker_of(caller, actor_of(caller))
 }
 
-/// What a caller may do here.
+/// Returns the caller of the credential store with this actor name.
 pub(super) fn asker_of(caller: &Caller, actor: String) -> Asker {
     if caller.holds_everywhere(Permission::CredentialManage) {
         return Asker::manager(&actor);
@@ -213,7 +215,7 @@ pub(super) fn asker_of(caller: &Caller, actor: String) -> Asker {
     Asker::actor(&actor).within(caller.bounds())
 }
 
-/// A caller as permissions name it: an API token is a client, a person a user.
+/// Returns the actor name of a caller in permissions: an API token is a client, a person is a user.
 pub(super) fn actor_of(caller: &Caller) -> String {
     let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);
     match caller.kind() {
@@ -223,7 +225,7 @@ pub(super) fn actor_of(caller: &Caller) -> String {
     }
 }
 
-/// What clients compare word for word.
+/// Returns the error whose text clients compare word for word.
 fn denied() -> Refused {
     Refused::oauth(
         StatusCode::UNAUTHORIZED,
@@ -235,7 +237,7 @@ fn denied() -> Refused {
 pub(super) fn bad_token(error: TokenError) -> Refused {
     let unauthorized = |kind: &str, text: &str| Refused::oauth(StatusCode::UNAUTHORIZED, kind, text);
     match error {
-        // Clients log in again when they read this, and at nothing else.
+        // Clients log in again only after this error.
         TokenError::Expired | TokenError::Ended => {
             unauthorized("access_token_expired", "Access token expired")
         }
@@ -250,7 +252,7 @@ pub(super) fn bad_token(error: TokenError) -> Refused {
     }
 }
 
-/// A token that is not (or no longer) good, or a database that does not answer.
+/// Returns the error for an invalid or expired token, or for an unavailable database.
 pub(super) fn refused(problem: &Problem) -> Refused {
     if problem.status().is_server_error() {
         return bad_token(TokenError::Unavailable);

@@ -1,4 +1,4 @@
-//! Rotation: policies, what is planned by them, and hooks. Not in CredHub.
+//! Rotation: policies, planned rotations, and hooks. An extension to CredHub.
 
 use api::credhub::{
     HookQuery, HookRequest, HookView, Hooks, PlannedView, RotateRequest, RotateView, RotationPolicyRequest,

@@ -1,4 +1,4 @@
-//! Values read once, by anyone who holds the token. Not in CredHub.
+//! Single-use values, which anyone with the token can read once. An extension to CredHub.
 
 use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest, WrapView};
 use axum::Json;
@@ -15,7 +15,7 @@ use crate::credhub::Refused;
 use crate::peer::address;
 use crate::routing::{Face, FaceNeed, OnPath};
 
-/// How long a token is good where nothing is said, s.
+/// Default lifetime of a token, s.
 const SECONDS: u32 = 300;
 
 /// The routes of this module.
@@ -26,7 +26,7 @@ pub(super) fn routes() -> Face<Context> {
         .route("/api/v1/unwrap", on().post(FaceNeed::OwnCredential, unwrap))
 }
 
-/// `{"name": …, "ttl_seconds": …}`: a token that reads what is current there once.
+/// Creates a single-use token for the current value: `{"name": …, "ttl_seconds": …}`.
 async fn wrap(
     context: Context,
     Principal(asker): Principal,
@@ -44,7 +44,7 @@ async fn wrap(
     }))
 }
 
-/// Who reads, for the log: anyone who is logged in, else an address. The token is what counts.
+/// The reader for the log: the caller if authenticated, else the address. Access depends on the token alone.
 struct Reader(String, std::net::IpAddr);
 
 impl FromRequestParts<Context> for Reader {
@@ -60,7 +60,7 @@ impl FromRequestParts<Context> for Reader {
     }
 }
 
-/// `{"token": …}`: the value, for the first who asks.
+/// Returns the value of a token to its first user: `{"token": …}`.
 async fn unwrap(
     context: Context,
     Reader(reader, address): Reader,
@@ -70,7 +70,7 @@ async fn unwrap(
     let store = context.hub().credentials();
     let read = match store.unwrap(&reader, &token).await {
         Err(error @ (CredentialError::NoToken | CredentialError::AlreadyRead { .. })) => {
-            // Guesses are slowed down.
+            // Limits the rate of guesses.
             context.server().limits().failure(address, None).map_err(|problem| too_often(&problem))?;
             return Err(error.into());
         }

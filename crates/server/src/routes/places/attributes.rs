@@ -1,16 +1,16 @@
-//! Attributes of sites and nodes, and what the routes of all of them share.
+//! Attributes of sites and nodes, and helpers that their routes share.
 
 use std::collections::BTreeMap;
 
 use sites::{Attributes, stored_attributes};
 
-/// The tag of these routes.
+/// The OpenAPI tag of these routes.
 pub(super) const AREA: &str = "places";
 
-/// Attributes as the API has them.
+/// Attributes in the API.
 pub(super) type AttributesBody = BTreeMap<String, String>;
 
-/// Attributes as they are stored, for a view.
+/// Parses stored attributes for a view.
 pub(super) fn shown_attributes(json: &str) -> AttributesBody {
     shown_pairs(&stored_attributes(json))
 }

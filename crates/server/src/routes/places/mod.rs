@@ -1,4 +1,4 @@
-//! Places where private keys may be: sites, the key service nodes at them, and the policies over them.
+//! Locations of private keys: sites, the key service nodes at them, and the key policies.
 
 mod attributes;
 mod nodes;
@@ -85,7 +85,7 @@ async fn list(
     Ok(Json(listing(page, site_view)))
 }
 
-/// Makes a site.
+/// Creates a site.
 #[utoipa::path(post, path = "/api/v1/key-sites", operation_id = "createKeySite", request_body = SiteBody,
     responses((status = 201, body = SiteView)))]
 async fn create(
@@ -100,7 +100,7 @@ async fn create(
     Ok(response)
 }
 
-/// Shows a site, by its name or its identity.
+/// Shows a site, by its name or ID.
 #[utoipa::path(get, path = "/api/v1/key-sites/{site}", operation_id = "getKeySite",
     params(("site" = String, Path)), responses((status = 200, body = SiteView)))]
 async fn get_one(
@@ -111,7 +111,7 @@ async fn get_one(
     Ok(Revision(row.revision, site_view(row)))
 }
 
-/// Changes a site. Its nodes get statements with its attributes within a second.
+/// Changes a site. Its nodes receive statements with the new attributes within a second.
 #[utoipa::path(put, path = "/api/v1/key-sites/{site}", operation_id = "replaceKeySite",
     params(("site" = String, Path)), request_body = SiteBody, responses((status = 200, body = SiteView)))]
 async fn replace(
@@ -127,7 +127,7 @@ async fn replace(
     Ok(Revision(row.revision, site_view(row)))
 }
 
-/// Removes a site without nodes, and the node tokens for it.
+/// Deletes a site without nodes, and the node tokens for it.
 #[utoipa::path(delete, path = "/api/v1/key-sites/{site}", operation_id = "deleteKeySite",
     params(("site" = String, Path)), responses((status = 204)))]
 async fn delete(

@@ -1,4 +1,4 @@
-//! The key service's nodes, for people.
+//! Administration of the key service's nodes.
 
 use api::sites::{KeyNodeQuery, KeyNodeRetirement, NodeView};
 use http::StatusCode;
@@ -54,7 +54,7 @@ async fn list(
     Ok(Json(listing(page, |row| node_view(&places, row))))
 }
 
-/// Shows a node, by its name or its identity.
+/// Shows a node, by its name or ID.
 #[utoipa::path(get, path = "/api/v1/key-nodes/{node}", operation_id = "getKeyNode",
     params(("node" = String, Path)), responses((status = 200, body = NodeView)))]
 async fn get_one(
@@ -67,9 +67,9 @@ async fn get_one(
 
 /// Retires a node.
 ///
-/// It is not let in any more, and the others are told that it is gone. It comes back by a new token only. For a hostile one
-/// every policy is rotated of which it could open keys; for one that is retired already too, and repeated it does what is
-/// left.
+/// The node can no longer authenticate, and the other nodes are notified. It can only rejoin with a new token. For a hostile node,
+/// also rotates every policy whose keys the node could decrypt. This also works for a node that is already retired, and a repeated
+/// request completes an interrupted one.
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(
@@ -82,7 +82,7 @@ async fn retire(
 ) -> Result<StatusCode, Problem> {
     let row = places.node_called(&node).await?;
     if_match.check(row.revision)?;
-    // Before anything is done: a server without policies cannot do the half of it.
+    // Checked before any change: without policies the server could complete only half of the request.
     let (retirement, policies) = if how.hostile {
         (NodeRetirement::Hostile, Some(&policies))
     } else {

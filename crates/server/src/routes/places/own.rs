@@ -1,4 +1,4 @@
-//! What nodes ask for, over mutual TLS; enrolment alone is open, its token is in the body.
+//! Endpoints for nodes, over mutual TLS. Only enrollment is without authentication: its token is in the body.
 
 use api::key_nodes::{
     BeatBody, BeatView, EnrolledView, EnrolmentBody, KeyNewsView, MembershipView, NewsView, PolicyNewsView,
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
-/// Bytes of what a node sends: 4 KB with everything.
+/// Maximum bytes of a node's request; a complete request has 4 KB.
 const BODY_MAX: usize = 32 * 1_024;
 
 pub(super) fn routes() -> Api {
@@ -39,9 +39,9 @@ fn enrolled_view(enrolled: EnrolledNode) -> EnrolledView {
     EnrolledView { node, name, site, certificate_pem, ca_pem, statement, statement_key }
 }
 
-/// Makes a host a node of the key service.
+/// Enrolls a host as a node of the key service.
 ///
-/// The token is used once; the same token with the same keys gets the same node again, should the answer be lost.
+/// The token can be used once. If the response is lost, the same token with the same keys returns the same node again.
 #[utoipa::path(post, path = "/api/v1/key-nodes/enroll", operation_id = "enrollKeyNode",
     request_body = EnrolmentBody, responses((status = 200, body = EnrolledView)))]
 async fn enroll(
@@ -53,7 +53,7 @@ async fn enroll(
     Ok(Json(enrolled_view(places.enroll(&request).await?)))
 }
 
-/// The node that calls: its identity's certificate, with the key it was enrolled with.
+/// Returns the calling node: its identity's certificate must have the key from enrollment.
 async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
     places.check_key(caller.id(), caller.shows("a node")?).await?;
     Ok(caller.id())
@@ -82,7 +82,7 @@ fn membership_view(told: Membership) -> MembershipView {
     MembershipView { since, anew, more, nodes: views(nodes), gone, absent: views(absent) }
 }
 
-/// Says that a node is there, and tells it what changed among the others.
+/// Reports the presence of a node, and returns changes of the other nodes.
 #[utoipa::path(post, path = "/api/v1/key-nodes/self/beat", operation_id = "beatKeyNode", request_body = BeatBody,
     responses((status = 200, body = BeatView)))]
 async fn beat(
@@ -97,11 +97,11 @@ async fn beat(
     Ok(Json(BeatView { now_ms, beat_every_ms, lease_ms, membership: membership_view(membership), state }))
 }
 
-/// Since when.
+/// The position from which changes are read.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct NewsParams {
-    /// `next` of the last answer; 0 or absent begins again.
+    /// `next` of the last response; 0 or absent starts from the beginning.
     #[serde(default)]
     after: i64,
 }
@@ -133,7 +133,7 @@ fn news_view(told: News) -> NewsView {
     }
 }
 
-/// Tells a node what changed of keys and policies: at most 500 of each and 6 MB, in the order in which they changed.
+/// Returns changes of keys and policies to a node: at most 500 of each and 6 MB, in the order of the changes.
 #[utoipa::path(get, path = "/api/v1/key-nodes/self/state", operation_id = "readKeyNodeState", params(NewsParams),
     responses((status = 200, body = NewsView)))]
 async fn news(

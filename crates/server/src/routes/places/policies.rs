@@ -1,4 +1,4 @@
-//! Policies of keys.
+//! Key policies.
 
 use api::key_policies::{
     DetailView, FormulaBody, PairView, PolicyBody, ResolvedNodeView, ResolvedSiteView, ResolvedView, RowView,
@@ -105,7 +105,7 @@ fn resolved_view(resolved: Resolved) -> ResolvedView {
     }
 }
 
-/// Lists the policies of keys, by name.
+/// Lists the key policies, by name.
 #[utoipa::path(get, path = "/api/v1/key-policies", operation_id = "listKeyPolicies", params(PageQuery),
     responses((status = 200, body = Listing<RowView>)))]
 async fn list(
@@ -116,7 +116,7 @@ async fn list(
     Ok(Json(listing(page, row_view)))
 }
 
-/// Shows which nodes satisfy a formula. Nothing is changed.
+/// Shows which nodes satisfy a formula. Changes nothing.
 #[utoipa::path(post, path = "/api/v1/key-policies/check", operation_id = "checkKeyPolicy", request_body = FormulaBody,
     responses((status = 200, body = ResolvedView)))]
 async fn check(
@@ -126,9 +126,9 @@ async fn check(
     Ok(Json(resolved_view(policies.check(&body.formula).await?)))
 }
 
-/// Makes a policy of keys, and gives its pair to the nodes that satisfy it.
+/// Creates a key policy, and distributes its key pair to the nodes that satisfy it.
 ///
-/// One that no enrolled node satisfies is refused.
+/// A policy that no enrolled node satisfies is rejected.
 #[utoipa::path(post, path = "/api/v1/key-policies", operation_id = "createKeyPolicy", request_body = PolicyBody,
     responses((status = 201, body = DetailView)))]
 async fn create(
@@ -143,7 +143,7 @@ async fn create(
     Ok(response)
 }
 
-/// Shows a policy of keys, by its name or its identity.
+/// Shows a key policy, by its name or ID.
 #[utoipa::path(get, path = "/api/v1/key-policies/{policy}", operation_id = "getKeyPolicy",
     params(("policy" = String, Path)), responses((status = 200, body = DetailView)))]
 async fn get_one(
@@ -154,9 +154,10 @@ async fn get_one(
     Ok(detail_view(policies.view(row.id).await?))
 }
 
-/// Gives a policy its next pair.
+/// Rotates the key pair of a policy.
 ///
-/// Its nodes get it at once; keys are sealed to it gradually, and the former pair goes once none is sealed to it any more.
+/// Its nodes receive the new pair immediately. Keys are re-encrypted to it gradually, and the previous pair is deleted once no key
+/// is encrypted to it.
 #[utoipa::path(post, path = "/api/v1/key-policies/{policy}/rotate", operation_id = "rotateKeyPolicy",
     params(("policy" = String, Path)), responses((status = 200, body = DetailView)))]
 async fn rotate(
@@ -170,7 +171,7 @@ async fn rotate(
     Ok(detail_view(policies.rotate(row.id, caller.actor()).await?))
 }
 
-/// Removes a policy to which no key is sealed.
+/// Deletes a policy under which no key is encrypted.
 #[utoipa::path(delete, path = "/api/v1/key-policies/{policy}", operation_id = "deleteKeyPolicy",
     params(("policy" = String, Path)), responses((status = 204)))]
 async fn delete(

@@ -1,4 +1,4 @@
-//! Private keys that are sealed to policies.
+//! Private keys that are encrypted under policies.
 
 use api::sealed_keys::{KeyBody, KeyView};
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time::shown;
 
-/// Bytes of a request: the longest key that is read has 32 KiB, in base64.
+/// Maximum bytes of a request: the largest accepted key has 32 KiB, in base64.
 const BODY_MAX: usize = 64 * 1_024;
 
 pub(super) fn routes() -> Api {
@@ -44,7 +44,7 @@ fn key_view(row: SealedKeyRow) -> KeyView {
     }
 }
 
-/// Lists the keys that are sealed to policies, by name.
+/// Lists the keys that are encrypted under policies, by name.
 #[utoipa::path(get, path = "/api/v1/sealed-keys", operation_id = "listSealedKeys", params(PageQuery),
     responses((status = 200, body = Listing<KeyView>)))]
 async fn list(
@@ -55,9 +55,9 @@ async fn list(
     Ok(Json(listing(page, key_view)))
 }
 
-/// Stores a private key that was sealed to a policy, in place of what was sealed of it before.
+/// Stores a private key that was encrypted under a policy, and replaces its earlier version.
 ///
-/// The server cannot open it as it came: seal it with `bulla key seal`.
+/// The server cannot decrypt the uploaded key: encrypt it with `bulla key seal`.
 #[utoipa::path(post, path = "/api/v1/sealed-keys", operation_id = "putSealedKey", request_body = KeyBody,
     responses((status = 201, body = KeyView)))]
 async fn put(
@@ -83,7 +83,7 @@ async fn put(
     Ok(response)
 }
 
-/// Shows a sealed key, by the SHA-256 of its SubjectPublicKeyInfo.
+/// Shows an encrypted key, by the SHA-256 of its SubjectPublicKeyInfo.
 #[utoipa::path(get, path = "/api/v1/sealed-keys/{key}", operation_id = "getSealedKey",
     params(("key" = String, Path)), responses((status = 200, body = KeyView)))]
 async fn get_one(
@@ -93,7 +93,7 @@ async fn get_one(
     Ok(Json(key_view(policies.key(&hash(&key)?).await?)))
 }
 
-/// Withdraws a sealed key: what is sealed is removed, and nodes sign with it no more.
+/// Withdraws an encrypted key: it is deleted, and nodes no longer sign with it.
 #[utoipa::path(delete, path = "/api/v1/sealed-keys/{key}", operation_id = "withdrawSealedKey",
     params(("key" = String, Path)), responses((status = 204)))]
 async fn withdraw(

@@ -1,4 +1,4 @@
-//! Tokens by which nodes join.
+//! Join tokens for nodes.
 
 use api::sites::{CreatedKeyNodeToken, KeyNodeTokenView, NewKeyNodeToken};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +17,7 @@ use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time;
 
-/// Seconds a token is good when nothing is asked: an hour.
+/// Default lifetime of a token in seconds: an hour.
 const SECONDS: i64 = 3_600;
 
 pub(super) fn routes() -> Api {
@@ -51,7 +51,7 @@ async fn list(
     Ok(Json(listing(page, key_node_token_view)))
 }
 
-/// Makes a node token: it makes one host a node of the key service at a site, once.
+/// Creates a node token, which enrolls one host as a node of the key service at a site, once.
 #[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
     request_body = NewKeyNodeToken, responses((status = 201, body = CreatedKeyNodeToken)))]
 async fn create(
@@ -69,7 +69,7 @@ async fn create(
     Ok(response)
 }
 
-/// Takes a node token back.
+/// Revokes a node token.
 #[utoipa::path(delete, path = "/api/v1/key-node-tokens/{id}", operation_id = "deleteKeyNodeToken",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(

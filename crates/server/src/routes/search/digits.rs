@@ -1,8 +1,8 @@
-//! The beginning of a number or hash in hexadecimal, and the ranges of bytes that begin so.
+//! Prefixes of hexadecimal numbers or hashes, and their byte ranges.
 
-/// Fewer digits begin too many numbers.
+/// Minimum digits: a shorter prefix matches too many numbers.
 const DIGITS_MIN: usize = 4;
-/// SHA-256.
+/// Maximum digits: those of a SHA-256 hash.
 const DIGITS_MAX: usize = 64;
 
 /// Hexadecimal digits in lower case, without colons.
@@ -10,7 +10,7 @@ const DIGITS_MAX: usize = 64;
 pub(super) struct Digits(String);
 
 impl Digits {
-    /// `None` for a text that is no number.
+    /// Parses a text; `None` if it is not a hexadecimal number.
     pub(super) fn of(text: &str) -> Option<Self> {
         let digits = text.replace([':', ' '], "").to_ascii_lowercase();
         let fits = (DIGITS_MIN..=DIGITS_MAX).contains(&digits.len());
@@ -21,12 +21,12 @@ impl Digits {
         &self.0
     }
 
-    /// Bytes that begin with these digits: from the first on, before the second.
+    /// Returns the range of byte strings that begin with these digits: from the first on and before the second.
     pub(super) fn range(&self) -> (Vec<u8>, Vec<u8>) {
         range(&self.0)
     }
 
-    /// The same of the content bytes of serial numbers: a number whose first bit is set has a zero byte before it.
+    /// Returns the range for the DER content bytes of serial numbers: a number whose first bit is set has a leading zero byte.
     pub(super) fn serial_range(&self) -> (Vec<u8>, Vec<u8>) {
         if self.0.starts_with(|digit| digit >= '8') { range(&format!("00{}", self.0)) } else { self.range() }
     }
@@ -38,7 +38,7 @@ fn range(digits: &str) -> (Vec<u8>, Vec<u8>) {
     let octets = |values: &[u8]| -> Vec<u8> {
         values.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect()
     };
-    // The next number of as many digits; after the last there is none, and no hash has 33 bytes of 255.
+    // The next number with the same digits. If there is none, an upper bound: no hash has 33 bytes of 255.
     let mut next = values.clone();
     while next.last() == Some(&15) {
         next.pop();

@@ -1,4 +1,4 @@
-//! Answers and refusals as Vault writes them.
+//! Responses and errors in Vault's format.
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
@@ -34,7 +34,7 @@ impl Refused {
         Self::new(StatusCode::FORBIDDEN, DENIED)
     }
 
-    /// Nothing is there.
+    /// Returns the error for a missing object.
     pub(super) fn absent() -> Self {
         Self { status: StatusCode::NOT_FOUND, body: json!({ "errors": [] }) }
     }
@@ -43,7 +43,7 @@ impl Refused {
         self.status == StatusCode::NOT_FOUND
     }
 
-    /// A version is not there any more, and this is known of it.
+    /// Returns the error for a deleted or destroyed version, with its metadata.
     pub(super) fn gone(data: Json) -> Self {
         Self { status: StatusCode::NOT_FOUND, body: enveloped(data, Json::Null) }
     }
@@ -52,7 +52,7 @@ impl Refused {
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let mut response = (self.status, axum::Json(self.body)).into_response();
-        // The framework's list of methods is short of LIST.
+        // The framework's `Allow` header lacks LIST.
         response.headers_mut().remove(ALLOW);
         response
     }
@@ -80,7 +80,8 @@ impl From<credhub::Refused> for Refused {
     }
 }
 
-/// Denies access to missing and existing objects alike, if the caller has no permission.
+/// Converts an error to a response. Without the permission, a missing object gets the same response as an existing one: access
+/// denied.
 pub(super) async fn denied_or(
     hub: &CredHub,
     asker: &Asker,
@@ -98,7 +99,7 @@ pub(super) async fn denied_or(
     }
 }
 
-/// What every answer is wrapped in.
+/// Wraps data in the envelope that every response has.
 fn enveloped(data: Json, auth: Json) -> Json {
     json!({
         "request_id": Uuid::new_v4(),
@@ -121,12 +122,12 @@ pub(super) fn auth(auth: Json) -> axum::Json<Json> {
     axum::Json(enveloped(Json::Null, auth))
 }
 
-/// A time with its fraction of a second.
+/// Formats a time with fractional seconds.
 pub(super) fn time(us: i64) -> String {
     jiff::Timestamp::from_microsecond(us).unwrap_or_default().to_string()
 }
 
-/// What is known of a version: when it was made, and ends or ended.
+/// Returns the creation time and the end of a version.
 pub(super) fn version_times(created_at_us: i64, ends_at_us: Option<i64>) -> Map<String, Json> {
     Map::from_iter([
         ("created_time".to_owned(), time(created_at_us).into()),
@@ -135,7 +136,7 @@ pub(super) fn version_times(created_at_us: i64, ends_at_us: Option<i64>) -> Map<
     ])
 }
 
-/// As [`version_times`], of a version that was destroyed.
+/// Returns the times of a destroyed version, in the format of [`version_times`].
 pub(super) fn destroyed_times() -> Map<String, Json> {
     Map::from_iter([
         ("created_time".to_owned(), "".into()),
@@ -144,7 +145,7 @@ pub(super) fn destroyed_times() -> Map<String, Json> {
     ])
 }
 
-/// Metadata of a version.
+/// Returns the metadata of a version.
 pub(super) fn version_metadata(
     number: u64,
     mut times: Map<String, Json>,
@@ -155,19 +156,19 @@ pub(super) fn version_metadata(
     times
 }
 
-/// Of a version that has ended.
+/// Returns the metadata of an expired or deleted version.
 pub(super) fn ended_metadata(version: &VersionView) -> Map<String, Json> {
     version_metadata(version.number, version_times(version.created_at_us, version.ends_at_us), None)
 }
 
-/// What a version notes, as texts: anything else is its JSON.
+/// Returns the custom metadata of a version as strings: other values become their JSON text.
 pub(super) fn custom_metadata(noted: Option<&Json>) -> Json {
     let Some(Json::Object(noted)) = noted else { return Json::Null };
     let text = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     noted.iter().map(|(name, value)| (name.clone(), Json::from(text(value)))).collect::<Map<_, _>>().into()
 }
 
-/// A JSON object, whatever the body calls itself; none is an empty one.
+/// A JSON object from a request body, whatever its content type. An empty body is an empty object.
 pub(super) struct Body(pub(super) Map<String, Json>);
 
 impl FromRequest<Context> for Body {
@@ -190,7 +191,7 @@ impl FromRequest<Context> for Body {
     }
 }
 
-/// A number, which may be written as text.
+/// Parses a number, which may be a string.
 pub(super) fn number(value: &Json) -> Option<u64> {
     match value {
         Json::Number(number) => number.as_u64(),

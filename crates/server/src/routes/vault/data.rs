@@ -1,4 +1,4 @@
-//! Secrets: read, written, patched.
+//! Secrets: read, write, patch.
 
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
@@ -15,10 +15,10 @@ use super::answer::{
 use super::path::SecretName;
 use super::principal::Principal;
 
-/// What a patch calls itself (RFC 7396).
+/// The content type of a patch (RFC 7396).
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// The query parameters.
+/// The query parameters of a read.
 #[derive(Deserialize)]
 pub(super) struct VersionQuery {
     version: Option<String>,
@@ -29,7 +29,7 @@ type VersionQueryResult = Result<Query<VersionQuery>, QueryRejection>;
 
 fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
     let read = |text: &str| text.parse().map_err(|_| Refused::bad(format!("{field} is no number")));
-    // 0 is as good as none.
+    // 0 means no version, as in Vault.
     Ok(text.map(read).transpose()?.filter(|number| *number > 0))
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn get(
     Ok(data(json!({ "data": version.value.fields(ca_versions), "metadata": metadata_of(&version) })))
 }
 
-/// The requested version, if the caller may read it.
+/// Returns the requested version, if the caller may read it.
 async fn readable(
     context: &Context,
     asker: &Asker,
@@ -69,7 +69,7 @@ fn metadata_of(version: &Version) -> Map<String, Json> {
     version_metadata(version.number, times, version.metadata.as_ref())
 }
 
-/// The shape of a secret without its values; `depth` ends it.
+/// Returns the structure of a secret without its values, to a maximum depth of `depth`.
 pub(super) async fn subkeys(
     context: Context,
     Principal { asker, .. }: Principal,
@@ -89,7 +89,7 @@ fn shape(fields: &Map<String, Json>, depth: u64) -> Json {
     fields.iter().map(|(name, value)| (name.clone(), below(value))).collect::<Map<_, _>>().into()
 }
 
-/// The fields that a body has, and the version it expects.
+/// Returns the fields in a body, and the expected version.
 fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u64>), Refused> {
     let fields = match body.remove("data") {
         Some(Json::Object(fields)) => fields,

@@ -15,10 +15,10 @@ use super::path::{Folder, SecretName, name_of};
 use super::principal::Principal;
 use super::versions::there_or_not;
 
-/// Versions that one answer tells of.
+/// Maximum versions in a response.
 const VERSIONS_MAX: u64 = 10_000;
 
-/// The query parameters.
+/// The query parameters of a listing.
 #[derive(Deserialize)]
 pub(super) struct ListQuery {
     list: Option<String>,
@@ -104,7 +104,7 @@ fn shown(history: &History, versions_kept: u32) -> Json {
         let times = version_times(version.created_at_us, version.ends_at_us);
         versions.insert(version.number.to_string(), times.into());
     }
-    // What is missing after the oldest that is left was destroyed.
+    // Missing versions after the oldest remaining one were destroyed.
     let oldest = history.versions.last().map_or(history.last_number, |version| version.number);
     let since = oldest.max(history.last_number.saturating_sub(VERSIONS_MAX));
     for number in since..=history.last_number {
@@ -124,7 +124,8 @@ fn shown(history: &History, versions_kept: u32) -> Json {
     })
 }
 
-/// What is kept of a name is for the configuration to say: only what holds already is accepted.
+/// Rejects settings of retention and required conditions, except their default values, because they cannot be set for a single
+/// secret.
 fn only_custom(body: &Map<String, Json>) -> Result<(), Refused> {
     let zero = |value: &Json| match value {
         Json::Null | Json::Bool(false) => true,
@@ -143,7 +144,7 @@ fn only_custom(body: &Map<String, Json>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Reads the custom metadata of a body: texts, and in a patch `null` for members to remove.
+/// Parses the custom metadata of a body: strings, and in a patch `null` for members to remove.
 fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, Json>>, Refused> {
     match body.get("custom_metadata") {
         None => Ok(None),
@@ -188,7 +189,7 @@ async fn note(
     let store = hub.credentials();
     let done = match patches {
         true => {
-            // A part of what one may not read is not changed.
+            // Metadata that the caller may not read cannot be patched.
             if let Err(error) = store.listed_versions(asker, name).await {
                 return Err(denied_or(hub, asker, name, Operation::Read, error).await);
             }
@@ -206,7 +207,7 @@ async fn note(
     }
 }
 
-/// All versions with their name; for the days of `credentials.undelete_days` CredHub's side takes them back.
+/// Deletes a name with all its versions. The CredHub API can restore it for `credentials.undelete_days`.
 pub(super) async fn delete(
     context: Context,
     Principal { asker, .. }: Principal,

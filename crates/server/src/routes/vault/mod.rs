@@ -1,7 +1,7 @@
-//! The credential store over the API of Vault's KV store, version 2, so that its clients read and write here unchanged.
+//! The credential store with the API of Vault's KV store, version 2, so that Vault clients work unchanged.
 //!
-//! One mount, `secret`, is the root of all names: `secret/team/db` is the credential `/team/db`. Anyone who may not is 403,
-//! whether anything is there or not; what is not there is 404 with no error in its list, for clients compare that.
+//! The only mount, `secret`, is the root of all names: `secret/team/db` is the credential `/team/db`. Missing permission is 403,
+//! whether or not the object exists. A missing object is 404 with an empty error list, because clients compare that.
 
 mod answer;
 mod data;
@@ -25,21 +25,22 @@ use crate::routing::{Face, FaceNeed, OnPath};
 use answer::Refused;
 use mount::{LIST, MOUNT};
 
-/// A client that asks for its answer to be wrapped must not get it in the clear.
+/// The header by which a client requests response wrapping. Such a request is rejected, because the response must not be sent
+/// unwrapped.
 const WRAP: &str = "x-vault-wrap-ttl";
 
-/// Where an Enterprise client has its secrets. There is one namespace here, the root's.
+/// The namespace header of Enterprise clients. This server has only the root namespace.
 const NAMESPACE: &str = "x-vault-namespace";
 
-/// How clients name the root namespace.
+/// Names of the root namespace in client requests.
 const ROOT: [&str; 2] = ["", "root"];
 
-/// Every operation, below `/v1`.
+/// Returns every operation, below `/v1`.
 pub(super) fn face() -> Face<Context> {
     use FaceNeed::{AtPath, Caller, Nothing, OwnCredential};
     let on = OnPath::new;
     let list = || Method::from_bytes(LIST.as_bytes()).unwrap_or(Method::TRACE);
-    // Clients write by POST and by PUT alike.
+    // Clients write with POST or with PUT.
     macro_rules! written {
         ($operations:expr, $need:expr, $handler:expr) => {
             $operations.post($need, $handler).put($need, $handler)
@@ -74,7 +75,7 @@ pub(super) fn face() -> Face<Context> {
         .route("/auth/approle/login", written!(on(), OwnCredential, token::login))
 }
 
-/// Dispatches the operations of [`face`].
+/// Returns the router for the operations of [`face`].
 pub(super) fn router(context: &Context) -> Router {
     face()
         .router()
@@ -96,12 +97,12 @@ async fn unsupported() -> Refused {
     Refused::new(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
 }
 
-/// Refuses what would be ignored otherwise; while the store is read-only nothing is changed.
+/// Rejects unsupported request headers, and changes while the store is in read-only mode.
 async fn allowed(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(WRAP) {
         return Refused::bad("answers are not wrapped here. hint: ask without -wrap-ttl").into_response();
     }
-    // Ignored, a write meant for one namespace would land beside those meant for all others.
+    // If the namespace were ignored, a write for one namespace would affect the secrets of all others.
     let elsewhere = |value: &HeaderValue| {
         value.to_str().map_or(true, |name| !ROOT.contains(&name.trim().trim_matches('/')))
     };

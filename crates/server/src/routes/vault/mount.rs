@@ -1,7 +1,7 @@
-//! The mount, and the method that lists it.
+//! The mount, and the LIST method.
 
 /// The only mount.
 pub(super) const MOUNT: &str = "secret/";
 
-/// The method of listings, for clients that support it.
+/// The HTTP method of listings, for clients that support it.
 pub(super) const LIST: &str = "LIST";

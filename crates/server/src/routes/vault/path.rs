@@ -1,4 +1,4 @@
-//! Paths of secrets: names without their first slash.
+//! Paths of secrets: names without their leading slash.
 
 use axum::extract::{FromRequestParts, Path};
 use credentials::{NAME_CHARS_MAX, Name};
@@ -10,7 +10,7 @@ use super::answer::Refused;
 /// The name of a secret.
 pub(super) struct SecretName(pub(super) Name);
 
-/// The name of a folder; none is the root. A slash at its end changes nothing.
+/// The name of a folder; `None` is the root. A trailing slash is ignored.
 pub(super) struct Folder(pub(super) Option<Name>);
 
 impl FromRequestParts<Context> for SecretName {
@@ -35,7 +35,7 @@ async fn text_of(parts: &mut Parts, context: &Context) -> Result<String, Refused
     path.map(|Path(text)| text).map_err(|_| Refused::bad("the path is no text in UTF-8"))
 }
 
-/// The name that stands at a path.
+/// Returns the credential name of a path.
 pub(super) fn name_of(path: &str) -> Result<Name, Refused> {
     Name::parse(&format!("/{path}"))
         .map_err(|_| Refused::bad(format!("the path is no name: {}", fault(path))))
@@ -48,7 +48,7 @@ pub(super) fn folder_of(path: &str) -> Result<Option<Name>, Refused> {
     }
 }
 
-/// What is wrong with a path that is no name.
+/// Returns the error text for an invalid path.
 fn fault(path: &str) -> String {
     let characters = path.chars().count() + 1;
     if characters > NAME_CHARS_MAX {

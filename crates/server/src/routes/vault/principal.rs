@@ -10,7 +10,7 @@ use super::super::credhub::context::Context;
 use super::super::credhub::principal::{authenticate, bearer, by_token, slowed};
 use super::answer::Refused;
 
-/// Bytes of a token that are looked at.
+/// Maximum bytes of a token.
 const TOKEN_MAX: usize = 8_192;
 
 /// Vault's header for tokens.

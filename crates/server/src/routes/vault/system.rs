@@ -1,4 +1,4 @@
-//! What clients ask before they ask for secrets: which mounts there are, and whether the store is unsealed.
+//! System endpoints that clients call before they read secrets: the mounts, and whether the store is unsealed.
 
 use axum::extract::Path;
 use credentials::PermissionPath;
@@ -9,12 +9,12 @@ use super::answer::{Refused, data};
 use super::mount::MOUNT;
 use super::principal::Principal;
 
-/// The version of Vault whose API is spoken; clients compare it with what they need.
+/// The implemented version of Vault; clients compare it with their requirements.
 const VERSION: &str = "1.18.0+bulla";
 
 const CLUSTER: &str = "bulla";
 
-/// The mount, as every answer describes it.
+/// Returns the description of the mount.
 fn mount() -> Json {
     json!({
         "accessor": "kv_bulla",
@@ -31,9 +31,9 @@ fn mount() -> Json {
     })
 }
 
-/// Which mount a path lies below; clients learn from it that the store is of version 2.
+/// Returns the mount of a path. Clients use it to detect KV version 2.
 pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
-    // As Vault: anyone who asks for another mount may not know whether it is there.
+    // Same as Vault: the response does not reveal whether another mount exists.
     if !format!("{path}/").starts_with(MOUNT) { Err(Refused::denied()) } else { Ok(data(mount())) }
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn mounts(_: Principal) -> axum::Json<Json> {
     data(json!({ MOUNT: mount() }))
 }
 
-/// What holds for every name that nothing else is said of.
+/// Returns the default settings of all names.
 pub(super) async fn config(context: Context, _: Principal) -> Result<axum::Json<Json>, Refused> {
     let options = context.hub().credentials().options();
     let everywhere = PermissionPath::parse("/*")?;
@@ -54,7 +54,7 @@ pub(super) async fn config(context: Context, _: Principal) -> Result<axum::Json<
     Ok(data(json!({ "cas_required": false, "delete_version_after": "0s", "max_versions": versions })))
 }
 
-/// The process lives; the database is not asked.
+/// Reports that the process is alive, without a database request.
 pub(super) async fn health(context: Context) -> axum::Json<Json> {
     axum::Json(json!({
         "initialized": true,
@@ -86,7 +86,7 @@ pub(super) async fn seal_status() -> axum::Json<Json> {
     }))
 }
 
-/// Every node answers for itself.
+/// Reports this node as its own leader, because every node can serve all requests.
 pub(super) async fn leader() -> axum::Json<Json> {
     axum::Json(json!({
         "ha_enabled": false,

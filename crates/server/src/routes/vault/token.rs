@@ -1,4 +1,4 @@
-//! Tokens: given for an API token, looked up and ended by anyone who has them.
+//! Tokens: issued for an API token; anyone with a token can look it up and revoke it.
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use super::answer::{Body, Refused, auth, data, time};
 use super::principal::Principal;
 use crate::peer::address;
 
-/// What an AppRole is here: an API token's name is the role, its text the secret.
+/// Logs in by AppRole: the role ID is the name of an API token, and the secret ID its text.
 pub(super) async fn login(context: Context, request: Request) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
     let Body(fields) = Body::from_request(Request::from_parts(parts.clone(), body), &context).await?;
@@ -44,7 +44,7 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
         "token_policies": ["default"],
         "metadata": { "role_name": grant.name },
         "lease_duration": tokens.expires_in,
-        // Anyone who has the secret asks for a new one.
+        // A client with the secret can log in again instead of renewing.
         "renewable": false,
         "entity_id": "",
         "token_type": "service",
@@ -82,12 +82,12 @@ pub(super) async fn lookup(
     })))
 }
 
-/// No token here lives longer than it was given for.
+/// Rejects a renewal, because the lifetime of a token cannot be extended.
 pub(super) async fn renew(_: Principal) -> Refused {
     Refused::bad("lease is not renewable. hint: log in again")
 }
 
-/// Ends a token that a login gave.
+/// Revokes a token that a login issued.
 pub(super) async fn revoke(
     context: Context,
     Principal { token, .. }: Principal,

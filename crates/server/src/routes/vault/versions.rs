@@ -1,4 +1,4 @@
-//! Versions deleted, taken back and destroyed.
+//! Deletion, restoration and destruction of versions.
 
 use credentials::{Asker, Name, Operation, VersionsChange};
 use http::StatusCode;
@@ -10,7 +10,7 @@ use super::answer::{Body, Refused, denied_or, number};
 use super::path::SecretName;
 use super::principal::Principal;
 
-/// The numbers of a body: a list, or a text with commas.
+/// Parses the version numbers in a body: a list, or a string with commas.
 fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     let numbers: Option<Vec<u64>> = match body.get("versions") {
         Some(Json::Array(all)) => all.iter().map(number).collect(),
@@ -26,7 +26,7 @@ fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     })
 }
 
-/// Changes versions. Missing versions are no error for callers with permission.
+/// Deletes, restores or destroys versions. Missing versions are no error for callers with permission.
 async fn change(
     context: &Context,
     asker: &Asker,
@@ -45,7 +45,7 @@ async fn change(
     }
 }
 
-/// Nothing there is nothing to do.
+/// Converts a missing object to success, because there is nothing to do.
 pub(super) fn there_or_not(refused: Refused) -> Result<StatusCode, Refused> {
     if refused.is_absent() { Ok(StatusCode::NO_CONTENT) } else { Err(refused) }
 }
