@@ -1,4 +1,4 @@
-//! The server's side: orders over the socket of a signer process.
+//! The server's side: a client that sends requests to the socket of a signer process.
 
 use std::fmt;
 use std::io;
@@ -17,15 +17,14 @@ use tokio::sync::Semaphore;
 use crate::frame;
 use crate::message::{Request, Response};
 
-/// Requests under way at once; further ones wait. The signer serves more connections than that.
+/// Maximum number of concurrent requests; further ones wait. The signer accepts more connections.
 const AT_ONCE_MAX: usize = 32;
-/// How long making a key may take: an RSA key of 4,096 bits takes seconds.
+/// Timeout for generating a key. An RSA key of 4,096 bits takes seconds.
 const MAKE_FOR: Duration = Duration::from_secs(30);
-/// How long the signer may take to say that it is ready.
+/// Timeout of the readiness check.
 const READY_FOR: Duration = Duration::from_secs(2);
 
-/// CA keys in the signer process that listens at a socket. Connections are kept, and made again when the signer was
-/// restarted.
+/// CA keys in the signer process that listens on a socket. Connections are reused, and reopened after a restart of the signer.
 pub struct SignerClient {
     path: PathBuf,
     idle: Mutex<Vec<UnixStream>>,
@@ -33,7 +32,7 @@ pub struct SignerClient {
 }
 
 impl SignerClient {
-    /// Connects when the first order comes.
+    /// Creates a client. It connects with the first request.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), idle: Mutex::default(), permits: Semaphore::new(AT_ONCE_MAX) }
@@ -50,8 +49,8 @@ impl SignerClient {
         })
     }
 
-    /// Over a kept connection, or a new one where the signer has closed that. An order that was sent twice is signed twice,
-    /// and one of the signatures is used.
+    /// Sends a request over an idle connection, or over a new one if the signer has closed it. An order that is sent twice is
+    /// signed twice; one of the signatures is used.
     async fn exchange(&self, request: &Request, body: &[u8]) -> io::Result<Response> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;

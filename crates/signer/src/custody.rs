@@ -9,17 +9,17 @@ use futures_util::future::{BoxFuture, FutureExt};
 use keys::{Context, KeyProvider, KeyRef, KeyType, Keyring, PrivateKey, ProvidedKey, SignError, Signer};
 use uuid::Uuid;
 
-/// The place that a sealed key is bound to.
+/// The location that a sealed key is bound to.
 const TABLE: &str = "keys";
 const COLUMN: &str = "locator";
 
-/// Keys sealed under the signer's master key. The locator of a key is its sealed form: `ID:BASE64`.
+/// Keys sealed under the signer's master key. The locator of a key is its sealed form, `ID:BASE64`.
 pub struct SealedKeys {
     ring: Arc<Keyring>,
 }
 
 impl SealedKeys {
-    /// Under the current master key of this ring.
+    /// Uses the current master key of this key ring.
     #[must_use]
     pub fn new(ring: Arc<Keyring>) -> Self {
         Self { ring }
@@ -70,7 +70,7 @@ impl fmt::Debug for SealedKeys {
     }
 }
 
-/// A key that only its public half is known of here.
+/// A key of which only the public half is known here.
 #[derive(Debug)]
 pub(crate) struct AbsentKey {
     pub(crate) kind: KeyType,

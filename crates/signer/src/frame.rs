@@ -1,4 +1,4 @@
-//! Messages on the socket: a header in JSON, and the document to sign as it is, each with its length in front.
+//! Messages on the socket: a JSON header and the raw document to sign, each preceded by its length.
 
 use std::io;
 
@@ -7,21 +7,21 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use x509::crl::Crl;
 
-/// Bytes of a header: a request for 2,000 names has 100,000.
+/// Maximum bytes of a header. A request with 2,000 names has 100,000.
 const HEADER_MAX: usize = 1 << 20;
-/// Bytes of a document: the largest CRL.
+/// Maximum bytes of a document: the largest CRL.
 const BODY_MAX: usize = Crl::DER_MAX;
 /// Bytes of both lengths, 4 each, big-endian.
 const LENGTHS: usize = 8;
 
-/// The lengths of a message that follows.
+/// The lengths at the start of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
     header: usize,
     pub(crate) body: usize,
 }
 
-/// Waits for a message; `None` when the other side has closed the connection.
+/// Waits for a message. `None` when the peer has closed the connection.
 pub(crate) async fn lengths(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Lengths>> {
     let mut bytes = [0; LENGTHS];
     if stream.read(&mut bytes[..1]).await? == 0 {
@@ -36,7 +36,7 @@ pub(crate) async fn lengths(stream: &mut (impl AsyncRead + Unpin)) -> io::Result
     Ok(Some(lengths))
 }
 
-/// Reads the message of these lengths.
+/// Reads the message with these lengths.
 pub(crate) async fn read<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
     lengths: Lengths,

@@ -1,6 +1,6 @@
-//! CA keys in a process of their own: a server orders signatures over a Unix socket, and the signer checks each order.
+//! CA keys in a separate process: a server requests signatures over a Unix socket, and the signer checks each order.
 //!
-//! [`SealedKeys`] holds the keys, [`SignerServer`] serves orders, [`SignerClient`] is the server's side. The checks are in
+//! [`SealedKeys`] stores the keys, [`SignerServer`] serves orders, [`SignerClient`] is the server's side. The checks are in
 //! `authority::signer_checks`. See docs/internals/signer.md.
 
 mod client;
@@ -10,7 +10,7 @@ mod message;
 mod server;
 mod socket_access;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use client::SignerClient;

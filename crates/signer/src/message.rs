@@ -1,4 +1,4 @@
-//! Requests and answers, as they are written.
+//! Serialized requests and responses.
 
 use authority::ca_keys::{CaKey, NewCaKey, Purpose, SigningOrder};
 use authority::issue::{ConsentRef, IssueRequest};
@@ -20,19 +20,19 @@ use crate::custody::AbsentKey;
 #[error("the message is malformed: {0}")]
 pub(crate) struct Malformed(String);
 
-/// What a server asks.
+/// A request of a server.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Whether orders are accepted.
+    /// Checks whether orders are accepted.
     Ready,
-    /// A new CA key.
+    /// Generates a new CA key.
     Make { kind: String, provider: Option<String>, label: String },
-    /// A signature over the body.
+    /// Signs the body.
     Sign { key: Key, purpose: PurposeMessage, within_ms: u64 },
 }
 
-/// What the signer answers.
+/// A response of the signer.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Response {
@@ -44,7 +44,7 @@ pub(crate) enum Response {
     Late,
 }
 
-/// Bytes, in base64.
+/// Bytes in base64.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Bytes(String);
@@ -159,7 +159,7 @@ impl Row {
         }
     }
 
-    /// The key, without its private half.
+    /// Returns the key, without its private half.
     pub(crate) fn read(&self) -> Result<NewKey, Malformed> {
         let kind: KeyType = self.kind.parse().map_err(|_| Malformed(format!("kind {:?}", self.kind)))?;
         let spki = self.spki.read()?;
@@ -235,7 +235,7 @@ impl RequestMessage {
                 ConsentMessage::Run(run) => ConsentRef::Run(run),
                 ConsentMessage::Enrolment(id) => ConsentRef::Enrolment(id),
             }),
-            // The server judges teams; the signer compares the document with the profile.
+            // The server checks teams; the signer compares the document with the profile.
             standing: Standing::default(),
         })
     }

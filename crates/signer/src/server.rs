@@ -1,4 +1,4 @@
-//! The signer's side: a Unix socket, the users that may connect, and the orders.
+//! The signer's side: the Unix socket, the users that may connect, and the orders.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,23 +21,23 @@ use crate::frame;
 use crate::message::{Bytes, Key, PurposeMessage, Request, Response, Row};
 use crate::socket_access::SocketAccess;
 
-/// Connections at once: two servers of a host with all that they send.
+/// Maximum number of concurrent connections: two servers on a host with all their requests.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a message may take that has begun, and an answer until it is read.
+/// Timeout for receiving a message that has started, and for sending a response.
 const MESSAGE_FOR: Duration = Duration::from_secs(10);
-/// The longest deadline of an order, whatever it says.
+/// Maximum deadline of an order, whatever it requests.
 const ORDER_FOR: Duration = Duration::from_secs(60);
-/// How long orders under way may take at the stop.
+/// Time that orders in progress get on shutdown.
 const DRAIN_FOR: Duration = Duration::from_secs(5);
-/// Bytes from which on a document is large: a CRL. One is in memory at a time.
+/// Size in bytes from which a document counts as large: a CRL. Only one is in memory at a time.
 const LARGE: usize = 1 << 20;
 
-/// How a signer serves.
+/// Options of a signer.
 #[derive(Clone, Debug)]
 pub struct SignerOptions {
-    /// Where the socket is made.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// The users, by number, whose processes may connect.
+    /// Ids of the users whose processes may connect.
     pub users: BTreeSet<u32>,
     /// The users that the socket's mode admits.
     pub access: SocketAccess,
@@ -46,25 +46,25 @@ pub struct SignerOptions {
 /// Why a signer does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The folder is open to others.
+    /// The directory is accessible to other users.
     #[error("the signer's socket is not made in {}: {reason}", folder.display())]
     Folder {
-        /// Which.
+        /// Path of the directory.
         folder: PathBuf,
-        /// Why.
+        /// Reason of the rejection.
         reason: String,
     },
-    /// The system said so.
+    /// The socket cannot be created.
     #[error("cannot listen at {}: {error}", path.display())]
     Bind {
-        /// The path.
+        /// Path of the socket.
         path: PathBuf,
-        /// The last error.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
 
-/// A signer that serves orders.
+/// A running signer.
 #[derive(Debug)]
 pub struct SignerServer {
     socket: BoundSocket,
@@ -72,7 +72,7 @@ pub struct SignerServer {
 }
 
 impl SignerServer {
-    /// Makes the socket, and serves until `stop` is cancelled.
+    /// Creates the socket, and serves until `stop` is cancelled.
     ///
     /// # Errors
     /// [`StartError`]
@@ -99,7 +99,7 @@ impl SignerServer {
         Ok(Self { socket, tasks })
     }
 
-    /// Stops: orders under way are answered first. Returns false when some were cut off.
+    /// Stops the signer after the orders in progress. Returns false when some were aborted.
     #[crate::boxed]
     pub async fn stop(self) -> bool {
         let drained = self.tasks.close(DRAIN_FOR).await;

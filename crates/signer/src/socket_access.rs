@@ -1,4 +1,4 @@
-//! Who may reach the socket: the folder that it is in, its mode, and the user of each client.
+//! Access to the socket: its directory, its mode, and the user of each client.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -8,9 +8,9 @@ use coded::named;
 named! {
     /// The users that the socket's mode admits. Each client's user is checked as well.
     pub enum SocketAccess: "signer.access" {
-        /// The signer's own user: the socket has mode 0600, its folder is for the owner alone.
+        /// The signer's own user: the socket has mode 0600, and only the owner may enter its directory.
         Owner => "owner",
-        /// The group of the socket too: mode 0660, and the group may enter the folder.
+        /// Also the group of the socket: mode 0660, and the group may enter the directory.
         Group => "group",
     }
 }
@@ -20,7 +20,7 @@ const GROUP: u32 = 0o070;
 const GROUP_WRITES: u32 = 0o020;
 
 impl SocketAccess {
-    /// The socket's mode.
+    /// Returns the socket's mode.
     pub(crate) fn mode(self) -> u32 {
         match self {
             Self::Owner => 0o600,
@@ -28,7 +28,7 @@ impl SocketAccess {
         }
     }
 
-    /// Why a socket is not made in this folder; `None` when it may be.
+    /// Returns why the socket may not be created in this directory. `None` when it may.
     pub(crate) fn refusal(self, folder: &Path) -> Option<String> {
         let found = match std::fs::metadata(folder) {
             Ok(found) => found,
@@ -49,12 +49,12 @@ impl SocketAccess {
     }
 }
 
-/// No such user.
+/// The user does not exist.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is no user {0:?} on this host; a number works too")]
 pub struct UnknownUser(String);
 
-/// The number of a user, by name or number.
+/// Returns the id of a user, given by name or id.
 ///
 /// # Errors
 /// [`UnknownUser`]
