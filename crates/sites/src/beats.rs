@@ -1,4 +1,4 @@
-//! Beats, gathered: what comes within a round is written by one statement.
+//! Heartbeats of nodes, collected so that one statement writes all of a round.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,13 +9,13 @@ use crate::tables::NodeLease;
 use crate::timing::LEASE;
 use crate::work::MEASURED_MAX;
 
-/// At most an entry a node: only those enrolled get here.
+/// At most one entry per node. Only enrolled nodes have entries.
 #[derive(Default)]
 pub(super) struct Beats(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Ends of leases that are not written yet, µs.
+    /// Ends of leases that are not yet written, µs.
     pending: BTreeMap<Uuid, i64>,
     /// Round-trip times that each node reported to this server.
     measured: HashMap<Uuid, BTreeMap<Uuid, u32>>,
@@ -31,13 +31,13 @@ impl Beats {
         }
     }
 
-    /// What is to be written now, in one order, so that two servers do not lock each other out.
+    /// Returns the leases to write now, sorted, so that two servers do not deadlock.
     pub(super) fn take(&self) -> Vec<NodeLease> {
         let pending = std::mem::take(&mut self.0.lock().pending);
         pending.into_iter().map(|(node, until_us)| NodeLease { node, until_us }).collect()
     }
 
-    /// What could not be written is tried again, unless something newer is known.
+    /// Queues leases that could not be written again, unless a newer one is known.
     pub(super) fn give_back(&self, leases: Vec<NodeLease>) {
         let mut state = self.0.lock();
         for lease in leases {
@@ -51,7 +51,7 @@ impl Beats {
         state.measured.remove(&node);
     }
 
-    /// Round-trip times that a node reported last to this server.
+    /// Returns the round-trip times that a node last reported to this server.
     pub(super) fn measured(&self, node: Uuid) -> BTreeMap<Uuid, u32> {
         self.0.lock().measured.get(&node).cloned().unwrap_or_default()
     }

@@ -18,27 +18,27 @@ use crate::numbers::Numbers;
 use crate::steadiness::Steadiness;
 use crate::view::View;
 
-/// Sites at most: all their attributes are looked at whenever a policy is resolved, some hundred bytes each.
+/// Maximum number of sites. All their attributes, some hundred bytes each, are read whenever a policy is evaluated.
 pub const SITES_MAX: i64 = 1_000;
-/// Nodes that are not retired at most: every server and every node holds the statements of all, 3 KB each.
+/// Maximum number of nodes that are not retired. Every server and every node stores the statements of all nodes, 3 KB each.
 pub const NODES_MAX: i64 = 10_000;
-/// What [`Sites`] is built on.
+/// Dependencies of [`Sites`].
 pub struct SitesParts {
     /// The database.
     pub store: Store,
-    /// Keeps the key that signs statements.
+    /// Key store with the key that signs statements.
     pub keystore: KeyStore,
-    /// The time. Servers over one database agree about it to some hundred milliseconds.
+    /// The clock. Servers with the same database must agree to within some hundred milliseconds.
     pub clock: Clock,
     /// Issues nodes' certificates.
     pub certify: Arc<dyn Certify>,
-    /// How the server knows a node's certificate again.
+    /// Key by which the server recognizes nodes' certificates.
     pub identity: IdentityKey,
-    /// Certificates below which those of the server and of all nodes stand, PEM.
+    /// PEM trust anchors for the certificates of the server and of all nodes.
     pub ca_pem: String,
 }
 
-/// Sites and nodes. Clones share everything.
+/// Sites and nodes. Clones share their state.
 #[derive(Clone)]
 pub struct Sites(pub(crate) Arc<DirectoryState>);
 
@@ -46,13 +46,13 @@ pub(crate) struct DirectoryState {
     pub(crate) parts: SitesParts,
     pub(crate) beats: Beats,
     pub(crate) view: View,
-    /// Number of rounds begun.
+    /// Number of view updates that were started.
     pub(crate) looks: AtomicU64,
-    /// One look at a time: the number of the last that came to its end. Those who come together need no second.
+    /// Serializes view updates; the number of the last completed one. Concurrent callers share an update.
     pub(crate) looked: tokio::sync::Mutex<u64>,
     pub(crate) signer: OnceCell<Uuid>,
     pub(crate) steadiness: Mutex<Steadiness>,
-    /// The numbers of the last changes of policies, wraps and sealed keys that this server knows of.
+    /// The numbers of the last known changes of policies, wraps and sealed keys.
     pub(crate) numbers: Numbers,
 }
 
@@ -101,13 +101,13 @@ impl std::fmt::Debug for Sites {
     }
 }
 
-/// Attributes as they are stored; none when they cannot be read, which satisfies no policy.
+/// Parses stored attributes. Returns none when they are malformed, which satisfies no policy.
 #[must_use]
 pub fn stored_attributes(json: &str) -> Attributes {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// Sites and nodes are named where they could be meant by their identities.
+/// Checks a site's name. It must differ from an id, because sites and nodes can be named by either.
 pub(crate) fn check_site_name(name: &str) -> Result<(), SiteError> {
     check_name(name).map_err(SiteError::Invalid)?;
     if name.parse::<Uuid>().is_ok() {

@@ -1,4 +1,4 @@
-//! How a host becomes a node: a token used once, keys made there, a certificate and a statement from here.
+//! Enrollment of a host as a node: a single-use token, keys generated on the host, a certificate and a statement from the server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,33 +22,33 @@ use crate::work::{EnrolledNode, NodeEnrolment};
 
 /// Prefix of every token, so that scanners recognize a leaked one.
 const TOKEN_PREFIX: &str = "bulla-node-";
-/// The kind of identity, and the role.
+/// The kind of identity, and the role, of nodes.
 const KIND: &str = "node";
-/// Names tried when the one asked for is taken.
+/// Number of names tried when the requested one is taken.
 const NAMES_TRIED: usize = 2;
 
-/// A token to make.
+/// Parameters of a new token.
 #[derive(Clone, Debug)]
 pub struct NewNodeToken {
-    /// Name or identity of the site.
+    /// Name or id of the site.
     pub site: String,
-    /// The node's own attributes, over its site's.
+    /// The node's own attributes, in addition to its site's.
     pub attributes: Attributes,
-    /// Seconds it is good, a month at most.
+    /// Lifetime in seconds, at most a month.
     pub seconds: i64,
 }
 
-/// A token just made.
+/// A newly created token.
 #[derive(Debug)]
 pub struct CreatedNodeToken {
-    /// To be shown once.
+    /// The secret token, to be shown once.
     pub token: Zeroizing<String>,
     /// The stored part, without the secret.
     pub row: NodeTokenRow,
 }
 
 impl Sites {
-    /// Makes a token that makes one host a node at a site.
+    /// Creates a token that enrolls one host as a node at a site.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -77,7 +77,7 @@ impl Sites {
             .store()
             .write("key_node_token", move |tx| {
                 async move {
-                    // The site may go meanwhile, and its tokens with it.
+                    // The site may be deleted meanwhile, together with its tokens.
                     if tables::lock_site(tx, stored.site).await?.is_none() {
                         return Ok(false);
                     }
@@ -90,10 +90,10 @@ impl Sites {
         if done { Ok(CreatedNodeToken { token: made.text, row }) } else { Err(SiteError::NotFound("site")) }
     }
 
-    /// Tokens, newest first.
+    /// Lists tokens, newest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn tokens(
         &self,
@@ -103,10 +103,10 @@ impl Sites {
         Ok(tables::Places::of(self.store()).node_tokens(after, limit).await?)
     }
 
-    /// Takes a token back.
+    /// Revokes a token.
     ///
     /// # Errors
-    /// [`SiteError::NotFound`]; those of the database.
+    /// [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn delete_token(&self, id: Uuid, actor: &str) -> Result<(), SiteError> {
         let event = self.event(actor, "key_node_token.delete", format!("key-node-token/{id}"), json!({}));
@@ -123,15 +123,14 @@ impl Sites {
         if done { Ok(()) } else { Err(SiteError::NotFound("node token")) }
     }
 
-    /// Makes a host a node. Anyone who comes again with the same token and the same keys, because no answer arrived, gets the
-    /// same node.
+    /// Enrolls a host as a node. A repeated request with the same token and keys, after a lost response, returns the same node.
     ///
     /// # Errors
     /// [`SiteError`].
     #[crate::boxed]
     pub async fn enroll(&self, request: &NodeEnrolment) -> Result<EnrolledNode, SiteError> {
         let key = ProvedKey::of_csr(&request.csr_pem).map_err(SiteError::Csr)?;
-        // Before the token is used: the authority would refuse it afterwards.
+        // Checked before the token is used: the CA would reject the key afterwards.
         if key.algorithm != KeyAlgorithm::EcP256 {
             return Err(SiteError::Csr(format!("a node has a P-256 key, and this is {}", key.algorithm)));
         }
@@ -149,7 +148,7 @@ impl Sites {
         Ok(enrolled)
     }
 
-    /// The next certificate of a node, for the same key.
+    /// Issues the next certificate of a node, for the same key.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -163,7 +162,7 @@ impl Sites {
         if row.spki_sha256 != key.sha256 {
             return Err(SiteError::OtherKey);
         }
-        // The end of the one before names this renewal: repeated, it gets the same certificate.
+        // The current certificate's expiry identifies this renewal: a repeated request gets the same certificate.
         let once = format!("node:{node}:renew:{}", row.not_after_us);
         self.certificate_for(&row, key.spki, once).await
     }
@@ -194,7 +193,7 @@ impl Sites {
         })
     }
 
-    /// The present statement about a node.
+    /// Returns the current statement about a node.
     async fn statement_about(&self, node: &NodeRow) -> Result<SignedStatement, SiteError> {
         if node.sign_at_us > self.now_us()
             && let Ok(statement) = serde_json::from_str(&node.statement)
@@ -205,7 +204,7 @@ impl Sites {
         signed.into_iter().next().ok_or(SiteError::NotFound("node"))
     }
 
-    /// The node that this token has made with these keys before.
+    /// Returns the node that was already enrolled with this token and these keys.
     async fn again(
         &self,
         hash: &[u8; 32],
@@ -297,11 +296,11 @@ enum Entered {
     BadToken,
     Taken,
     Full,
-    /// The site's attributes and the token's are no node's together.
+    /// The attributes of the site and of the token cannot be combined.
     Misfit(BadAttribute),
 }
 
-/// Token, node, identity and audit together, or nothing: a token is not lost for a name that is taken.
+/// Stores token, node, identity and audit entry in one transaction. A taken name does not use up the token.
 async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
     use crate::tables as places;
     let (at, row) = (new.row.enrolled_at_us, &mut new.row);
@@ -312,7 +311,7 @@ async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
         return Ok(Entered::Full);
     }
     let Some(token) = places::node_token(tx, &new.token, at).await? else { return Ok(Entered::BadToken) };
-    // Until the commit it stays, and stays as it is. Before its token is written, as anyone who removes it does.
+    // Locks the site until the commit. Locked before the token is written, in the same order as a deletion of the site.
     let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(Entered::BadToken) };
     if let Err(error) = stored_attributes(&site.attributes).with(&stored_attributes(&token.attributes)) {
         return Ok(Entered::Misfit(error));

@@ -1,23 +1,23 @@
-//! Why something about sites or nodes was not done.
+//! Errors of sites and nodes.
 
 use authority::keystore::KeyStoreError;
 use enrollment::CertifyError;
 use keyless::places::{BadAttribute, StatementError};
 use store::StoreError;
 
-/// Why something about sites or nodes was not done.
+/// Why an operation on sites or nodes failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
-    /// Nothing by that identity or name.
+    /// No object has this id or name.
     #[error("there is no {0}")]
     NotFound(&'static str),
     /// The request is invalid; the text says what to change.
     #[error("{0}")]
     Invalid(String),
-    /// An attribute that cannot be.
+    /// An attribute is invalid.
     #[error(transparent)]
     Attribute(#[from] BadAttribute),
-    /// Another has that name.
+    /// The name is already taken.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
     /// Another node has that key.
@@ -26,15 +26,15 @@ pub enum SiteError {
     /// The object was changed since the caller read it.
     #[error("another request changed the object: read it again")]
     Changed,
-    /// A site with nodes stays.
+    /// A site with this many nodes cannot be deleted.
     #[error("{0} nodes are at this site: retire them first")]
     NotEmpty(i64),
-    /// No more are taken.
+    /// The maximum number of objects is reached.
     #[error("there are {max} {what} already, and no more are taken")]
     Full {
         /// The kind of the object.
         what: &'static str,
-        /// How many.
+        /// Maximum number.
         max: i64,
     },
     /// The node is retired.
@@ -43,22 +43,22 @@ pub enum SiteError {
     /// The certificate or the KEM public key is not the node's.
     #[error("this is not the key the node was enrolled with")]
     OtherKey,
-    /// Unknown, used, or expired: not told apart, so that guessing teaches nothing.
+    /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.
     #[error("the node token is not good: it is unknown, used, or expired")]
     Token,
-    /// The request cannot be read, or is not signed by its key.
+    /// The CSR cannot be parsed, or is not signed by its key.
     #[error("the CSR is not good: {0}")]
     Csr(String),
-    /// No certificate for the node.
+    /// The node's certificate could not be issued.
     #[error(transparent)]
     Certify(#[from] CertifyError),
-    /// The key that signs statements cannot be opened.
+    /// The key that signs statements cannot be decrypted.
     #[error("the key that signs statements cannot be had: {0}")]
     Signer(#[from] KeyStoreError),
     /// Signing the statement failed.
     #[error(transparent)]
     Statement(#[from] StatementError),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

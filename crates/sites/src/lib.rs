@@ -1,9 +1,9 @@
-//! The control plane of the key service: sites where private keys may be, the nodes at them, and the policies that say which
-//! nodes may open which keys.
+//! The control plane of the key service: sites where private keys may be, their nodes, and the policies that decide which nodes may
+//! open which keys.
 //!
-//! A node joins by a token that is used once, and sends a heartbeat every quarter of a second. What the others are told of a
-//! node is a [`Statement`](keyless::places::Statement), signed here: its site's attributes and those of its token, never what
-//! it says of itself. [`work`] is the protocol between nodes and the control plane, [`node`] is the node's side of it.
+//! A node joins with a single-use token, and sends a heartbeat every quarter of a second. The other nodes get a signed
+//! [`Statement`](keyless::places::Statement) about it. The statement contains the attributes of its site and its token, never what
+//! the node claims. [`work`] is the protocol between nodes and the control plane, [`node`] is the node's side.
 
 mod beats;
 mod directory;
@@ -22,7 +22,7 @@ mod timing;
 mod view;
 pub mod work;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use keyless::places::Attributes;

@@ -1,4 +1,4 @@
-//! Nodes: who they are, that they are there, and what the others are told.
+//! Nodes: identity, heartbeats, and the statements about them.
 
 use std::collections::BTreeMap;
 
@@ -18,41 +18,41 @@ use crate::timing::{BEAT_EVERY, LEASE};
 use crate::view::NodeStatus;
 use crate::work::{Beat, BeatAnswer};
 
-/// The URI in a node's certificate.
+/// Returns the URI in a node's certificate.
 #[must_use]
 pub fn node_uri(node: Uuid) -> String {
     NodeId(*node.as_bytes()).uri()
 }
 
-/// The DNS name in a node's certificate, by which the other nodes know it.
+/// Returns the DNS name in a node's certificate, by which other nodes recognize it.
 #[must_use]
 pub fn node_domain(node: Uuid) -> String {
     NodeId(*node.as_bytes()).dns()
 }
 
-/// Which nodes to list.
+/// Filter for listing nodes.
 #[derive(Clone, Debug, Default)]
 pub struct NodeQuery {
-    /// Name or identity of their site.
+    /// Name or id of the site.
     pub site: Option<String>,
-    /// Retired ones too.
+    /// Whether to include retired nodes.
     pub retired: bool,
 }
 
 impl Sites {
-    /// A node by its identity.
+    /// Returns a node by its id.
     ///
     /// # Errors
-    /// [`SiteError::NotFound`]; those of the database.
+    /// [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn node(&self, id: Uuid) -> Result<NodeRow, SiteError> {
         tables::Places::of(self.store()).node(id).await?.ok_or(SiteError::NotFound("node"))
     }
 
-    /// A node by its name or its identity.
+    /// Returns a node by its name or id.
     ///
     /// # Errors
-    /// [`SiteError::NotFound`]; those of the database.
+    /// [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn node_called(&self, name: &str) -> Result<NodeRow, SiteError> {
         match name.parse() {
@@ -63,10 +63,10 @@ impl Sites {
         }
     }
 
-    /// Nodes by name.
+    /// Lists nodes by name.
     ///
     /// # Errors
-    /// [`SiteError::NotFound`] for a site that is not there; those of the database.
+    /// [`SiteError::NotFound`] for a site that does not exist; database errors.
     #[crate::boxed]
     pub async fn nodes(
         &self,
@@ -82,28 +82,28 @@ impl Sites {
         Ok(tables::Places::of(self.store()).nodes(&filter, after, limit).await?)
     }
 
-    /// Milliseconds from a node to others and back, as it last said it to this server.
+    /// Returns the round-trip times in milliseconds from a node to others, as last reported to this server.
     #[must_use]
     pub fn measured(&self, node: Uuid) -> BTreeMap<Uuid, u32> {
         self.0.beats.measured(node)
     }
 
-    /// Nodes that are there, and those that are neither there nor retired, as of the last look.
+    /// Returns the numbers of present and of absent nodes (without retired ones), as of the last view update.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         self.0.view.counts()
     }
 
-    /// Retires a node: it is not let in any more, and the others are told that it is gone. That it is hostile may
-    /// be said of one that is retired already, and again.
+    /// Retires a node: the server rejects it from then on, and the other nodes are notified. A node that is already retired can
+    /// still be marked as hostile, also repeatedly.
     ///
     /// # Errors
-    /// [`SiteError::Retired`] for one that is, unless it is hostile; others.
+    /// [`SiteError::Retired`] for a retired node, unless it is marked as hostile; others.
     #[crate::boxed]
     pub async fn retire(&self, id: Uuid, retirement: NodeRetirement, actor: &str) -> Result<(), SiteError> {
         let hostile = retirement == NodeRetirement::Hostile;
         self.node(id).await?;
-        // Beside its retirement, which alone keeps it out.
+        // Disabled in addition to the retirement, which alone is enough.
         let identity = enrollment::identity_revision(self.store(), id).await?;
         let details = json!({"hostile": hostile});
         let (at, event) =
@@ -118,7 +118,7 @@ impl Sites {
                     }
                     let known = !done && hostile && tables::mistrust_node(tx, id).await?;
                     store::audit_if(tx, done || known, event).await?;
-                    // What follows for a hostile one may not have been done the last time.
+                    // The follow-up actions for a hostile node may have failed the last time.
                     Ok(done || hostile)
                 }
                 .boxed()
@@ -130,12 +130,12 @@ impl Sites {
         if done { Ok(()) } else { Err(SiteError::Retired) }
     }
 
-    /// Whether the certificate shown is the node's own. The door has checked its chain, its time and its name; here it is
-    /// the key, so that nobody else's certificate of that name works as the node. Asks the database for nodes only that
-    /// joined since the last look.
+    /// Checks that the presented certificate has the node's own key. The TLS listener has already checked chain, validity and name.
+    /// The key check rejects another certificate with the same name. Queries the database only for nodes that joined since the last
+    /// view update.
     ///
     /// # Errors
-    /// [`SiteError::OtherKey`], [`SiteError::Retired`]; those of the database.
+    /// [`SiteError::OtherKey`], [`SiteError::Retired`]; database errors.
     #[crate::boxed]
     pub async fn check_key(&self, node: Uuid, certificate_der: &[u8]) -> Result<(), SiteError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(SiteError::OtherKey)?;
@@ -156,11 +156,10 @@ impl Sites {
         }
     }
 
-    /// Takes a node's beat, and tells it what changed among the others. No statement to the database, unless its address is
-    /// another than before.
+    /// Accepts a node's heartbeat, and returns the changes of other nodes. Needs no database statement unless its address changed.
     ///
     /// # Errors
-    /// [`SiteError::Retired`], [`SiteError::Invalid`] for an address that is none; those of the database.
+    /// [`SiteError::Retired`], [`SiteError::Invalid`] for an invalid address; database errors.
     #[crate::boxed]
     pub async fn beat(&self, node: Uuid, beat: Beat) -> Result<BeatAnswer, SiteError> {
         let NodeStatus::Node { address, .. } = self.node_status(node).await? else {
@@ -172,7 +171,7 @@ impl Sites {
         let now = self.now_us();
         self.0.beats.heard(node, now, beat.measured);
         if beat.since > self.0.view.last() {
-            // Another server knows more than this one.
+            // The node has seen a newer state, from another server.
             self.look().await?;
         }
         Ok(BeatAnswer {
@@ -201,7 +200,7 @@ impl Sites {
     }
 }
 
-/// A node's attributes: its site's, and its own over them. Should there be too many, which no node is let in with, none:
+/// Returns a node's attributes: its site's, overridden by its own. If there are too many, which enrollment prevents, returns none:
 /// they satisfy no policy.
 #[must_use]
 pub fn attributes_of(node: &NodeRow) -> Attributes {
@@ -209,7 +208,7 @@ pub fn attributes_of(node: &NodeRow) -> Attributes {
     site.with(&own).unwrap_or_default()
 }
 
-/// `HOST:PORT`, `ADDRESS:PORT`, `[ADDRESS]:PORT`.
+/// Checks an address: `HOST:PORT`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.
 pub(super) fn check_address(text: &str) -> Result<(), SiteError> {
     let fits = || {
         let (host, port) = text.rsplit_once(':')?;

@@ -1,38 +1,38 @@
-//! Up to which change each node has something to read, so that a beat says whether to ask.
+//! The last relevant change of each node, so that a heartbeat's response says whether there are updates.
 
 use std::collections::HashMap;
 
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-/// As of the last look. At most an entry a node, 24 bytes.
+/// Change numbers as of the last view update. At most one entry per node, 24 bytes each.
 #[derive(Default)]
 pub(super) struct Numbers(RwLock<State>);
 
 #[derive(Default)]
 struct State {
-    /// The last change of what all nodes read.
+    /// Number of the last change that all nodes read.
     common: i64,
-    /// The last change of each node's wraps.
+    /// Number of the last change of each node's wraps.
     own: HashMap<Uuid, i64>,
-    /// The last change of wraps that was looked at.
+    /// Number of the last processed change of wraps.
     seen: i64,
 }
 
 impl Numbers {
-    /// The number after which to look for wraps; 0 before the first look.
+    /// Returns the number after which to look for changed wraps. 0 before the first update.
     pub(super) fn seen(&self) -> i64 {
         self.0.read().seen
     }
 
-    /// Begins at the change `last`: all nodes ask once, and no wrap from before is looked at.
+    /// Starts at the change `last`: all nodes request updates once, and older changes of wraps are skipped.
     pub(super) fn begin(&self, last: i64) {
         let mut state = self.0.write();
         state.common = last;
         state.seen = last;
     }
 
-    /// Takes the last change of what all nodes read, and those of nodes' wraps.
+    /// Records the last common change, and the last changes of nodes' wraps.
     pub(super) fn take(&self, common: i64, own: Vec<(Uuid, i64)>) {
         let mut state = self.0.write();
         state.common = state.common.max(common);
@@ -42,7 +42,7 @@ impl Numbers {
         }
     }
 
-    /// The number of the last change that is for this node to read.
+    /// Returns the number of the last change that this node must read.
     pub(super) fn of(&self, node: Uuid) -> i64 {
         let state = self.0.read();
         state.own.get(&node).map_or(state.common, |own| state.common.max(*own))

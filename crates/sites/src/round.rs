@@ -1,5 +1,4 @@
-//! Four times a second: beats are written, who came and went is told, statements are made again, and the view is brought
-//! up to date.
+//! A round, four times a second: writes heartbeats, records nodes that came or went, signs due statements, and updates the view.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,17 +13,18 @@ use crate::error::SiteError;
 use crate::tables;
 use crate::timing::ROUND;
 
-/// Every so many of them while there is no node: another server may have made one.
+/// Number of rounds between checks while there is no node: another server may have enrolled one.
 const IDLE_ROUNDS: u32 = 8;
-/// How often tokens long expired are removed.
+/// Interval in which long expired tokens are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
-/// Rows of one look.
+/// Number of rows per query of a view update.
 const LOOK_ROWS: usize = 1_000;
-/// Wraps of one look, 10 ms of the database; their nodes ask for all that there is, and the rest follows with the next.
+/// Maximum number of changed wraps per view update, 10 ms of database time. Their nodes request all updates; the rest follows in
+/// the next update.
 const LOOK_WRAPS: usize = 10_000;
 
 impl Sites {
-    /// Hears beats and keeps who is there, until stopped.
+    /// Processes heartbeats and tracks present nodes, until stopped.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("places");
@@ -55,8 +55,8 @@ impl Sites {
 
     /// Runs a round; returns its errors. Without a signing key it still updates who is present.
     async fn round(&self) -> Vec<SiteError> {
-        // Where beats are not written, leases are over that are none: nobody is called gone by them. Nor by what passed while
-        // they were written: beats that came meanwhile are not.
+        // If heartbeats cannot be written, leases expire wrongly: no node is then recorded as gone. Use the time before writing,
+        // because heartbeats that arrived meanwhile are not written yet.
         let now = self.now_us();
         let told = match self.write_beats().await {
             Ok(()) => self.tell(now).await,
@@ -90,7 +90,7 @@ impl Sites {
         written
     }
 
-    /// Tells of those who came, and of those who were gone by `now`, as far as this server can say.
+    /// Records nodes that came, and nodes that were gone by `now`, as far as this server can know.
     async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
         let mut flips = tables::Places::of(self.store()).node_flips(now).await?;
@@ -108,8 +108,8 @@ impl Sites {
         Ok(())
     }
 
-    /// Brings the view up to date, and the numbers of what is new of sealed keys. Who waits while others look has what one
-    /// sees that began meanwhile.
+    /// Updates the view of nodes and the numbers of changes of sealed keys. A caller that waits for another update shares one that
+    /// started after its call.
     pub(super) async fn look(&self) -> Result<(), SiteError> {
         let asked = self.0.looks.load(Ordering::SeqCst);
         let mut looked = self.0.looked.lock().await;

@@ -11,12 +11,12 @@ use crate::error::SiteError;
 use crate::tables;
 use crate::tables::{NodeFilter, SiteRow};
 
-/// A site as it is to be.
+/// Settings of a site to create or change.
 #[derive(Clone, Debug)]
 pub struct NewSite {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// What is so at all its nodes.
+    /// Attributes of all nodes at the site.
     pub attributes: Attributes,
 }
 
@@ -27,7 +27,7 @@ enum Creation {
 }
 
 impl Sites {
-    /// Makes a site.
+    /// Creates a site.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -70,10 +70,10 @@ impl Sites {
         }
     }
 
-    /// A site by its name or its identity.
+    /// Returns a site by its name or id.
     ///
     /// # Errors
-    /// [`SiteError::NotFound`]; those of the database.
+    /// [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn site(&self, name: &str) -> Result<SiteRow, SiteError> {
         let found = match name.parse() {
@@ -83,16 +83,16 @@ impl Sites {
         found.ok_or(SiteError::NotFound("site"))
     }
 
-    /// Sites by name.
+    /// Lists sites by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn sites(&self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, SiteError> {
         Ok(tables::Places::of(self.store()).sites(after, limit).await?)
     }
 
-    /// Changes a site. Its nodes get statements with its attributes within a second.
+    /// Changes a site. Its nodes get statements with the new attributes within a second.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -115,7 +115,7 @@ impl Sites {
                 async move {
                     let done = tables::update_site(tx, id, revision, &name, &attributes, at).await?;
                     if done {
-                        // Anyone who writes rows of several nodes holds the numbers first: two could wait for each other else.
+                        // Lock the change numbers before writing rows of several nodes, to prevent a deadlock.
                         tables::take_changes(tx, 0).await?;
                         tables::sign_nodes_of_site(tx, id).await?;
                     }
@@ -132,17 +132,17 @@ impl Sites {
         Err(if taken { SiteError::NameTaken(new.name) } else { SiteError::Changed })
     }
 
-    /// Removes a site without nodes, and the tokens for it.
+    /// Deletes a site without nodes, and its tokens.
     ///
     /// # Errors
-    /// [`SiteError::NotEmpty`], [`SiteError::NotFound`]; those of the database.
+    /// [`SiteError::NotEmpty`], [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn delete_site(&self, id: Uuid, actor: &str) -> Result<(), SiteError> {
         let event = self.event(actor, "key_site.delete", format!("key-site/{id}"), json!({}));
         self.store()
             .write("key_site_delete", move |tx| {
                 async move {
-                    // First the lock: a node that joins meanwhile is counted, or finds no site.
+                    // Lock first: a node that joins meanwhile is either counted or finds no site.
                     if tables::lock_site(tx, id).await?.is_none() {
                         return Ok(Err(SiteError::NotFound("site")));
                     }
@@ -159,7 +159,7 @@ impl Sites {
             .await?
     }
 
-    /// Whether every node of a site has room for its own attributes beside these.
+    /// Checks that the attributes of every node of a site fit together with the site's new ones.
     async fn check_own_fit(&self, site: Uuid, attributes: &Attributes) -> Result<(), SiteError> {
         let filter = NodeFilter { site: Some(site), retired: false };
         let mut after = None;

@@ -16,21 +16,21 @@ use crate::nodes::attributes_of;
 use crate::tables;
 use crate::tables::{NewStatement, NodeRow};
 
-/// How long a statement holds: what was once true of a node and is no longer is soon believed by nobody.
+/// Lifetime of a statement in µs. Short, so that outdated statements expire soon.
 const LIFE_US: i64 = 3_600 * 1_000_000;
-/// It is made again after this part of its life at the earliest …
+/// Divisor of the lifetime that gives the earliest renewal: half.
 const RENEW_AFTER: i64 = 2;
-/// … and within this part of it after that, spread, so that not all are made in one round.
+/// Divisor of the lifetime that gives the spread of renewals after that, so that not all are in the same round.
 const SPREAD: i64 = 8;
-/// Statements made in a round: 20 µs of signing each.
+/// Maximum number of statements signed in a round, at 20 µs each.
 const ROUND_MAX: usize = 1_000;
-/// For one signature; a key in a security module may take as long.
+/// Timeout of one signature. A key in a security module may take this long.
 const SIGN_WITHIN: Duration = Duration::from_secs(5);
-/// In the audit.
+/// Actor in the audit log.
 const ACTOR: &str = "system:nodes";
 
 impl Sites {
-    /// Makes the statements that are due; how many.
+    /// Signs the due statements. Returns their number.
     pub(super) async fn sign_due(&self) -> Result<usize, SiteError> {
         let rows = tables::Places::of(self.store()).nodes_to_sign(self.now_us(), ROUND_MAX).await?;
         if rows.is_empty() {
@@ -39,7 +39,7 @@ impl Sites {
         self.sign(&rows).await.map(|statements| statements.len())
     }
 
-    /// Makes the next statements of these nodes, and keeps them.
+    /// Signs and stores the next statements of these nodes.
     pub(super) async fn sign(&self, rows: &[NodeRow]) -> Result<Vec<SignedStatement>, SiteError> {
         let signer = self.statement_signer().await?;
         let now = self.now_us();
@@ -47,7 +47,7 @@ impl Sites {
         for row in rows {
             let Some(mut statement) = statement_of(row, now) else { continue };
             if let Some(end) = end_of_last(row).filter(|_| !row.present) {
-                // The others go on asking a node that is not heard until its statement ends. No other statement makes that longer.
+                // The other nodes use a silent node until its statement expires. A new statement must not extend that time.
                 statement.not_after_s = end;
             }
             let one = statement.sign(&*signer, Instant::now() + SIGN_WITHIN).await?;
@@ -63,7 +63,7 @@ impl Sites {
         Ok(signed)
     }
 
-    /// The key that signs statements. It is made at first need, by one server of all.
+    /// Returns the key that signs statements. It is generated on first use, by one of the servers.
     pub(super) async fn statement_signer(&self) -> Result<KeyRef, SiteError> {
         let id = self.0.signer.get_or_try_init(|| self.signer_id()).await?;
         Ok(self.parts().keystore.signer(*id).await?)
@@ -110,7 +110,7 @@ fn statement_of(row: &NodeRow, now_us: i64) -> Option<Statement> {
     })
 }
 
-/// When the node's last statement ends, in seconds since 1970; `None` where there is none yet.
+/// Returns the end of the node's last statement, in seconds since 1970-01-01 UTC. `None` if there is none yet.
 fn end_of_last(row: &NodeRow) -> Option<i64> {
     serde_json::from_str::<SignedStatement>(&row.statement).ok()?.end_s()
 }

@@ -1,26 +1,27 @@
-//! Whether this server has heard beats without a gap, so that leases that are over count.
+//! Whether this server received heartbeats without a gap, so that expired leases count.
 
 use std::time::Duration;
 
 use crate::timing::{AWAY_PAUSE_MAX, LEASE, ROUND};
 
-/// A round so long after the last one was late, and so are beats that came meanwhile: they are heard before the next.
+/// Time since the last round after which a round is late. Heartbeats may then be late, too: they are processed before the next
+/// round.
 const LATE: Duration = Duration::from_millis(2 * ROUND.as_millis() as u64);
-/// After a gap: everybody has retried by then, and beaten since.
+/// Waiting time after a gap: by then all nodes have retried and sent heartbeats.
 const GRACE: Duration = AWAY_PAUSE_MAX.saturating_add(LEASE);
 
-/// Since when this server has heard beats without a gap. After one (it was stopped, or the database was away) all leases
-/// are over, and nobody may be called gone before having had the time to be heard again.
+/// Time since which this server has received heartbeats without a gap. After a gap (the server was stopped, or the database was
+/// unreachable) all leases are expired. No node may be recorded as gone before it had time to send a heartbeat.
 #[derive(Debug, Default)]
 pub(super) struct Steadiness {
     since_us: i64,
     last_us: i64,
-    /// The last round was late, and called nobody gone: the next one does, late or not.
+    /// The last round was late and recorded no node as gone. The next round does, even if it is late.
     was_passed_over: bool,
 }
 
 impl Steadiness {
-    /// Notes a round; whether leases that are over count by now.
+    /// Records a round. Returns whether expired leases count now.
     pub(crate) fn round(&mut self, now_us: i64) -> bool {
         let lease = LEASE.as_micros() as i64;
         if !(self.last_us..self.last_us + lease).contains(&now_us) {
@@ -41,7 +42,7 @@ mod tests {
     const BEGIN: i64 = 1_000 * SECOND;
     const GRACE_US: i64 = GRACE.as_micros() as i64;
 
-    /// Rounds in time, from one to another; the last one's word.
+    /// Runs regular rounds between two times. Returns the result of the last one.
     fn rounds(steadiness: &mut Steadiness, from: i64, to: i64) -> bool {
         let every = ROUND.as_micros() as usize;
         (from..=to).step_by(every).map(|at| steadiness.round(at)).last().unwrap()
@@ -68,7 +69,7 @@ mod tests {
         let at = BEGIN + 8 * SECOND + 2 * late;
         assert!(!steadiness.round(at), "what came meanwhile may not have been heard");
         assert!(steadiness.round(at + every));
-        // Where all rounds take long, every second one counts.
+        // If all rounds are late, every second one counts.
         assert!(!steadiness.round(at + every + late));
         assert!(steadiness.round(at + every + 2 * late));
     }

@@ -1,19 +1,19 @@
-//! How often nodes and servers speak, and how long a node is believed to be there.
+//! Intervals of heartbeats and rounds, and the duration of leases.
 
 use std::time::Duration;
 
-/// A node says this often that it is there.
+/// Interval of a node's heartbeats.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
-/// How long it is believed: three beats may be lost, or one come 800 ms late; where several servers hear them two, or one 500 ms
-/// late, less what their writing takes and their clocks differ. Called gone by mistake, it comes back with its next
-/// beat; meanwhile the others ask other nodes, and connect to it again.
+/// Time after a heartbeat for which a node counts as present. With one server, three heartbeats may be lost, or one arrive 800 ms
+/// late. With several servers it is two, or 500 ms, less the time for writing and the difference of the clocks. A node that is
+/// wrongly recorded as gone returns with its next heartbeat; until then others use other nodes.
 pub const LEASE: Duration = Duration::from_millis(1_100);
-/// How long a node waits at most before it asks a control plane again that did not answer.
+/// Maximum pause of a node before it retries a control plane that did not respond.
 pub const AWAY_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Between two rounds of a server: a few statements, however many nodes.
+/// Interval of a server's rounds: a few statements, independent of the number of nodes.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
-/// Within which all are told that a node is gone, from its death: its lease, the round that finds it over, that in which
-/// another server reads so, and the beat that is answered so. What is left is for statements and for the way.
+/// Maximum time from a node's failure until all others are notified: its lease, the round that detects its end, the round in which
+/// another server reads it, and the next heartbeat. The rest is for statements and transmission.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 const _: () = assert!(
     LEASE.as_millis() + 2 * ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < TOLD_WITHIN.as_millis()

@@ -1,4 +1,4 @@
-//! All nodes in memory, in the order of their changes: what beats are answered from, without the database.
+//! All nodes in memory, in the order of their changes. Heartbeats are answered from here, without the database.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::tables::NodeRow;
 use crate::work::{MEMBERS_MAX, Membership};
 
-/// As of the last look: at most as many members as nodes may be, and 40 bytes for each that is retired.
+/// State as of the last update: at most one member per node, and 40 bytes for each retired node.
 #[derive(Default)]
 pub(super) struct View(RwLock<State>);
 
@@ -23,22 +23,22 @@ struct State {
 
 struct KnownNode {
     changed: i64,
-    /// `None` once it is retired.
+    /// `None` once the node is retired.
     live: Option<Live>,
 }
 
 struct Live {
     spki_sha256: [u8; 32],
     address: String,
-    /// Whether its lease holds.
+    /// Whether the node's lease is valid.
     is_present: bool,
     statement: Option<SignedStatement>,
-    /// When the statement ends, in seconds since 1970.
+    /// End of the statement, in seconds since 1970-01-01 UTC.
     not_after_s: i64,
 }
 
 impl Live {
-    /// The notification about the node for others at `now_s`.
+    /// Returns what other nodes are told about the node at `now_s`.
     fn told(&self, now_s: i64) -> Notice<'_> {
         match &self.statement {
             Some(statement) if self.is_present => Notice::Present(statement),
@@ -48,10 +48,10 @@ impl Live {
     }
 }
 
-/// A notification for a node about another one.
+/// What other nodes are told about a node.
 enum Notice<'s> {
     Present(&'s SignedStatement),
-    /// Not heard, with a statement that holds.
+    /// The node is not heard, but its statement is still valid.
     Absent(&'s SignedStatement),
     Gone,
 }
@@ -59,10 +59,10 @@ enum Notice<'s> {
 /// Whether a peer that claims to be a node is one.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum NodeStatus {
-    /// Not heard of: it may have joined since the last look.
+    /// The node is unknown: it may have joined since the last update.
     Unknown,
     Retired,
-    /// With this key, at this address.
+    /// The node has this key and this address.
     Node {
         spki_sha256: [u8; 32],
         address: String,
@@ -70,17 +70,17 @@ pub(super) enum NodeStatus {
 }
 
 impl View {
-    /// Up to which change all is known.
+    /// Returns the number of the last known change.
     pub(super) fn last(&self) -> i64 {
         self.0.read().last
     }
 
-    /// Whether there is no node.
+    /// Returns whether there is no node.
     pub(super) fn is_empty(&self) -> bool {
         self.0.read().nodes.values().all(|known| known.live.is_none())
     }
 
-    /// Takes rows in the order of their changes.
+    /// Applies rows in the order of their changes.
     pub(super) fn take(&self, rows: Vec<NodeRow>) {
         let mut state = self.0.write();
         for row in rows {
@@ -103,10 +103,10 @@ impl View {
         }
     }
 
-    /// What changed after `since`, [`MEMBERS_MAX`] changes at most, as told at `now_s` (seconds since 1970).
+    /// Returns the changes after `since`, at most [`MEMBERS_MAX`], as of `now_s` (seconds since 1970-01-01 UTC).
     pub(super) fn membership(&self, since: i64, now_s: i64) -> Membership {
         let state = self.0.read();
-        // Nothing is known yet; or something was known that never was, as after a restored backup.
+        // The node knows nothing yet, or its number was never assigned, as after a restored backup.
         let anew = since <= 0 || since > state.last;
         let since = if anew { 0 } else { since };
         let mut told = Membership { since: state.last, anew, ..Membership::default() };
@@ -136,7 +136,7 @@ impl View {
         told
     }
 
-    /// Nodes of which the others are told, and the others that are not retired.
+    /// Returns the numbers of present nodes and of other nodes that are not retired.
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.0.read();
         let live = || state.nodes.values().filter_map(|known| known.live.as_ref());
@@ -206,7 +206,7 @@ mod tests {
         view.take(vec![row(1, 4, false), row(2, 5, true)]);
         let news = view.membership(3, 0);
         assert_eq!((ids(&news), &news.gone[..], news.since), (vec!["2"], &[Uuid::from_u128(1)][..], 5));
-        // Of what happened twice the last is told.
+        // Of two changes of a node only the last is sent.
         view.take(vec![row(2, 6, false)]);
         let news = view.membership(3, 0);
         assert_eq!((news.nodes.len(), news.gone.len(), news.since), (0, 2, 6));
@@ -229,7 +229,7 @@ mod tests {
         let ended = view.membership(1, 100);
         assert_eq!((ended.absent.len(), &ended.gone[..]), (0, &[id][..]));
         assert_eq!(view.counts(), (0, 1));
-        // Retired is another thing, at once.
+        // A retirement takes effect immediately.
         view.take(vec![NodeRow { retired_at_us: Some(1), ..lasting(false, 3) }]);
         let told = view.membership(2, 99);
         assert_eq!((told.absent.len(), &told.gone[..]), (0, &[id][..]));

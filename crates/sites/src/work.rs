@@ -1,13 +1,13 @@
-//! What nodes and the control plane say to each other.
+//! The protocol between nodes and the control plane.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `POST /api/v1/key-nodes/enroll` [`NodeEnrolment`] | [`EnrolledNode`] |
 //! | `POST /api/v1/key-nodes/self/renew` [`NodeRenewal`] | [`EnrolledNode`] |
 //! | `POST /api/v1/key-nodes/self/beat` [`Beat`] | [`BeatAnswer`] |
 //! | `GET /api/v1/key-nodes/self/state?after=N` | [`News`] |
 //!
-//! All but the first over mutual TLS. A node passes over fields that it does not know.
+//! All requests but the first use mutual TLS. A node ignores unknown fields.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ pub use keyless::places::SignedStatement;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Statements in one answer: some 700 KB.
+/// Maximum number of statements in one response: about 700 KB.
 pub const MEMBERS_MAX: usize = 256;
-/// Others to which a node says how far it is: the nearest of them.
+/// Maximum number of nodes in a node's report of round-trip times: the nearest ones.
 pub const MEASURED_MAX: usize = 64;
 
-/// A host that wants to become a node.
+/// Request of a host to become a node.
 #[derive(Deserialize, Serialize)]
 pub struct NodeEnrolment {
-    /// The token, used once.
+    /// The single-use token.
     pub token: String,
-    /// A request for the certificate, signed with the key made on the host (P-256), PEM.
+    /// CSR in PEM, signed with the key generated on the host (P-256).
     pub csr_pem: String,
-    /// The public key to which it opens what is sealed for it (X-Wing), base64.
+    /// The node's KEM public key (X-Wing) in base64. Policy keys are wrapped to it.
     pub kem: String,
-    /// `HOST:PORT` where the other nodes ask it to sign.
+    /// Address for signing requests of other nodes, `HOST:PORT`.
     pub address: String,
-    /// The node's name; one of its site's when absent.
+    /// Name of the node. Default: a name derived from the site's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -39,22 +39,22 @@ pub struct NodeEnrolment {
 /// A request for the next certificate.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct NodeRenewal {
-    /// Signed with the key of the one before, PEM.
+    /// CSR in PEM, signed with the key of the current certificate.
     pub csr_pem: String,
 }
 
 /// A node's new certificate, and its trust anchors for other nodes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct EnrolledNode {
-    /// The node.
+    /// Id of the node.
     pub node: Uuid,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its site's name.
+    /// Name of its site.
     pub site: String,
     /// The certificate and its chain, PEM.
     pub certificate_pem: String,
-    /// Certificates below which those of the server and of all nodes stand, PEM.
+    /// PEM trust anchors for the certificates of the server and of all nodes.
     pub ca_pem: String,
     /// The signed statement about the node.
     pub statement: SignedStatement,
@@ -62,16 +62,16 @@ pub struct EnrolledNode {
     pub statement_key: String,
 }
 
-/// A node is there.
+/// A heartbeat.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Beat {
-    /// Where the others ask it now; as before when absent.
+    /// Address for signing requests of other nodes. Absent: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What it knows of the others: [`Membership::since`] of the last answer; 0 for nothing.
+    /// [`Membership::since`] of the last response; 0 for none.
     #[serde(default)]
     pub since: i64,
-    /// Milliseconds to others and back, [`MEASURED_MAX`] of them.
+    /// Round-trip times to other nodes in milliseconds, at most [`MEASURED_MAX`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<Uuid, u32>,
 }
@@ -79,96 +79,97 @@ pub struct Beat {
 /// The response to a heartbeat.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct BeatAnswer {
-    /// The control plane's time, milliseconds since 1970.
+    /// Time of the control plane, milliseconds since 1970-01-01 UTC.
     pub now_ms: i64,
-    /// When to beat again, milliseconds.
+    /// Milliseconds until the next heartbeat.
     pub beat_every_ms: u64,
-    /// How long it is believed to be there without, milliseconds.
+    /// Milliseconds for which the node counts as present without another heartbeat.
     pub lease_ms: u64,
-    /// What changed among all nodes, itself included.
+    /// Changes of all nodes, including the receiving one.
     pub membership: Membership,
-    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is asked for as [`News`].
+    /// Number of the last change of policies, sealed keys and the node's wraps. The node requests newer ones as [`News`].
     #[serde(default)]
     pub state: i64,
 }
 
-/// Who came, changed and went.
+/// Changes of members.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Membership {
-    /// To be sent with the next beat.
+    /// Number to send with the next heartbeat.
     pub since: i64,
-    /// Begin again: who is not told in this answer and those that it goes on with is not there.
+    /// Starts a full listing: nodes that are neither in this response nor in its continuations are no members.
     #[serde(default)]
     pub anew: bool,
-    /// There is more: ask again at once.
+    /// Whether there are more changes: send the next heartbeat immediately.
     #[serde(default)]
     pub more: bool,
-    /// Nodes that are there, [`MEMBERS_MAX`] at most.
+    /// Statements of present nodes, at most [`MEMBERS_MAX`].
     pub nodes: Vec<SignedStatement>,
-    /// Nodes that are not. Those in `absent` are among them, for nodes of a version that does not read that.
+    /// Nodes that are not present. Includes those in `absent`, for older versions that ignore that field.
     pub gone: Vec<Uuid>,
-    /// Nodes that the control plane does not hear and has not retired: each is a node until its statement ends.
+    /// Nodes that the control plane does not hear and has not retired. Each is a member until its statement expires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<SignedStatement>,
 }
 
-/// Changed keys and policies for one node. Applying them twice changes nothing more.
+/// Changes of keys and policies for one node. Idempotent.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct News {
-    /// To be asked with next, as `after`; 0 begins again.
+    /// Number to send as `after` in the next request; 0 starts a full listing.
     pub next: i64,
-    /// There is more: ask again at once.
+    /// Whether there are more changes: repeat the request immediately.
     pub more: bool,
-    /// Begin again, as after a restored backup: what is not told in this answer and those that it goes on with is not there.
+    /// Starts a full listing, as after a restored backup: objects that are neither in this response nor in its continuations do not
+    /// exist.
     #[serde(default)]
     pub anew: bool,
-    /// Policies that are new, changed, or gone.
+    /// New, changed and deleted policies.
     pub policies: Vec<PolicyNews>,
-    /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
+    /// New and withdrawn wraps of the node. A wrap never comes after the keys that it opens.
     pub wraps: Vec<WrapNews>,
-    /// Sealed keys that are new, sealed again, or withdrawn, those of all policies.
+    /// New, resealed and withdrawn keys of all policies.
     pub keys: Vec<KeyNews>,
 }
 
-/// A policy.
+/// A change of a policy.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PolicyNews {
-    /// Which.
+    /// Id of the policy.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// Which nodes satisfy it: a [`keyless::places::Formula`].
+    /// Formula that selects the nodes: a [`keyless::places::Formula`].
     pub formula: String,
-    /// Its newest pair.
+    /// Number of the newest generation.
     pub generation: u32,
     /// Whether it was deleted.
     pub removed: bool,
 }
 
-/// A seed, sealed to the node: for [`keys::sealed::NodeKey::unwrap_seed`].
+/// A policy's private key, wrapped to the node, for [`keys::sealed::NodeKey::unwrap_seed`].
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct WrapNews {
-    /// Of this policy.
+    /// Id of the policy.
     pub policy: Uuid,
-    /// Of this pair of it.
+    /// Number of the generation.
     pub generation: u32,
-    /// The wrap, base64; absent once withdrawn: the node then forgets the opened key.
+    /// The wrapped key in base64. Absent once withdrawn: the node then drops the opened key.
     pub blob: Option<String>,
 }
 
-/// A private key, sealed to a policy: for [`keys::sealed::PolicyKey::open_key`].
+/// A private key, sealed to a policy, for [`keys::sealed::PolicyKey::open_key`].
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KeyNews {
-    /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
+    /// SubjectPublicKeyInfo, which identifies the key, DER in base64.
     pub spki: String,
     /// The display name.
     pub name: String,
-    /// Its kind, a word.
+    /// Stable name of the key type.
     pub kind: String,
-    /// Sealed to this policy.
+    /// Id of the policy that the key is sealed to.
     pub policy: Uuid,
-    /// To this pair of it.
+    /// Generation that the key is sealed to.
     pub generation: u32,
-    /// What is sealed, base64; absent once it is withdrawn: sign with it no more.
+    /// The sealed bytes in base64. Absent once withdrawn: the node then stops signing with the key.
     pub blob: Option<String>,
 }

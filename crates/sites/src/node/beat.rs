@@ -1,7 +1,7 @@
-//! It is there: four times a second, whatever else it does.
+//! Heartbeats: sent four times a second, independent of all other work.
 //!
-//! A control plane that refuses the node has retired it. What was sealed for it signs no more then, and not after a new start
-//! either, until it is let in again.
+//! A control plane that rejects the node has retired it. Its sealed keys then no longer sign, also after a restart, until the node
+//! is accepted again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,36 +21,37 @@ use super::{KeyNode, NodeError};
 use crate::timing::AWAY_PAUSE_MAX;
 use crate::work::{Beat, BeatAnswer, MEASURED_MAX, Membership};
 
-/// For the answer to a beat: the next one is due long before.
+/// Timeout of a heartbeat's response. The next heartbeat is due long before.
 const BEAT_WITHIN: Duration = Duration::from_secs(5);
-/// A beat without an answer is sent once more after this, over another connection: there is time for it in the lease. Both are kept.
+/// Time after which an unanswered heartbeat is sent a second time, over another connection. The lease leaves time for that. Both
+/// requests continue.
 const AGAIN_AFTER: Duration = Duration::from_millis(400);
-/// Beats that are sent once, after one that was sent twice: a control plane that is slow gets an eighth more to do at most.
+/// Number of heartbeats that are sent only once after one was sent twice: a slow control plane gets at most an eighth more load.
 const SENT_ONCE: u32 = 8;
-/// Between two beats, whatever the control plane says; and while it does not answer, when all nodes ask it.
+/// Minimum pause between two heartbeats, whatever the control plane requests.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
-/// A control plane that refuses this node for so long has retired it. Longer than a server takes that starts with another
-/// database by mistake and is stopped at once.
+/// Time after which a node that the control plane rejects counts as retired. Longer than a server runs that is started with a wrong
+/// database by mistake and stopped immediately.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Interval at which the members are written to disk, for the next start.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
-/// Of fewer nodes each change is noted.
+/// With fewer nodes, each change is written immediately.
 const NOTED_AT_ONCE: usize = 100;
 
-/// State from one beat to the next.
+/// State that is carried from one heartbeat to the next.
 #[derive(Default)]
 struct BeatState {
     failures: u32,
     twice: DoubledBeats<BeatAnswer>,
-    /// Since when the control plane refuses this node.
+    /// Time since which the control plane rejects this node.
     refused_since: Option<Instant>,
     /// Revision of the newest change received.
     told: Option<i64>,
 }
 
 impl KeyNode {
-    /// Beats for ever.
+    /// Sends heartbeats forever.
     pub(super) async fn beat(&self) {
         let mut state = BeatState::default();
         loop {
@@ -78,7 +79,7 @@ impl KeyNode {
         }
     }
 
-    /// One beat, and what follows from its answer; when the next one is due.
+    /// Sends one heartbeat and applies the response. Returns the time until the next one.
     async fn one_beat(&self, state: &mut BeatState) -> Result<Duration, ApiError> {
         let since = self.known.lock().members.since();
         let beat = Arc::new(Beat { address: Some(self.address.clone()), since, measured: self.measured() });
@@ -94,7 +95,7 @@ impl KeyNode {
         self.let_in(state);
         let (more, anew) = (answer.membership.more, answer.membership.anew);
         self.take_members(answer.membership, answer.now_ms / 1_000);
-        // A number that is another one, be it smaller, as after a restored backup.
+        // Any other number is news, even a smaller one, as after a restored backup.
         if state.told.replace(answer.state) != Some(answer.state) || anew {
             self.news.notify_one();
         }
@@ -105,7 +106,7 @@ impl KeyNode {
         })
     }
 
-    /// Milliseconds to the nearest of the others.
+    /// Returns the round-trip times in milliseconds to the nearest other nodes.
     fn measured(&self) -> BTreeMap<Uuid, u32> {
         let mut all = self.router.measured();
         all.sort_by_key(|(_, way)| *way);
@@ -114,11 +115,11 @@ impl KeyNode {
         nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
     }
 
-    /// Takes what is told of the other nodes at the control plane's time `now_s`, in seconds since 1970.
+    /// Applies the membership sent by the control plane at its time `now_s`, in seconds since 1970-01-01 UTC.
     fn take_members(&self, told: Membership, now_s: i64) {
         let mut known = self.known.lock();
         let MemberChanges { changed, absent } = known.members.take(told, now_s);
-        // Not heard there is not gone: whether it can be reached from here is found out at once.
+        // A node that the control plane does not hear may still be alive: check immediately whether it is reachable from here.
         self.router.check(absent.iter().map(|node| NodeId(*node.as_bytes())));
         if changed.is_empty() && absent.is_empty() {
             return;
@@ -127,14 +128,14 @@ impl KeyNode {
         let known = &mut *known;
         known.sealed.members_changed(&changed, &known.members);
         self.metrics.members(known.members.count());
-        // At once when much changes seldom, and not at each of many changes.
+        // Write immediately when changes are rare, but not for each of many changes.
         if known.noted.elapsed() >= NOTE_EVERY || known.members.count() < NOTED_AT_ONCE {
             known.noted = Instant::now();
             self.to_note.send_replace(Some(Arc::new(known.members.known())));
         }
     }
 
-    /// Notes who is there, the newest alone, on a thread of its own: a slow disk costs no beat.
+    /// Writes the newest members to disk, in a separate task: a slow disk must not delay heartbeats.
     pub(super) async fn note_members(&self) {
         let mut to_note = self.to_note.subscribe();
         while to_note.changed().await.is_ok() {
@@ -146,9 +147,9 @@ impl KeyNode {
         }
     }
 
-    /// Whether the control plane says that this is a node no more.
+    /// Records that the control plane may have retired this node.
     fn refused(&self, state: &mut BeatState, error: &ApiError) {
-        // A conflict is what a beat has with a retirement, until the door does not know the node any more.
+        // A heartbeat during a retirement gets 409, until the listener no longer knows the node.
         if !matches!(error, ApiError::Refused { status: 401 | 403 | 409, .. }) {
             return;
         }
@@ -161,7 +162,7 @@ impl KeyNode {
         self.to_suspend.send_replace(true);
     }
 
-    /// The control plane knows this node.
+    /// Records that the control plane accepts this node.
     fn let_in(&self, state: &mut BeatState) {
         state.refused_since = None;
         if self.is_suspended.swap(false, Ordering::AcqRel) {
@@ -171,7 +172,7 @@ impl KeyNode {
         }
     }
 
-    /// Notes whether the node is suspended, the newest alone.
+    /// Writes to disk whether the node is suspended; only the newest state.
     pub(super) async fn note_suspended(&self) {
         let mut to_suspend = self.to_suspend.subscribe();
         while to_suspend.changed().await.is_ok() {
@@ -184,7 +185,8 @@ impl KeyNode {
     }
 }
 
-/// The first failure costs no lease: a connection that was closed is made again at once. Then it is waited.
+/// Returns the pause after failures. The first failure costs no lease: a closed connection is reopened immediately. Later failures
+/// wait.
 fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
     if failures <= 1 && asked.is_none() {
         return backoff(1, None) / 8;
@@ -192,12 +194,12 @@ fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
     backoff(failures.saturating_sub(1), asked).min(PAUSE_MAX)
 }
 
-/// A request that goes on by itself until it ends, or this does.
+/// A request that runs in the background until it finishes or this handle is dropped.
 type PendingRequest<T> = AbortOnDropHandle<Result<T, ApiError>>;
 
-/// Asks, and once more where there is no answer in time, unless that was done a few beats ago. The first good answer counts. The other
-/// request comes to its end, unless it is still under way when another two are: an HTTP/1.1 connection is closed with a request
-/// that is given up, and the next second try would begin with a handshake.
+/// Sends a request, and sends it again if there is no response in time, unless that was done a few heartbeats ago. The first
+/// success counts. The other request continues until another pair replaces it: cancelling a request would close its HTTP/1.1
+/// connection, and the next retry would need a handshake.
 async fn once_more<T: Send + 'static>(
     twice: &mut DoubledBeats<T>,
     ask: impl Fn() -> PendingRequest<T>,
@@ -221,11 +223,11 @@ async fn once_more<T: Send + 'static>(
     answer
 }
 
-/// Beats that are sent twice.
+/// State of heartbeats that are sent twice.
 struct DoubledBeats<T> {
-    /// Beats left that are not.
+    /// Number of heartbeats left that are sent only once.
     sent_once: u32,
-    /// The one of two whose answer did not count.
+    /// The request of the last pair whose response was not used.
     other: Option<PendingRequest<T>>,
 }
 
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
     use crate::timing::{BEAT_EVERY, LEASE};
 
-    /// Requests begun, and requests finished.
+    /// Numbers of started and of finished requests.
     #[derive(Clone, Default)]
     struct Counted(Arc<(AtomicU32, AtomicU32)>);
 
@@ -262,7 +264,7 @@ mod tests {
             self.0.1.load(Ordering::Relaxed)
         }
 
-        /// One more, which takes as long as `takes` says of its number; `None` for ever.
+        /// Starts a request. `takes` returns its duration by its number; `None` means forever.
         fn ask(&self, takes: impl Fn(u32) -> Option<Duration>) -> PendingRequest<u32> {
             let number = self.0.0.fetch_add(1, Ordering::Relaxed) + 1;
             let (counted, takes) = (self.clone(), takes(number));
@@ -280,12 +282,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_beat_that_is_lost_ends_no_lease() {
         let (counted, mut twice, began) = (Counted::default(), DoubledBeats::default(), Instant::now());
-        // The first is lost, and whatever is asked after it is answered.
+        // The first request is lost; all later ones are answered.
         let lossy = |number| (number > 1).then_some(Duration::ZERO);
         let told = once_more(&mut twice, || counted.ask(lossy)).await.unwrap();
         assert_eq!((told, counted.asked()), (2, 2));
         assert!(BEAT_EVERY + began.elapsed() + BEAT_EVERY < LEASE, "{:?}", began.elapsed());
-        // After a failure the next is sent in time, too.
+        // Also after a failure the next heartbeat is within the lease.
         assert!(BEAT_EVERY + pause_after(1, None) + BEAT_EVERY < LEASE);
         assert!(pause_after(2, Some(Duration::from_secs(3))) >= Duration::from_secs(3));
     }

@@ -1,4 +1,4 @@
-//! A node's folder: its identity, its keys, and the last state from the server.
+//! A node's directory: its identity, its keys, and the last state from the server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-/// Who the node is, and where its control plane.
+/// Identity of the node and address of its control plane.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Settings {
     pub(super) node: Uuid,
     pub(super) name: String,
     pub(super) site: String,
     pub(super) server: String,
-    /// SHA-256 of the certificate the server is trusted by, where there is no file of them.
+    /// SHA-256 of the certificate that the node trusts the server by. Used when there is no file of trust anchors.
     pub(super) pin: Option<String>,
-    /// The public key that signs statements, DER in base64.
+    /// The public key that verifies statements, DER in base64.
     pub(super) statement_key: String,
-    /// The CA certificates of all nodes, PEM.
+    /// The CA certificates of all nodes in PEM.
     pub(super) nodes_ca_pem: String,
 }
 
-/// Who was there when the node last heard of it.
+/// The members that the node last knew of.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct KnownMembers {
     pub(super) since: i64,
@@ -40,14 +40,14 @@ pub(super) struct KnownMembers {
     pub(super) absent: Vec<SignedStatement>,
 }
 
-/// What the node's own key is sealed to.
+/// The context to which the node's own key is sealed.
 const KEM: Context<'_> = Context { table: "key-node", row: b"kem", column: "key" };
 
 fn broken(path: &Path, error: &dyn std::fmt::Display) -> JoinError {
     JoinError::Identity(format!("{}: {error}", path.display()))
 }
 
-/// `None` where there is no file.
+/// Reads a file. `None` when it does not exist.
 fn octets_at(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, JoinError> {
     match std::fs::read(path) {
         Ok(octets) => Ok(Some(Zeroizing::new(octets))),
@@ -61,14 +61,14 @@ fn key_at(path: &Path) -> Result<Option<NodeKey>, JoinError> {
     octets.map(|octets| NodeKey::from_octets(&octets).map_err(|error| broken(path, &error))).transpose()
 }
 
-/// A new key, once `keep` has written it.
+/// Generates a key. `keep` writes it first.
 fn made(keep: impl FnOnce(&[u8]) -> Result<(), JoinError>) -> Result<NodeKey, JoinError> {
     let made = NodeKey::generate().map_err(|error| JoinError::Identity(error.to_string()))?;
     keep(&*made.to_octets())?;
     Ok(made)
 }
 
-/// The node's folder: its owner alone enters.
+/// The node's directory. Only its owner may enter it.
 #[derive(Clone, Debug)]
 pub(super) struct Folder(IdentityFolder);
 
@@ -89,10 +89,11 @@ impl Folder {
         write_json(&self.0.path("node.json"), settings)
     }
 
-    /// The key that policies' keys are wrapped to: under a master key, where there is one (`custody`), else as it is.
+    /// Returns the key to which policy keys are wrapped. It is stored under the master key of `custody`, or unencrypted without
+    /// one.
     ///
-    /// A key that lies there as it is goes under the master key once there is one. A key that lies under one is not read without, and none is
-    /// made in its place.
+    /// An unencrypted key is encrypted once there is a master key. An encrypted key is not read without its master key, and no new
+    /// key replaces it.
     pub(super) fn kem_or_new(&self, custody: Option<&Keyring>) -> Result<NodeKey, JoinError> {
         let (clear, sealed) = (self.0.path("kem.key"), self.0.path("kem.sealed"));
         let Some(ring) = custody else {
@@ -118,7 +119,7 @@ impl Folder {
         Ok(key)
     }
 
-    /// Whether the control plane knew the node no more when it was asked last.
+    /// Returns whether the control plane rejected the node in the last request.
     pub(super) fn is_suspended(&self) -> bool {
         self.0.path("suspended").exists()
     }
@@ -136,19 +137,19 @@ impl Folder {
         write_json(&self.0.path("members.json"), members)
     }
 
-    /// The log of pages with sealed keys.
+    /// Returns the log of pages with sealed keys.
     pub(super) fn pages(&self) -> PageLog {
         PageLog { path: self.0.path("sealed.log") }
     }
 }
 
-/// Values one after the other, each a line of JSON. What a crash cut off at the end is nothing.
+/// A log of values, each a line of JSON. An incomplete last line, left by a crash, is ignored.
 pub(super) struct PageLog {
     path: std::path::PathBuf,
 }
 
 impl PageLog {
-    /// All complete pages. An incomplete one at the end is cut off.
+    /// Returns all complete pages. Truncates an incomplete last one.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>, StateError> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
@@ -176,19 +177,19 @@ impl PageLog {
         file.and_then(|file| file.set_len(octets)).map_err(|error| self.failed("cut", &error))
     }
 
-    /// One more, down to the disk; or nothing of it.
+    /// Appends a value and syncs it to disk. On an error nothing is appended.
     pub(super) fn append(&self, value: &impl Serialize) -> Result<(), StateError> {
         let (line, before) = (self.line(value)?, self.octets());
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path);
         let written = file.and_then(|mut file| file.write_all(&line).and_then(|()| file.sync_data()));
         written.map_err(|error| {
-            // Half a line would take the next one with it.
+            // A partial line would corrupt the next one.
             let _ = self.cut(before);
             self.failed("write", &error)
         })
     }
 
-    /// This one alone.
+    /// Replaces the whole log by this value.
     pub(super) fn replace(&self, value: &impl Serialize) -> Result<(), StateError> {
         write_private(&self.path, &self.line(value)?)
     }
@@ -200,7 +201,7 @@ impl PageLog {
         Ok(line)
     }
 
-    /// How many bytes it has.
+    /// Returns the size of the log in bytes.
     pub(super) fn octets(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())
     }
@@ -241,7 +242,7 @@ mod tests {
         assert!(kept.kem_or_new(None).unwrap_err().to_string().contains("kem.key"));
     }
 
-    /// Anyone who has the disk has a copy of the folder, and no master key.
+    /// A thief of the disk has a copy of the directory, but no master key.
     #[test]
     fn a_stolen_folder_opens_nothing() {
         let folder = tempfile::tempdir().unwrap();

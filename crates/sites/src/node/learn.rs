@@ -1,4 +1,4 @@
-//! What is new of policies and sealed keys: written down, then used.
+//! Updates of policies and sealed keys: stored first, then used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::sealed::{KeyToOpen, OpenedKey, Unwrapped, WrapToOpen};
 use super::{KeyNode, NodeError};
 use crate::work::News;
 
-/// Asked for in any case: should a word be lost.
+/// Interval of requests without a notification, in case one is lost.
 const ASK_EVERY: Duration = Duration::from_secs(60);
-/// Between two tries that failed, at most.
+/// Maximum pause between failed attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Opened before they sign, 0.4 ms each: who waits for the first does not wait for the last.
+/// Number of keys that are opened together, at 0.4 ms each. The first keys can sign before the last are opened.
 const BATCH: usize = 250;
-/// Bytes of the log of changes at which it may be compacted, if it is also twice as long as after the last compaction.
+/// Size of the change log in bytes from which it may be compacted, if it has also doubled since the last compaction.
 const PAGES_MIN: u64 = 1 << 20;
 
 impl KeyNode {
-    /// Learns for ever.
+    /// Receives updates forever.
     pub(super) async fn learn(&self) {
         let written = self.aside(|folder| Ok(folder.pages().octets())).await;
         let (mut failures, mut written) = (0_u32, written.unwrap_or_default());
@@ -32,7 +32,7 @@ impl KeyNode {
                     let _ = tokio::time::timeout(ASK_EVERY, self.news.notified()).await;
                 }
                 Err(error) => {
-                    // A control plane that is away is told by the beats.
+                    // Heartbeats already report an unreachable control plane.
                     if failures == 0 && !matches!(&error, NodeError::Join(error) if error.is_away()) {
                         tracing::error!(%error, "what is new of sealed keys is not learned");
                     }
@@ -43,14 +43,14 @@ impl KeyNode {
         }
     }
 
-    /// Everything that is new.
+    /// Requests all updates.
     async fn ask(&self, written: &mut u64) -> Result<(), NodeError> {
         loop {
             let after = self.known.lock().sealed.next().to_string();
             let query = [("after", after.as_str())];
             let page: News = self.api().get("/api/v1/key-nodes/self/state", &query, REQUEST).await?;
             let (more, is_news) = (page.more, is_news(&page));
-            // Kept first: what signs is known after a crash.
+            // Store the page first: after a crash, every key that signs is known.
             let page = self.aside(move |folder| keep(&folder.pages(), page)).await?;
             {
                 let known = &mut *self.known.lock();
@@ -65,7 +65,7 @@ impl KeyNode {
         }
     }
 
-    /// Writes what is known as one page, once changes have made it twice as long.
+    /// Rewrites the log as one page, once it has doubled.
     async fn compact(&self, written: &mut u64) -> Result<(), NodeError> {
         let octets = self.aside(|folder| Ok(folder.pages().octets())).await?;
         if octets > PAGES_MIN.max(2 * *written) {
@@ -80,7 +80,7 @@ impl KeyNode {
         Ok(())
     }
 
-    /// Opens what can be opened, away from those who wait, and has it sign batch by batch.
+    /// Opens all keys that can be opened, on a blocking thread, and activates them batch by batch.
     pub(super) async fn open_all(&self) {
         let (kem, wraps) = {
             let known = self.known.lock();
@@ -105,7 +105,7 @@ impl KeyNode {
     }
 }
 
-/// Writes a page down, where there is anything in it.
+/// Stores a page, unless it is empty.
 fn keep(log: &PageLog, page: News) -> Result<News, NodeError> {
     if page.anew {
         log.replace(&page)?;
@@ -115,7 +115,7 @@ fn keep(log: &PageLog, page: News) -> Result<News, NodeError> {
     Ok(page)
 }
 
-/// Whether there is anything in it.
+/// Returns whether the page contains anything.
 fn is_news(page: &News) -> bool {
     page.anew || !(page.policies.is_empty() && page.wraps.is_empty() && page.keys.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The nodes there are, as the control plane states it.
+//! The members: nodes that the control plane's statements name.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,43 +13,43 @@ use crate::work::Membership;
 struct Known {
     signed: SignedStatement,
     statement: Statement,
-    /// Whether the control plane does not hear it: it is a node until the statement ends.
+    /// Whether the control plane does not receive its heartbeats. It stays a member until its statement expires.
     is_absent: bool,
 }
 
-/// Who is there, by its identity.
+/// Members by id.
 type Nodes = HashMap<Uuid, Known>;
 
-/// What an answer of the control plane changes.
+/// Changes from a response of the control plane.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) struct MemberChanges {
-    /// Nodes that came, changed or went.
+    /// Nodes that were added, changed or removed.
     pub(super) changed: Vec<Uuid>,
-    /// Nodes that the control plane has ceased to hear.
+    /// Nodes whose heartbeats the control plane no longer receives.
     pub(super) absent: Vec<Uuid>,
 }
 
-/// All nodes, this one among them. What is stated of one that no longer answers stays while nobody says otherwise: a
-/// control plane that is away takes nobody's peers. Nor does a control plane that does not hear a node: whether a node can be
-/// reached is seen by the connection to it, and the control plane sees another one.
+/// All members, including this node. A statement stays valid until another replaces it or it expires, so an unreachable control
+/// plane takes no peers away. The same holds for nodes that the control plane does not hear: only a direct connection shows whether
+/// a node is reachable from here.
 pub(super) struct Members {
-    /// Signs statements: DER.
+    /// Public key that verifies statements, in DER.
     statement_key: Vec<u8>,
     since: i64,
     nodes: Nodes,
-    /// What is being told again, and is not whole yet.
+    /// The members of a repeated full listing that is not yet complete.
     anew: Option<Nodes>,
 }
 
 impl Members {
-    /// As they were known last.
+    /// Restores the last known members.
     pub(super) fn restored(known: KnownMembers, statement_key: Vec<u8>) -> Self {
         let mut nodes = verified(&statement_key, known.nodes, false);
         nodes.extend(verified(&statement_key, known.absent, true));
         Self { statement_key, since: known.since, nodes, anew: None }
     }
 
-    /// To be kept.
+    /// Returns the members to store.
     pub(super) fn known(&self) -> KnownMembers {
         let those = |is_absent| {
             let those = self.nodes.values().filter(move |known| known.is_absent == is_absent);
@@ -58,12 +58,12 @@ impl Members {
         KnownMembers { since: self.since, nodes: those(false), absent: those(true) }
     }
 
-    /// To be sent with the next beat.
+    /// Returns the change number to send with the next heartbeat.
     pub(super) fn since(&self) -> i64 {
         self.since
     }
 
-    /// Takes an answer. `now_s` is the control plane's time, in seconds since 1970.
+    /// Applies a response. `now_s` is the control plane's time, in seconds since 1970-01-01 UTC.
     pub(super) fn take(&mut self, told: Membership, now_s: i64) -> MemberChanges {
         self.since = told.since;
         if told.anew {
@@ -76,7 +76,7 @@ impl Members {
         let gone: Vec<Uuid> = told.gone.into_iter().filter(|node| !absent.contains_key(node)).collect();
         let mut came = verified(&self.statement_key, told.nodes, false);
         came.extend(absent);
-        // A statement that is only newer says nothing new.
+        // A statement that differs only in its time changes nothing.
         let is_other = |(node, told): (&Uuid, &Known)| {
             let known = self.nodes.get(node);
             let is_same = known.is_some_and(|known| is_same(&known.statement, &told.statement));
@@ -97,23 +97,23 @@ impl Members {
         MemberChanges { changed, absent: newly_absent }
     }
 
-    /// Removes the nodes that the control plane does not hear and whose statements have ended. Which.
+    /// Removes the members that the control plane does not hear and whose statements have expired. Returns their ids.
     fn expire(&mut self, now_s: i64) -> Vec<Uuid> {
         let is_over = |known: &Known| known.is_absent && !known.statement.holds_at(now_s);
         self.nodes.extract_if(|_, known| is_over(known)).map(|(node, _)| node).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of members.
     pub(super) fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether a node is there and can open what is sealed to this.
+    /// Returns whether a node is a member and can open what is sealed to this formula.
     pub(super) fn satisfies(&self, node: Uuid, formula: &Formula) -> bool {
         self.nodes.get(&node).is_some_and(|known| formula.satisfied_by(&known.statement.attributes))
     }
 
-    /// As a router wants them.
+    /// Returns the members for the router.
     pub(super) fn list(&self) -> Vec<Member> {
         let member = |statement: &Statement| Member {
             id: NodeId(*statement.node.as_bytes()),
@@ -125,20 +125,20 @@ impl Members {
         self.nodes.values().map(|known| member(&known.statement)).collect()
     }
 
-    /// Nodes that satisfy a formula, and so can open what is sealed to it.
+    /// Returns the nodes that satisfy a formula, and so can open what is sealed to it.
     pub(super) fn satisfying(&self, formula: &Formula) -> HashSet<NodeId> {
         let those = self.nodes.keys().filter(|node| self.satisfies(**node, formula));
         those.map(|node| NodeId(*node.as_bytes())).collect()
     }
 }
 
-/// Whether both say the same of a node, but for when.
+/// Returns whether both statements differ at most in their times.
 fn is_same(known: &Statement, told: &Statement) -> bool {
     let (issued_at_s, not_after_s) = (told.issued_at_s, told.not_after_s);
     Statement { issued_at_s, not_after_s, ..known.clone() } == *told
 }
 
-/// Those that the control plane has signed.
+/// Returns the statements with a valid signature of the control plane.
 fn verified(key: &[u8], statements: Vec<SignedStatement>, is_absent: bool) -> Nodes {
     let mut nodes = Nodes::new();
     for signed in statements {
@@ -204,7 +204,7 @@ mod tests {
         assert!(names(&other).is_empty(), "of another control plane");
     }
 
-    /// The control plane's word that it does not hear a node ends nothing: the end of the statement does, or the retirement.
+    /// A report that the control plane does not hear a node does not remove it. Its statement's expiry or its retirement does.
     #[tokio::test]
     async fn a_node_that_the_control_plane_does_not_hear_stays_until_its_statement_ends() {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
@@ -228,23 +228,23 @@ mod tests {
             "told twice"
         );
 
-        // So it is after a restart, and where all is told again.
+        // The same holds after a restart, and after a full listing.
         let again = Members::restored(members.known(), key.spki().to_vec());
         assert_eq!(names(&again), ["node-1", "node-2"]);
         members.take(Membership { anew: true, nodes: vec![other], ..absent(3, vec![one.clone()], &[]) }, 0);
         assert_eq!(names(&members), ["node-1", "node-2"]);
 
-        // It is heard again; then not any more until its statement ends, at 1 s.
+        // The node is heard again, and then not any more until its statement expires at 1 s.
         members.take(Membership { since: 4, nodes: vec![one.clone()], ..Membership::default() }, 5);
         assert_eq!(names(&members), ["node-1", "node-2"]);
         members.take(absent(5, vec![one.clone()], &[first]), 0);
         let changes = members.take(Membership { since: 5, ..Membership::default() }, 1);
         assert_eq!((changes.changed, names(&members)), (vec![first], vec!["node-2".to_owned()]));
 
-        // A server of a version that tells of no absence, and a retirement: gone at once.
+        // A server of a version without absences, and a retirement: both remove a node immediately.
         members.take(absent(6, vec![], &[second]), 0);
         assert!(names(&members).is_empty());
-        // A statement that has ended makes nobody a node.
+        // An expired statement makes no node a member.
         members.take(absent(7, vec![one], &[first]), 1);
         assert!(names(&members).is_empty());
     }

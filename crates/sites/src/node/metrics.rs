@@ -1,4 +1,4 @@
-//! What an operator sees of a node.
+//! Metrics of a node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ struct HowLabel {
     how: &'static str,
 }
 
-/// The gauges. Cheap to clone; the clones share them.
+/// The gauges. Cheap to clone. Clones share them.
 #[derive(Clone, Default)]
 pub struct NodeMetrics(Arc<Gauges>);
 
@@ -25,7 +25,7 @@ struct Gauges {
 }
 
 impl NodeMetrics {
-    /// Adds all of them to a registry.
+    /// Registers all gauges.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register(

@@ -1,7 +1,7 @@
-//! A key service as a node of a control plane: it joins by a token, says that it is there, learns of the other nodes and
-//! of what is sealed to policies, and signs by what it can open. What it cannot open it asks the others for.
+//! A key service as a node of a control plane: it joins with a token, sends heartbeats, receives the other members and the sealed
+//! keys, and signs with the keys that it can open. For other keys it asks other nodes.
 //!
-//! What it was told last is in its folder: a node starts, and signs, while the control plane is away.
+//! Its directory stores the last known state, so a node starts and signs while the control plane is unreachable.
 
 mod beat;
 mod folder;
@@ -41,28 +41,28 @@ use sealed::SealedKeys;
 pub use metrics::NodeMetrics;
 pub use sealed::SEALED_KEYS_MAX;
 
-/// In the control plane's log.
+/// Name of the node in the control plane's log.
 const PROGRAM: &str = "bulla-node";
-/// What the keys are known by among those of the service.
+/// Name of the source of these keys in the service.
 const SOURCE: &str = "sealed";
 
-/// Why there is no node, or it cannot go on.
+/// Why there is no node, or why it cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Join first.
+    /// The directory holds no node. Join first.
     #[error("{0} holds no node: give the control plane's address and a token")]
     NotJoined(PathBuf),
-    /// The folder belongs to a node already.
+    /// The directory already holds a node.
     #[error("this host is already the node {name} of {server}: remove {folder} to join again")]
     Joined {
-        /// Its name.
+        /// Name of the node.
         name: String,
-        /// Its control plane.
+        /// URL of its control plane.
         server: String,
-        /// Its folder.
+        /// The node's directory.
         folder: PathBuf,
     },
-    /// Joining failed, or what was joined with.
+    /// Joining failed, or its result is invalid.
     #[error(transparent)]
     Join(#[from] JoinError),
 }
@@ -82,27 +82,27 @@ impl From<ApiError> for NodeError {
 /// A node's identity.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
-    /// Which.
+    /// Id of the node.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its site's.
+    /// Name of its site.
     pub site: String,
-    /// Its control plane.
+    /// URL of its control plane.
     pub server: String,
 }
 
 /// The certificate and trust anchors for connections with other nodes.
 #[derive(Clone, Debug)]
 pub struct NodeTls {
-    /// Its own.
+    /// Certificate of the node.
     pub certificate: Arc<CertifiedKey>,
-    /// Roots (DER).
+    /// Trust anchors in DER.
     pub roots: Vec<Vec<u8>>,
 }
 
 impl NodeTls {
-    /// TLS options of the listener for other nodes.
+    /// Returns the TLS options of the listener for other nodes.
     #[must_use]
     pub fn server(&self) -> TlsOptions {
         let (certificate, client_roots) = (Arc::clone(&self.certificate), self.roots.clone());
@@ -121,29 +121,29 @@ pub struct KeyNode {
     site: String,
     address: String,
     clock: Clock,
-    /// Over which it speaks to the control plane: made again with each certificate.
+    /// Client of the control plane. Rebuilt with each new certificate.
     api: RwLock<Arc<Api>>,
     shown: Mutex<(Settings, Identity)>,
-    /// Who is there and what is sealed: looked at and changed in one go, never held over a wait.
+    /// Members and sealed keys. Never locked across an await.
     known: Mutex<NodeKnowledge>,
-    /// Who is there, to be written down for the next start.
+    /// Members to write to disk for the next start.
     to_note: watch::Sender<Option<Arc<KnownMembers>>>,
-    /// Whether it is suspended, to be written down.
+    /// Whether the node is suspended, to write to disk.
     to_suspend: watch::Sender<bool>,
     router: Router,
     keys: KeySet,
     metrics: NodeMetrics,
-    /// What the control plane has that this node has not asked for yet.
+    /// Notification that the control plane has updates for this node.
     news: Notify,
-    /// What was sealed for it signs no more: see [`beat`].
+    /// Whether the sealed keys no longer sign: see [`beat`].
     is_suspended: AtomicBool,
 }
 
-/// A node's knowledge of members, policies and keys.
+/// Members, policies and keys known to a node.
 struct NodeKnowledge {
     members: Members,
     sealed: SealedKeys,
-    /// When the members were written down.
+    /// Time when the members were last written.
     noted: Instant,
 }
 
@@ -154,12 +154,12 @@ impl std::fmt::Debug for KeyNode {
 }
 
 impl KeyNode {
-    /// Makes this host a node that others ask at `address` (host and port): its keys are made here. Repeated after a lost
-    /// answer, the same keys and the same token get the same node. With `custody` the key to which others' are sealed lies under its
-    /// master key, and a copy of the folder opens nothing.
+    /// Joins this host as a node that others reach at `address` (host and port). Its keys are generated here. Repeating the call
+    /// after a lost response, with the same keys and token, returns the same node. With `custody` its decryption key is stored
+    /// under a master key, so that a copy of the directory opens nothing.
     ///
     /// # Errors
-    /// [`NodeError`]; nothing but the keys is kept then.
+    /// [`NodeError`]. Only the keys are kept then.
     #[crate::boxed]
     pub async fn join(
         options: &JoinOptions,
@@ -184,7 +184,7 @@ impl KeyNode {
         let enrolled: EnrolledNode = api.post("/api/v1/key-nodes/enroll", &request, REQUEST).await?;
         folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
         let pin = options.keep_trust(folder.joined(), &enrolled.ca_pem)?;
-        // Last: with it the node has joined.
+        // Written last: from here on the node has joined.
         folder.write_settings(&Settings {
             node: enrolled.node,
             name: enrolled.name,
@@ -197,10 +197,10 @@ impl KeyNode {
         Self::status(&options.state)?.ok_or_else(|| NodeError::NotJoined(options.state.clone()))
     }
 
-    /// Who the node of a folder is, without asking anybody. `None` when there is none.
+    /// Returns the identity of the node in a directory, without a network request. `None` when there is no node.
     ///
     /// # Errors
-    /// [`NodeError`] when the folder cannot be read.
+    /// [`NodeError`] when the directory cannot be read.
     pub fn status(state: &Path) -> Result<Option<NodeStatus>, NodeError> {
         if !state.exists() {
             return Ok(None);
@@ -214,18 +214,19 @@ impl KeyNode {
         }))
     }
 
-    /// Has the node of a folder find its control plane at another address, from its next start on. Does nothing where there is no node.
+    /// Changes the control plane's address for the node in a directory. It takes effect at its next start. Does nothing when there
+    /// is no node.
     ///
     /// # Errors
-    /// [`NodeError`] when the folder cannot be read or written.
+    /// [`NodeError`] when the directory cannot be read or written.
     pub fn move_to(state: &Path, server: &str) -> Result<(), NodeError> {
         let folder = Folder::new(state)?;
         let Some(settings) = folder.settings()? else { return Ok(()) };
         Ok(folder.write_settings(&Settings { server: server.to_owned(), ..settings })?)
     }
 
-    /// Opens a node that has joined, as it knew itself last. Its keys go into `keys`. Nothing is asked of anybody, but
-    /// other nodes are connected to, as the options say.
+    /// Opens a joined node with its last known state. Adds its keys to `keys`. Sends nothing to the control plane, but connects to
+    /// other nodes according to the options.
     ///
     /// # Errors
     /// [`NodeError`]
@@ -281,19 +282,19 @@ impl KeyNode {
         Ok(node)
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The node's site.
+    /// Returns the name of the node's site.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.site
     }
 
-    /// Why this node has no usable key, where it has none.
+    /// Returns why this node has no usable key, if it has none.
     #[must_use]
     pub fn why_no_keys(&self) -> String {
         if self.is_suspended.load(Ordering::Acquire) {
@@ -306,24 +307,24 @@ impl KeyNode {
         }
     }
 
-    /// The other nodes.
+    /// Returns the router to the other nodes.
     #[must_use]
     pub fn router(&self) -> &Router {
         &self.router
     }
 
-    /// What it shows them now.
+    /// Returns the current TLS credentials for other nodes.
     ///
     /// # Errors
-    /// [`NodeError`] when what the control plane gave cannot be used.
+    /// [`NodeError`] when the credentials from the control plane cannot be used.
     pub fn tls(&self) -> Result<NodeTls, NodeError> {
         let shown = self.shown.lock();
         Ok(tls_of(&shown.0, &shown.1)?)
     }
 
-    /// Says that it is there, learns what is new and renews its certificate, until stopped; none of it waits for the
-    /// others. `on_tls` is told of each new certificate. A control plane that is away is waited for, as is a folder that
-    /// fails; what is known stays.
+    /// Sends heartbeats, receives updates and renews the certificate, until stopped. These tasks do not wait for each other.
+    /// `on_tls` is called with each new certificate. Retries while the control plane is unreachable or the directory fails; the
+    /// known state stays.
     pub async fn run(&self, on_tls: impl Fn(&NodeTls), stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("key-node");
         let all = async {
@@ -342,8 +343,8 @@ impl KeyNode {
         Arc::clone(&self.api.read())
     }
 
-    /// Does something with the folder on a thread of its own: a disk that is slow costs no beat, for all that a node does for itself
-    /// is one task.
+    /// Runs file work on a blocking thread: a slow disk must not delay heartbeats, which share a task with all other work of the
+    /// node.
     async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Folder) -> Result<T, NodeError> + Send + 'static,
@@ -353,12 +354,12 @@ impl KeyNode {
         done.unwrap_or_else(|error| Err(JoinError::Identity(format!("the folder: {error}")).into()))
     }
 
-    /// Has the keys that may sign now be those of the service.
+    /// Replaces the node's keys in the service by those that may sign now.
     fn put_keys(&self) {
         let known = self.known.lock();
         let is_suspended = self.is_suspended.load(Ordering::Acquire);
         let sources = if is_suspended { Vec::new() } else { known.sealed.sources() };
-        // Under the lock: who puts later knows more.
+        // Called under the lock, so that a later call has newer keys.
         self.keys.put_sealed(SOURCE, sources);
         let (own, routed) = known.sealed.counts();
         self.metrics.sealed_keys(own, routed, known.sealed.broken());

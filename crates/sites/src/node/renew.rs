@@ -1,4 +1,4 @@
-//! The node's certificate, renewed when two thirds of its life are over.
+//! Renewal of the node's certificate at two thirds of its lifetime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use enrollment::client::{REQUEST, bare_csr};
 use super::{KeyNode, NodeError, NodeTls, api_of, tls_failed, tls_of};
 use crate::work::{EnrolledNode, NodeRenewal};
 
-/// Between two looks whether it is due, and two tries.
+/// Interval of checks whether a renewal is due, and of retries.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 impl KeyNode {
-    /// Renews for ever. A failure is only told: the certificate is good for days yet.
+    /// Renews certificates forever. A failure is only logged: the current certificate is valid for days.
     pub(super) async fn renew(&self, on_tls: impl Fn(&NodeTls)) {
         loop {
             let (due, until) = {

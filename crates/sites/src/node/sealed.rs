@@ -1,5 +1,5 @@
-//! What is sealed to policies: opened where this node satisfies them, asked of others where it does not. Nothing here waits
-//! or takes long: what is to be opened is given out, and taken back opened ([`super::learn`]).
+//! Keys sealed to policies: opened where this node satisfies the policy, delegated to other nodes otherwise. Nothing here blocks:
+//! keys to open are handed out and returned opened ([`super::learn`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use x509::SpkiHash;
 use super::members::Members;
 use crate::work::{KeyNews, News, PolicyNews, WrapNews};
 
-/// Sealed keys that a node holds: 2 to 5 KB each.
+/// Maximum number of sealed keys on a node, 2 to 5 KB each.
 pub const SEALED_KEYS_MAX: usize = 100_000;
 
 /// A generation of a policy.
 pub(super) type Generation = (Uuid, u32);
 
-/// A policy, and the nodes that satisfy it.
+/// A policy and its formula.
 struct Policy {
     told: PolicyNews,
-    /// Its name, for its keys.
+    /// Name of the policy, for its keys.
     name: Arc<str>,
-    /// `None` for one that this version does not understand: nobody satisfies it here.
+    /// The formula. `None` if this version does not understand it: no node satisfies it then.
     formula: Option<Formula>,
     nodes: HashSet<NodeId>,
     holders: Arc<Holders>,
@@ -37,11 +37,11 @@ struct Policy {
 /// A sealed key.
 struct Sealed {
     told: KeyNews,
-    /// Its SubjectPublicKeyInfo, DER.
+    /// SubjectPublicKeyInfo in DER.
     spki: Vec<u8>,
     /// The sealed bytes.
     blob: Vec<u8>,
-    /// The signer in use: the previous one until the new one is opened.
+    /// The signer in use. The previous one stays until the new one is opened.
     source: Option<Source>,
     is_settled: bool,
 }
@@ -52,35 +52,35 @@ impl Sealed {
     }
 }
 
-/// All sealed keys, and the signers that this node makes of them.
+/// All sealed keys, and their signers on this node.
 pub(super) struct SealedKeys {
     node: Uuid,
     kem: Arc<NodeKey>,
     router: Router,
-    /// All that changed up to this number is here.
+    /// All changes up to this number are applied.
     next: i64,
     policies: HashMap<Uuid, Policy>,
-    /// In base64.
+    /// Wrapped policy keys in base64.
     wraps: HashMap<Generation, String>,
     opened: HashMap<Generation, Arc<PolicyKey>>,
-    /// Wrapped to this node, and not opened by its key.
+    /// Generations wrapped to this node that its key could not open.
     failed: HashSet<Generation>,
     keys: HashMap<SpkiHash, Sealed>,
-    /// Keys that do not open by their policy's.
+    /// Keys that their policy's key could not open.
     broken: HashSet<SpkiHash>,
 }
 
-/// How unwrapping went.
+/// Results of opening wraps. `None` for a failure.
 pub(super) type Unwrapped = Vec<(Generation, Option<Arc<PolicyKey>>)>;
 
-/// A wrap to be opened.
+/// A wrap to open.
 pub(super) struct WrapToOpen {
     pub(super) which: Generation,
     pub(super) wrap: Vec<u8>,
     pub(super) context: WrapContext,
 }
 
-/// A key to be opened.
+/// A sealed key to open.
 pub(super) struct KeyToOpen {
     pub(super) which: SpkiHash,
     pub(super) by: Arc<PolicyKey>,
@@ -88,10 +88,10 @@ pub(super) struct KeyToOpen {
     pub(super) context: SealContext,
 }
 
-/// How that went.
+/// Result of opening a sealed key.
 pub(super) struct OpenedKey {
     pub(super) which: SpkiHash,
-    /// By which policy and generation.
+    /// Policy and generation that the key is sealed to.
     pub(super) of: ([u8; 16], u32),
     pub(super) opened: Result<PrivateKey, SealedError>,
 }
@@ -112,7 +112,7 @@ impl SealedKeys {
         }
     }
 
-    /// To be asked for from here on.
+    /// Returns the change number from which to request updates.
     pub(super) fn next(&self) -> i64 {
         self.next
     }
@@ -121,7 +121,7 @@ impl SealedKeys {
         Arc::clone(&self.kem)
     }
 
-    /// Takes a page; nothing is opened yet.
+    /// Applies a page of updates. Opens nothing yet.
     pub(super) fn take(&mut self, page: News, members: &Members) {
         if page.anew {
             self.policies.clear();
@@ -133,7 +133,7 @@ impl SealedKeys {
         }
         self.next = page.next;
         if !page.policies.is_empty() {
-            // Those whose policy may be among them.
+            // Check all keys without a signer again: their policy may be in this page.
             self.keys.values_mut().filter(|key| key.source.is_none()).for_each(|key| key.is_settled = false);
         }
         for policy in page.policies {
@@ -169,7 +169,8 @@ impl SealedKeys {
         self.policies.insert(told.id, Policy { told, name, formula, nodes, holders });
     }
 
-    /// What signs by keys under it goes on to, until they are opened by it; what was opened by one that is withdrawn does not.
+    /// Applies a new or withdrawn wrap. Keys under a replaced wrap continue to sign until they are opened with the new one. Keys
+    /// under a withdrawn wrap stop.
     fn take_wrap(&mut self, told: WrapNews) {
         let which = (told.policy, told.generation);
         self.opened.remove(&which);
@@ -195,7 +196,7 @@ impl SealedKeys {
         };
         let which = SpkiHash::of(&spki);
         self.broken.remove(&which);
-        // Not base64: it opens as little as what was changed on its way.
+        // Invalid base64 counts as a wrap that cannot be opened, like a corrupt one.
         let blob = told.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
         let before = self.keys.remove(&which);
         let Some(blob) = blob else { return };
@@ -206,13 +207,13 @@ impl SealedKeys {
             );
             return;
         }
-        // Sealed again to the same policy, it signs on meanwhile.
+        // A key that is sealed again to the same policy continues to sign meanwhile.
         let source =
             before.filter(|before| before.told.policy == told.policy).and_then(|before| before.source);
         self.keys.insert(which, Sealed { told, spki, blob, source, is_settled: false });
     }
 
-    /// These came, changed or went.
+    /// Applies added, changed and removed members.
     pub(super) fn members_changed(&mut self, changed: &[Uuid], members: &Members) {
         for policy in self.policies.values_mut() {
             let Some(formula) = &policy.formula else { continue };
@@ -230,7 +231,7 @@ impl SealedKeys {
         }
     }
 
-    /// Wraps that are not opened yet.
+    /// Returns the wraps that are not yet opened.
     pub(super) fn to_unwrap(&self) -> Vec<WrapToOpen> {
         let is_new = |which: &Generation| !self.opened.contains_key(which) && !self.failed.contains(which);
         let new = self.wraps.iter().filter(|(which, _)| is_new(which));
@@ -255,7 +256,7 @@ impl SealedKeys {
         }
     }
 
-    /// Up to `max` keys that open here and are not settled.
+    /// Returns up to `max` keys that can be opened here and are not yet processed.
     pub(super) fn to_open(&self, max: usize) -> Vec<KeyToOpen> {
         let unsettled = self.keys.iter().filter(|(_, key)| !key.is_settled);
         let to_open = unsettled.filter_map(|(which, key)| {
@@ -273,7 +274,7 @@ impl SealedKeys {
     pub(super) fn note_opened(&mut self, opened: Vec<OpenedKey>) {
         for OpenedKey { which, of, opened } in opened {
             let Some(key) = self.keys.get_mut(&which) else { continue };
-            // Sealed again meanwhile: it is opened once more.
+            // The key was sealed again meanwhile: it will be opened once more.
             if (*key.told.policy.as_bytes(), key.told.generation) != of {
                 continue;
             }
@@ -283,14 +284,14 @@ impl SealedKeys {
                 Err(error) => {
                     tracing::error!(key = key.told.name, %error, "a sealed key does not open here");
                     self.broken.insert(which);
-                    // Another node may have better luck.
+                    // Another node may be able to open the key.
                     routed(&self.router, &self.policies, key)
                 }
             };
         }
     }
 
-    /// Has other nodes sign by what does not open here.
+    /// Delegates keys that cannot be opened here to other nodes.
     pub(super) fn route_the_rest(&mut self) {
         for key in self.keys.values_mut().filter(|key| !key.is_settled) {
             key.is_settled = true;
@@ -300,26 +301,26 @@ impl SealedKeys {
         }
     }
 
-    /// With their names and those of their policies, as a set of keys wants them.
+    /// Returns the keys with their names and policy names, for the key set.
     pub(super) fn sources(&self) -> Vec<(String, Source, Option<Arc<str>>)> {
         let policy = |key: &Sealed| Some(Arc::clone(&self.policies.get(&key.told.policy)?.name));
         let known = |key: &Sealed| Some((key.told.name.clone(), key.source.clone()?, policy(key)));
         self.keys.values().filter_map(known).collect()
     }
 
-    /// How many open here, and how many are asked of others.
+    /// Returns the number of keys opened here, and of keys delegated to other nodes.
     pub(super) fn counts(&self) -> (usize, usize) {
         let own = self.keys.values().filter(|key| matches!(key.source, Some(Source::Sealed(_)))).count();
         (own, self.keys.len() - own)
     }
 
-    /// Keys that are sealed for this node and do not open.
+    /// Returns the number of keys that are sealed for this node but could not be opened.
     pub(super) fn broken(&self) -> usize {
         let unopened = self.keys.values().filter(|key| self.failed.contains(&key.generation())).count();
         self.broken.len() + unopened
     }
 
-    /// Everything, as one page.
+    /// Returns everything as one page.
     pub(super) fn whole(&self) -> News {
         News {
             next: self.next,
@@ -331,7 +332,7 @@ impl SealedKeys {
     }
 }
 
-/// `None` while its policy is not known, and for kinds that sign for nobody.
+/// Builds a signer that delegates to other nodes. `None` while the policy is unknown, and for unsupported key types.
 fn routed(router: &Router, policies: &HashMap<Uuid, Policy>, key: &Sealed) -> Option<Source> {
     let policy = policies.get(&key.told.policy)?;
     router.key(&policy.holders, &key.spki).map(|routed| Source::Routed(Arc::new(routed)))

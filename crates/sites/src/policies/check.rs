@@ -1,4 +1,4 @@
-//! Which nodes satisfy a formula.
+//! Evaluation of formulas: which nodes satisfy them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,78 +11,78 @@ use super::registry::KeyPolicies;
 use crate::tables;
 use crate::tables::PolicyNode;
 
-/// Values of one attribute that a message names.
+/// Maximum number of values of an attribute in a message.
 const VALUES_NAMED_MAX: usize = 20;
 
-/// An attribute that there is, and all its values.
+/// An attribute in use, with all its values.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Attribute {
-    /// Its name.
+    /// Name of the attribute.
     pub name: String,
-    /// Its values, sorted.
+    /// Values, sorted.
     pub values: Vec<String>,
 }
 
 /// A node that satisfies a formula.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ResolvedNode {
-    /// Which.
+    /// Id of the node.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// The name of its site.
+    /// Name of its site.
     pub site: String,
-    /// Its site's attributes and its own.
+    /// Attributes of the node, including its site's.
     pub attributes: Attributes,
 }
 
-/// A site at which nodes satisfy a formula.
+/// A site with nodes that satisfy a formula.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ResolvedSite {
-    /// Its name.
+    /// Name of the site.
     pub name: String,
-    /// How many of its nodes do.
+    /// Number of its nodes that satisfy the formula.
     pub satisfying: usize,
-    /// How many nodes it has.
+    /// Number of its nodes.
     pub nodes: usize,
 }
 
-/// What a formula means here and now.
+/// Result of evaluating a formula over the current nodes.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The formula in canonical form.
     pub formula: Formula,
-    /// Its normal form.
+    /// The formula in canonical form.
     pub canonical: Formula,
-    /// Sites with nodes that satisfy it, by name.
+    /// Sites with satisfying nodes, by name.
     pub sites: Vec<ResolvedSite>,
-    /// Nodes that satisfy it, by site and name.
+    /// Satisfying nodes, by site and name.
     pub nodes: Vec<ResolvedNode>,
-    /// Nodes that are enrolled in all.
+    /// Number of all enrolled nodes.
     pub enrolled: usize,
-    /// What attributes enrolled nodes have.
+    /// Attributes of the enrolled nodes.
     pub there_are: Vec<Attribute>,
 }
 
 impl Resolved {
-    /// The error if no node satisfies the policy.
+    /// Returns the error for a formula that no node satisfies.
     pub(super) fn nobody(&self) -> PolicyError {
         PolicyError::Nobody { formula: self.formula.to_string(), there_are: tell(&self.there_are) }
     }
 }
 
 impl KeyPolicies {
-    /// Who satisfies a formula. Nothing is changed.
+    /// Evaluates a formula. Changes nothing.
     ///
     /// # Errors
-    /// [`PolicyError::Formula`]; those of the database.
+    /// [`PolicyError::Formula`]; database errors.
     #[crate::boxed]
     pub async fn check(&self, formula: &str) -> Result<Resolved, PolicyError> {
         let formula = Formula::parse(formula)?;
         Ok(resolve(formula, &self.placed_nodes().await?))
     }
 
-    /// All nodes that are not retired, by identity.
+    /// Returns all nodes that are not retired, by id.
     pub(super) async fn placed_nodes(&self) -> Result<Vec<PolicyNode>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), Uuid::nil());
         loop {
@@ -128,14 +128,14 @@ fn resolve(formula: Formula, placed: &[PolicyNode]) -> Resolved {
     }
 }
 
-/// A node's attributes as policies see them: none where they cannot be read, which satisfies nothing.
+/// Returns a node's attributes for policies. None when they are malformed, which satisfies no formula.
 pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
     let read = |json: &str| serde_json::from_str::<Attributes>(json).ok();
     let both = read(&node.site_attributes).zip(read(&node.attributes));
     both.and_then(|(site, own)| site.with(&own).ok()).unwrap_or_default()
 }
 
-/// `there are country: DE, FR; region: EU`
+/// Formats attributes: `there are country: DE, FR; region: EU`.
 fn tell(there_are: &[Attribute]) -> String {
     if there_are.is_empty() {
         return "no node is enrolled, or none has attributes: give its site some, and let it join".to_owned();

@@ -1,80 +1,80 @@
-//! Why something about policies was not done.
+//! Errors of policies.
 
 use keyless::places::FormulaError;
 use keys::sealed::SealedError;
 use store::StoreError;
 
-/// Generations of a policy at most: there are two while its keys are sealed again, more when it is rotated meanwhile.
+/// Maximum number of generations of a policy. There are two while its keys are sealed again, and more when it is rotated meanwhile.
 pub const GENERATIONS_MAX: usize = 8;
 
-/// Why something about policies was not done.
+/// Why an operation on policies failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// Nothing by that identity or name.
+    /// No object has this id or name.
     #[error("there is no {0}")]
     NotFound(&'static str),
     /// The request is invalid; the text says what to change.
     #[error("{0}")]
     Invalid(String),
-    /// Not a formula.
+    /// The formula is malformed.
     #[error("not a formula: {0}")]
     Formula(#[from] FormulaError),
     /// No node satisfies the policy, so no node could open its keys.
     #[error("no enrolled node satisfies `{formula}`; {there_are}")]
     Nobody {
-        /// Of which formula.
+        /// The formula.
         formula: String,
-        /// The attributes that there are.
+        /// Attributes of the enrolled nodes.
         there_are: String,
     },
-    /// Another has that name.
+    /// The name is already taken.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
-    /// Another request rotated it at the same time.
+    /// Another request rotated the policy at the same time.
     #[error("another request changed the object: read it again")]
     Changed,
-    /// Sealed to another generation than the newest.
+    /// The key is sealed to another generation than the newest.
     #[error("the key is sealed to generation {given}, and the newest is {newest}: seal it again")]
     Behind {
-        /// The given version.
+        /// The given generation.
         given: u32,
-        /// The newest version.
+        /// The newest generation.
         newest: u32,
     },
-    /// Keys are sealed to it.
+    /// This many keys are sealed to the policy.
     #[error("{0} keys are sealed to this policy: seal them to another one, or withdraw them first")]
     HasKeys(i64),
-    /// Former rotations go on.
+    /// Earlier rotations are still in progress.
     #[error(
         "there are {GENERATIONS_MAX} generations already: wait until their keys are sealed to the newest"
     )]
     Rotating,
-    /// No more are taken.
+    /// The maximum number of objects is reached.
     #[error("there are {max} {what} already, and no more are taken")]
     Full {
         /// The kind of the object.
         what: &'static str,
-        /// How many.
+        /// Maximum number.
         max: i64,
     },
-    /// Not sealed as it should be.
+    /// The sealed key is malformed.
     #[error("the sealed key is not good: {0}")]
     SealedKey(SealedError),
-    /// The private key of a generation cannot be opened.
+    /// The private key of a generation cannot be decrypted.
     #[error("the private half of the policy's generation {generation} cannot be opened: {why}")]
     Seed {
-        /// Which.
+        /// Number of the generation.
         generation: u32,
-        /// Why not.
+        /// Reason of the failure.
         why: String,
     },
     /// The search for satisfying nodes reached its limit.
     #[error("the check which nodes satisfy the policy was interrupted")]
     Stopped,
-    /// The cryptographic library.
+    /// The cryptographic library failed.
     #[error("no pair can be made: {0}")]
     Pair(SealedError),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -1,9 +1,9 @@
 //! Policies: which nodes may open which private keys.
 //!
-//! A policy has a pair, one a generation. Keys are sealed to its public half by anyone who has them; its private half is
-//! wrapped to every node whose attributes satisfy the formula ([`KeyPolicies::reconcile`]), and kept here, sealed under
-//! the master key, for nodes that come later. After a rotation the keys are sealed again here ([`KeyPolicies::reseal`]),
-//! and the former generation goes once nothing is sealed to it.
+//! A policy has one key pair per generation. Any owner of a private key can seal it to the policy's public key. The policy's
+//! private key is wrapped to every node whose attributes satisfy the formula ([`KeyPolicies::reconcile`]). It is also stored here,
+//! sealed under the master key, for nodes that join later. After a rotation the keys are sealed again here
+//! ([`KeyPolicies::reseal`]), and the old generation is deleted once no key is sealed to it.
 
 mod check;
 mod error;
@@ -35,19 +35,19 @@ pub use registry::{KeyPolicies, SEALED_KEYS_MAX};
 pub use sealed_keys::NewSealedKey;
 pub use view::{GenerationView, LAGGING_MAX, PolicyView};
 
-/// Policies at most: each look holds all of them beside all nodes.
+/// Maximum number of policies. Each evaluation loads all policies and all nodes.
 pub const POLICIES_MAX: i64 = 1_000;
-/// Changes of each kind in an answer to a node.
+/// Maximum number of changes of each kind in a response to a node.
 pub const STATE_ROWS_MAX: usize = 500;
-/// Between two looks whether something changed: one statement.
+/// Interval of checks for changes: one statement each.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of purging old deletions.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
-/// For how long nodes are told that something is gone: their certificates live for 7 days. µs.
+/// Time in µs for which nodes are notified of deletions. Their certificates are valid for 7 days.
 const REMOVED_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
 
 impl KeyPolicies {
-    /// Keeps wraps and sealed keys as they should be, until stopped.
+    /// Maintains wraps and sealed keys, until stopped.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("key_policies");
@@ -74,7 +74,7 @@ impl KeyPolicies {
         }
     }
 
-    /// A pass, if something changed since the last one or the time has come.
+    /// Runs a pass, if something changed since the last one or a full pass is due.
     async fn look(&self) -> Result<(), PolicyError> {
         if self.is_due().await? {
             self.reconcile().await?;
@@ -87,7 +87,7 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).purge_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
     }
 
-    /// Makes a policy, and wraps it to the nodes that satisfy it.
+    /// Creates a policy, and wraps its key to the nodes that satisfy it.
     ///
     /// # Errors
     /// [`PolicyError::Nobody`], [`PolicyError::Formula`], [`PolicyError::NameTaken`], [`PolicyError::Full`] and others.
@@ -136,10 +136,10 @@ impl KeyPolicies {
         }
     }
 
-    /// A policy by its name or its identity.
+    /// Returns a policy by its name or id.
     ///
     /// # Errors
-    /// [`PolicyError::NotFound`]; those of the database.
+    /// [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn policy(&self, name: &str) -> Result<PolicyRow, PolicyError> {
         let found = match name.parse() {
@@ -149,10 +149,10 @@ impl KeyPolicies {
         found.ok_or(PolicyError::NotFound("key policy"))
     }
 
-    /// Policies by name.
+    /// Lists policies by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn policies(
         &self,
@@ -162,7 +162,7 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).policies(after, limit).await?)
     }
 
-    /// Gives a policy its next generation, and wraps it to its nodes. Its keys are sealed to it gradually.
+    /// Creates a policy's next generation, and wraps it to its nodes. The policy's keys are then sealed to it step by step.
     ///
     /// # Errors
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
@@ -195,18 +195,18 @@ impl KeyPolicies {
         self.view(id).await
     }
 
-    /// Rotates every policy of which a node has, or had, the newest generation: for one that is retired and not trusted any
-    /// more. Says which. Repeated, it does what is left: the generations made since are not the node's.
+    /// Rotates every policy whose newest generation a node has or had, for a retired node that is no longer trusted. Returns the
+    /// policies. A repeated call does only the rest: the node does not have the new generations.
     ///
     /// # Errors
-    /// Those of [`Self::rotate`], after all were tried.
+    /// Errors of [`Self::rotate`], after all policies were tried.
     #[crate::boxed]
     pub async fn rotate_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
         let (mut rotated, mut failed) = (Vec::new(), None);
         for policy in tables::Places::of(self.store()).policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
                 Ok(_) => rotated.push(policy),
-                // Removed, or rotated by another since the node was retired.
+                // The policy was deleted, or rotated by another request, since the node was retired.
                 Err(PolicyError::NotFound(_) | PolicyError::Changed) => {}
                 Err(error) => failed = Some(error),
             }
@@ -214,10 +214,10 @@ impl KeyPolicies {
         failed.map_or(Ok(rotated), Err)
     }
 
-    /// Removes a policy to which no key is sealed.
+    /// Deletes a policy to which no key is sealed.
     ///
     /// # Errors
-    /// [`PolicyError::HasKeys`], [`PolicyError::NotFound`]; those of the database.
+    /// [`PolicyError::HasKeys`], [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn delete(&self, id: Uuid, actor: &str) -> Result<(), PolicyError> {
         let event = self.event(actor, "key_policy.delete", format!("key-policy/{id}"), json!({}));
@@ -240,19 +240,19 @@ impl KeyPolicies {
         }
     }
 
-    /// What changed for a node since the number `after`: ask again with its `next` until there is no more.
+    /// Returns a node's changes since the number `after`. Repeat the call with the returned `next` until there are no more.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
         Ok(tables::Places::of(self.store()).state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
 
-    /// [`Self::state_of`] in the form sent to nodes.
+    /// Same as [`Self::state_of`], in the form sent to nodes.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
         let KeyState { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
@@ -274,7 +274,7 @@ impl KeyPolicies {
     }
 }
 
-/// Policies are named in commands and addresses, and never like an identity.
+/// Checks a policy's name. It is used in commands and URLs, and must differ from an id.
 fn check_name(name: &str) -> Result<(), PolicyError> {
     let plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'.' | b'_' | b'-');
     let first = name.starts_with(|c: char| c.is_ascii_alphanumeric());

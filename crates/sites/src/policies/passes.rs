@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-/// What the last pass of this process saw.
+/// State of this process' last pass.
 #[derive(Debug, Default)]
 pub(super) struct Passes {
-    /// The number of the last change, before it looked.
+    /// Number of the last change before the pass.
     pub(super) change: i64,
-    /// Of the policies, generations and nodes that it saw; `None` when it did not come to its end.
+    /// Fingerprint of the policies, generations and nodes in the pass. `None` when the pass was incomplete.
     pub(super) seen: Option<u64>,
     pub(super) walked: Option<Instant>,
 }

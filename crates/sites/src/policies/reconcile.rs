@@ -1,4 +1,4 @@
-//! Wraps as they should be: every generation to every node that satisfies its policy, and to no other.
+//! Reconciliation of wraps: every generation is wrapped to exactly the nodes that satisfy its policy.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,34 +18,34 @@ use super::registry::{KeyPolicies, WALK_EVERY, stored_formula};
 use crate::tables;
 use crate::tables::{GenerationRow, NewWrap, PolicyNode, PolicyRow, WrapKey};
 
-/// Wraps made and stored by one transaction: 0.2 s of a processor, and 1.2 MB.
+/// Number of wraps created and stored in one transaction: 0.2 s of CPU time, and 1.2 MB.
 const BATCH: usize = 1_000;
 
 /// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Reconciled {
-    /// Wraps made.
+    /// Number of created wraps.
     pub made: usize,
-    /// Wraps withdrawn.
+    /// Number of withdrawn wraps.
     pub withdrawn: usize,
-    /// Wraps that could not be made: their nodes lag.
+    /// Number of wraps that could not be created: their nodes lag.
     pub failed: usize,
 }
 
-/// All that wraps are made of.
+/// The input for creating wraps.
 struct PassInput {
-    /// By policy and number.
+    /// Generations by policy and number.
     generations: BTreeMap<(Uuid, u32), GenerationRow>,
-    /// By identity, the order of the database.
+    /// Nodes by id, in the order of the database.
     nodes: Vec<PolicyNode>,
-    /// Numbers within `nodes` of those that satisfy a policy, in their order.
+    /// For each policy, the sorted indexes in `nodes` of the nodes that satisfy it.
     satisfying: HashMap<Uuid, Vec<u32>>,
-    /// The same for the same policies, generations and nodes.
+    /// Fingerprint of the policies, generations and nodes.
     fingerprint: u64,
 }
 
 impl KeyPolicies {
-    /// Whether something changed since the last pass, or all is to be looked at again.
+    /// Returns whether something changed since the last pass, or a full pass is due.
     pub(super) async fn is_due(&self) -> Result<bool, PolicyError> {
         let change = tables::Places::of(self.store()).last_change().await?;
         let passes = self.0.passes.lock().await;
@@ -53,18 +53,18 @@ impl KeyPolicies {
         Ok(is_over || passes.seen.is_none() || change != passes.change)
     }
 
-    /// Makes missing wraps and withdraws those that should not be. Where neither policies nor nodes changed since the
-    /// last pass of this process, wraps are looked at once a minute. Three statements a thousand wraps, and one transaction.
+    /// Creates missing wraps and withdraws obsolete ones. If neither policies nor nodes changed since the last pass of this
+    /// process, wraps are checked once a minute. Three statements and one transaction per thousand wraps.
     ///
     /// # Errors
-    /// Those of the database; what was done stays done.
+    /// Database errors. Completed work stays.
     ///
     /// # Cancellation
-    /// What was done stays done; the next pass does the rest.
+    /// Completed work stays; the next pass does the rest.
     #[crate::boxed]
     pub async fn reconcile(&self) -> Result<Reconciled, PolicyError> {
         let mut passes = self.0.passes.lock().await;
-        // Before all else: what comes meanwhile is another pass's.
+        // Read first: later changes are left for another pass.
         let change = tables::Places::of(self.store()).last_change().await?;
         let scene = self.scene().await?;
         let seen = scene.fingerprint;
@@ -77,7 +77,7 @@ impl KeyPolicies {
         let (done, whole) = self.walk(&scene, change).await?;
         passes.walked = Some(Instant::now());
         self.0.unmade.store(done.failed, Relaxed);
-        // What failed is tried again by the next walk.
+        // A failure is retried by the next pass.
         passes.seen = whole.then_some(seen);
         if done != Reconciled::default() {
             let Reconciled { made, withdrawn, failed } = done;
@@ -96,7 +96,7 @@ impl KeyPolicies {
             generations.extend(page.into_iter().map(|row| ((row.policy, row.generation), row)));
         }
         let nodes = self.placed_nodes().await?;
-        // Thousands of policies and nodes are a processor's work, too.
+        // Evaluating thousands of policies and nodes takes CPU time, so it runs on a blocking thread.
         let scene = tokio::task::spawn_blocking(move || PassInput::of(&policies, generations, nodes));
         scene.await.map_err(|_| PolicyError::Stopped)
     }
@@ -113,9 +113,8 @@ impl KeyPolicies {
         }
     }
 
-    /// Goes through what should be and what is side by side, both in the order of their keys. `seen` is the last change
-    /// before the scene: what another server made since is by a newer one. The second: whether nothing is left for
-    /// another pass.
+    /// Compares the required and the existing wraps, both sorted by key. `seen` is the last change before the input was read; wraps
+    /// of other servers since then have newer numbers. The second result is whether no work is left for another pass.
     async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(Reconciled, bool), PolicyError> {
         let (mut done, mut whole) = (Reconciled::default(), true);
         let mut wanted = scene.wanted().peekable();
@@ -151,7 +150,7 @@ impl KeyPolicies {
         }
     }
 
-    /// The same, once they are a batch: however many are missing, no more of them are held.
+    /// Same as `wrap`, once there is a full batch: this bounds the memory for missing wraps.
     async fn wrap_batch(
         &self,
         scene: &PassInput,
@@ -166,7 +165,7 @@ impl KeyPolicies {
         Ok(is_whole)
     }
 
-    /// Makes wraps and stores them; false when they were made by what is no longer so.
+    /// Creates and stores wraps. Returns false when their input is outdated.
     async fn wrap(
         &self,
         scene: &PassInput,
@@ -209,7 +208,7 @@ impl KeyPolicies {
             }
         }
         let count = work.len();
-        // A processor's work, not a thread's on which others wait.
+        // Takes CPU time, so it runs on a blocking thread.
         let made = tokio::task::spawn_blocking(move || {
             work.into_iter()
                 .filter_map(|(key, pair, kem, place)| make(key, &pair, &kem, place).ok())
@@ -260,7 +259,7 @@ impl PassInput {
         self.generations.get(&(key.policy, key.generation))
     }
 
-    /// What should be, in the order of the database, each with its node's number.
+    /// Returns the required wraps in the order of the database, each with its node's index.
     fn wanted(&self) -> impl Iterator<Item = (WrapKey, usize)> + '_ {
         self.generations.keys().flat_map(|(policy, generation)| {
             let nodes = self.satisfying.get(policy).map(Vec::as_slice).unwrap_or_default();

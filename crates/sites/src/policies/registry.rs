@@ -1,4 +1,4 @@
-//! The handle on the policies of one database, and the pairs of their generations.
+//! The handle of a database's policies, and the key pairs of their generations.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -17,14 +17,14 @@ use super::error::PolicyError;
 use super::passes::Passes;
 use crate::tables::{GenerationRow, SEALED_SEEDS};
 
-/// Sealed keys at most, as many as a key service holds: 2.5 KB each on every node.
+/// Maximum number of sealed keys, equal to a key service's limit: 2.5 KB each on every node.
 pub const SEALED_KEYS_MAX: i64 = 100_000;
-/// Between two passes that look at every wrap, whether something changed or not.
+/// Interval of full passes over all wraps, also without changes.
 pub(super) const WALK_EVERY: Duration = Duration::from_secs(60);
 /// The actor of automatic changes in the audit log.
 pub(super) const ACTOR: &str = "system:key-policies";
 
-/// Policies of one database. Clones share everything.
+/// Policies of one database. Clones share their state.
 #[derive(Clone)]
 pub struct KeyPolicies(pub(super) Arc<RegistryState>);
 
@@ -32,11 +32,11 @@ pub(super) struct RegistryState {
     pub(super) store: Store,
     pub(super) keystore: KeyStore,
     pub(super) clock: Clock,
-    /// One pass at a time in this process.
+    /// Allows one pass at a time in this process.
     pub(super) passes: tokio::sync::Mutex<Passes>,
-    /// Wraps that the last pass could not make.
+    /// Number of wraps that the last pass could not create.
     pub(super) unmade: AtomicUsize,
-    /// Keys that the last look could not seal again, and policies of which it could seal none.
+    /// Number of keys that the last pass could not seal again, and of policies of which it could seal none.
     pub(super) stuck: AtomicUsize,
     /// Time of the last log line about stuck policies.
     pub(super) stuck_told: Mutex<Option<Instant>>,
@@ -68,13 +68,13 @@ impl KeyPolicies {
         self.0.clock.now_us()
     }
 
-    /// Wraps that could not be made, and keys that could not be sealed again, by the last pass of this process.
+    /// Returns the numbers of wraps and of resealed keys that failed in this process' last pass.
     #[must_use]
     pub fn failures(&self) -> (usize, usize) {
         (self.0.unmade.load(Relaxed), self.0.stuck.load(Relaxed))
     }
 
-    /// A new pair, its private half sealed under the master key.
+    /// Generates a key pair, with its private half sealed under the master key.
     pub(super) fn new_generation(
         &self,
         policy: Uuid,
@@ -92,7 +92,7 @@ impl KeyPolicies {
         Ok((row, seed))
     }
 
-    /// The pair of a generation, of its sealed private half.
+    /// Decrypts the key pair of a generation.
     pub(super) fn open_seed(
         &self,
         row: &GenerationRow,
@@ -130,7 +130,7 @@ fn seed_context(generation: &Uuid) -> Context<'_> {
     Context { table: SEALED_SEEDS.table, row: generation.as_bytes(), column: SEALED_SEEDS.column }
 }
 
-/// As it is stored; `None` for one that cannot be read, which nobody satisfies.
+/// Parses a stored formula. `None` when it is malformed: no node satisfies it then.
 pub(super) fn stored_formula(text: &str) -> Option<Formula> {
     Formula::parse(text).ok()
 }

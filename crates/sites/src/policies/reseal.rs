@@ -1,4 +1,4 @@
-//! After a rotation: keys are sealed to the newest generation, and the former ones go.
+//! Resealing after a rotation: keys are sealed to the newest generation, and old generations are deleted.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,19 +15,18 @@ use super::registry::{ACTOR, KeyPolicies, WALK_EVERY};
 use crate::tables;
 use crate::tables::{GenerationRow, Resealed};
 
-/// Keys sealed again by one transaction: 0.15 s of a processor, and 0.6 MB of keys that are open for no longer.
+/// Number of keys sealed again in one transaction: 0.15 s of CPU time. The 0.6 MB of opened keys exist no longer than that.
 const BATCH: usize = 250;
 
 impl KeyPolicies {
-    /// Seals keys of former generations to the newest ones, as far as every node that should have the newest has it, and
-    /// removes generations to which nothing is sealed any more. Says how many keys. A policy of which that fails keeps no
-    /// other from it.
+    /// Seals keys of old generations to the newest one, if every node that needs the newest generation has it. Deletes generations
+    /// without sealed keys. Returns the number of resealed keys. A failing policy does not stop the others.
     ///
     /// # Errors
-    /// Those of the database; what was done stays done.
+    /// Database errors. Completed work stays.
     ///
     /// # Cancellation
-    /// What was done stays done; the next call does the rest.
+    /// Completed work stays; the next call does the rest.
     #[crate::boxed]
     pub async fn reseal(&self) -> Result<usize, PolicyError> {
         let (tell, mut stuck) = (self.tells_stuck(), 0);
@@ -48,7 +47,7 @@ impl KeyPolicies {
                         count += done;
                         *stuck += left;
                     }
-                    // The database: the others would fare no better.
+                    // The database failed: the other policies would fail, too.
                     Err(error @ PolicyError::Store(_)) => return Err(error),
                     Err(error) => {
                         *stuck += 1;
@@ -71,14 +70,14 @@ impl KeyPolicies {
         is_over
     }
 
-    /// How many keys were sealed again, and how many do not open.
+    /// Returns the number of keys sealed again, and of keys that could not be opened.
     async fn reseal_policy(&self, id: Uuid, tell: bool) -> Result<(usize, usize), PolicyError> {
         let view = match self.view(id).await {
             Err(PolicyError::NotFound(_)) => return Ok((0, 0)),
             view => view?,
         };
         let Some(newest) = view.generations.last() else { return Ok((0, 0)) };
-        // A key comes to its nodes after what opens it.
+        // A node must get the new policy key before keys that are sealed to it.
         if newest.row.generation != view.row.generation || !newest.lagging.is_empty() {
             return Ok((0, 0));
         }
@@ -134,7 +133,7 @@ impl KeyPolicies {
         }
     }
 
-    /// The pairs to which these keys are sealed, but for those that do not open.
+    /// Returns the key pairs to which these keys are sealed, without those that cannot be decrypted.
     async fn pairs_of(
         &self,
         rows: &HashMap<u32, GenerationRow>,
@@ -164,7 +163,7 @@ impl KeyPolicies {
     }
 }
 
-/// The key, sealed again; `None` for one that does not open, which stays as it is and keeps its generation.
+/// Returns the key sealed again. `None` for a key that cannot be opened: it keeps its generation.
 fn anew(
     policy: Uuid,
     key: Resealed,
@@ -175,7 +174,7 @@ fn anew(
 ) -> Option<Resealed> {
     let from =
         SealContext { policy: policy.into_bytes(), generation: key.from, spki_sha256: key.spki_sha256 };
-    // Without its pair nothing is wrong with the key; the pair is told of.
+    // If the key pair is missing, the key is not at fault; the missing pair is reported separately.
     let pair = pairs.get(&key.from)?;
     match pair.reseal(&key.blob, &from, to, &SealContext { generation: into, ..from }) {
         Ok(blob) => Some(Resealed { blob, ..key }),

@@ -1,4 +1,4 @@
-//! Private keys sealed to policies. Anyone who sealed one saw it; here it is bytes.
+//! Private keys sealed to policies. Whoever sealed a key has seen it; here it is opaque.
 
 use ::keys::KeyType;
 use ::keys::sealed::{OVERHEAD, check_sealed_key};
@@ -13,15 +13,15 @@ use super::registry::{KeyPolicies, SEALED_KEYS_MAX};
 use crate::tables;
 use crate::tables::{SealedKeyRow, SealedPut};
 
-/// Bytes of a sealed key's name.
+/// Maximum bytes of a sealed key's name.
 const NAME_MAX: usize = 128;
 
-/// Bytes of a private key's PKCS#8 at most: what its kind needs, and room for a tool that writes more than it has to.
+/// Maximum bytes of a private key's PKCS#8: the size for its type, plus space for tools that write optional fields.
 const fn private_octets_max(kind: KeyType) -> usize {
     match kind {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => 2_400,
         KeyType::P256 | KeyType::P384 | KeyType::P521 | KeyType::Ed25519 => 256,
-        // With its seed the whole key: 4,896 bytes for ML-DSA-87.
+        // The seed and the expanded key: 4,896 bytes for ML-DSA-87.
         KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => 5_120,
     }
 }
@@ -29,13 +29,13 @@ const fn private_octets_max(kind: KeyType) -> usize {
 /// A sealed key to store.
 #[derive(Clone, Debug)]
 pub struct NewSealedKey {
-    /// What people call it; several may share a name.
+    /// Display name. Several keys may share a name.
     pub name: String,
-    /// Its SubjectPublicKeyInfo, DER.
+    /// SubjectPublicKeyInfo in DER.
     pub spki: Vec<u8>,
-    /// Sealed to this policy.
+    /// Policy that the key is sealed to.
     pub policy: Uuid,
-    /// To this pair of it.
+    /// Generation that the key is sealed to.
     pub generation: u32,
     /// The output of [`keys::sealed::seal_key`].
     pub blob: Vec<u8>,
@@ -47,11 +47,10 @@ enum PutOutcome {
 }
 
 impl KeyPolicies {
-    /// Stores a sealed key, in place of what was sealed of it before. Whether it opens only its nodes can say.
+    /// Stores a sealed key and replaces an earlier version of it. Only its nodes can check whether it opens.
     ///
     /// # Errors
-    /// [`PolicyError::SealedKey`], [`PolicyError::Behind`], [`PolicyError::Invalid`], [`PolicyError::NotFound`] and
-    /// others.
+    /// [`PolicyError::SealedKey`], [`PolicyError::Behind`], [`PolicyError::Invalid`], [`PolicyError::NotFound`] and others.
     #[crate::boxed]
     pub async fn put_key(&self, new: NewSealedKey, actor: &str) -> Result<SealedKeyRow, PolicyError> {
         check_key_name(&new.name)?;
@@ -78,7 +77,7 @@ impl KeyPolicies {
             .store()
             .write("sealed_key_put", move |tx| {
                 async move {
-                    // One that is sealed again needs no more room.
+                    // A key that is sealed again does not count against the limit.
                     if !tables::is_key_sealed(tx, &key.spki_sha256).await?
                         && tables::count_sealed_keys(tx).await? >= SEALED_KEYS_MAX
                     {
@@ -101,20 +100,20 @@ impl KeyPolicies {
         }
     }
 
-    /// A sealed key.
+    /// Returns a sealed key.
     ///
     /// # Errors
-    /// [`PolicyError::NotFound`]; those of the database.
+    /// [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn key(&self, spki_sha256: &SpkiHash) -> Result<SealedKeyRow, PolicyError> {
         let found = tables::Places::of(self.store()).sealed_key(spki_sha256.as_bytes()).await?;
         found.ok_or(PolicyError::NotFound("sealed key"))
     }
 
-    /// Sealed keys by name.
+    /// Lists sealed keys by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn keys(
         &self,
@@ -124,10 +123,10 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).sealed_keys(after, limit).await?)
     }
 
-    /// Withdraws a sealed key: what is sealed is removed here, and nodes stop to sign with it.
+    /// Withdraws a sealed key: the sealed bytes are deleted here, and nodes stop signing with it.
     ///
     /// # Errors
-    /// [`PolicyError::NotFound`]; those of the database.
+    /// [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn withdraw(&self, spki_sha256: &SpkiHash, actor: &str) -> Result<(), PolicyError> {
         let (at, hash) = (self.now_us(), *spki_sha256.as_bytes());
@@ -157,7 +156,7 @@ fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
     })
 }
 
-/// All nodes hold what is sealed: nothing but a key of this kind.
+/// Limits the length to a key of this type, because all nodes store the sealed bytes.
 fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
     let (octets, max) = (blob.len(), OVERHEAD + private_octets_max(kind));
     if octets <= max {

@@ -10,38 +10,38 @@ use super::registry::{KeyPolicies, stored_formula};
 use crate::tables;
 use crate::tables::{GenerationRow, PolicyNode, PolicyRow};
 
-/// Nodes without a wrap that are named.
+/// Maximum number of listed nodes without a wrap.
 pub const LAGGING_MAX: usize = 20;
 
 /// A policy with its generations.
 #[derive(Clone, Debug)]
 pub struct PolicyView {
-    /// As stored.
+    /// The stored row.
     pub row: PolicyRow,
-    /// How many nodes satisfy it.
+    /// Number of nodes that satisfy the policy.
     pub nodes: usize,
-    /// Its pairs, the newest last.
+    /// Generations, newest last.
     pub generations: Vec<GenerationView>,
 }
 
-/// A pair of a policy.
+/// A generation of a policy.
 #[derive(Clone, Debug)]
 pub struct GenerationView {
-    /// As stored.
+    /// The stored row.
     pub row: GenerationRow,
-    /// Nodes that hold the key of the policy.
+    /// Number of nodes that have the generation's private key.
     pub wrapped: u64,
-    /// Number of keys sealed to it.
+    /// Number of keys sealed to the generation.
     pub keys: u64,
-    /// Names of nodes that should have it and have not, [`LAGGING_MAX`] at most.
+    /// Names of nodes that need the generation and do not have it, at most [`LAGGING_MAX`].
     pub lagging: Vec<String>,
 }
 
 impl KeyPolicies {
-    /// A policy with what became of it.
+    /// Returns a policy with its state.
     ///
     /// # Errors
-    /// [`PolicyError::NotFound`]; those of the database.
+    /// [`PolicyError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn view(&self, id: Uuid) -> Result<PolicyView, PolicyError> {
         let row =
@@ -71,7 +71,7 @@ impl KeyPolicies {
         generation: u32,
         wrapped: u64,
     ) -> Result<Vec<String>, PolicyError> {
-        // As many as there should be: those they are, but for the moment in which one comes and one goes.
+        // The number matches, so the nodes are the right ones, except briefly while one node is replaced by another.
         if wrapped == placed.len() as u64 {
             return Ok(Vec::new());
         }

@@ -9,12 +9,12 @@ UPDATE key_places SET last_change = last_change + ?1 WHERE id = 1 RETURNING last
 pub(super) const LAST: &str = "-- key_changes_last
 SELECT last_change FROM key_places WHERE id = 1";
 
-/// Takes numbers for `count` changes that nodes read, and answers the first: they go up to the first plus `count`, without
-/// it. Until this transaction ends nobody else takes any, so that anyone who reads past a number misses none before it. Call
-/// it after [`lock_site`](super::lock_site), and before any row of a node is written.
+/// Reserves numbers for `count` changes that nodes read, and returns the first. Until this transaction ends no other can reserve
+/// numbers, so that a reader never skips a lower number. Call it after [`lock_site`](super::lock_site), and before writing any row
+/// of a node.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn take_changes(tx: &mut Tx, count: usize) -> Result<i64, StoreError> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -29,10 +29,10 @@ pub(super) async fn last_change(tx: &mut Tx) -> Result<i64, StoreError> {
 }
 
 impl Places<'_> {
-    /// The number of the last change that nodes read, 0 before the first.
+    /// Returns the number of the last change that nodes read; 0 before the first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn last_change(self) -> Result<i64, StoreError> {
         self.0.row(LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }

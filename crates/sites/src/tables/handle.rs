@@ -1,6 +1,6 @@
-//! The handle [`Places`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Places`]. Its methods are in the neighboring files, each beside its SQL statements.
 
 store::handle! {
-    /// Sites, nodes, key policies and what is sealed and wrapped for them.
+    /// Sites, nodes, key policies, sealed keys and wraps.
     Places
 }

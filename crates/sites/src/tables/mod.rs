@@ -1,5 +1,4 @@
-//! Places where private keys may be: sites, the tokens by which nodes join them, the nodes, who is there, and the policies over
-//! them.
+//! Tables of sites, join tokens, nodes, presence and key policies.
 
 mod changes;
 mod handle;
@@ -36,16 +35,16 @@ use uuid::Uuid;
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page};
 pub use handle::Places;
 
-/// A site.
+/// A site as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SiteRow {
-    /// Its identity.
+    /// Id of the site.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// JSON object of texts.
+    /// Attributes, as a JSON object with string values.
     pub attributes: String,
-    /// Moves with every change, from 1.
+    /// Incremented with every change, from 1.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -74,7 +73,7 @@ UPDATE key_sites SET name = ?3, attributes = ?4, revision = revision + 1, update
 WHERE uuid = ?1 AND revision = ?2
 AND NOT EXISTS (SELECT 1 FROM key_sites other WHERE other.name = ?3 AND other.uuid <> ?1)";
 
-/// Writes what is there: anyone who else locks, changes or removes the site waits for the end of this transaction.
+/// Rewrites the row unchanged: other transactions that lock, change or delete the site wait for the end of this one.
 const LOCK: &str = "-- key_site_lock
 UPDATE key_sites SET revision = revision WHERE uuid = ?1
 RETURNING uuid, name, attributes, revision, created_at, updated_at";
@@ -179,24 +178,24 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &sealed_keys::RESEAL,
 ];
 
-/// Every form of the page of nodes.
+/// Returns every form of the statement for a page of nodes.
 pub(crate) fn composed() -> Vec<String> {
     nodes::composed()
 }
 
-/// Makes `key` the one that signs statements; false when there is one.
+/// Registers `key` as the signer of statements. Returns false when there is one already.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn claim_statement_signer(tx: &mut Tx, key: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(SIGNER_CLAIM, vec![key.into()]).await? == 1)
 }
 
-/// Enters a site; false when its name is taken.
+/// Inserts a site. Returns false when its name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_site(tx: &mut Tx, site: &SiteRow) -> Result<bool, StoreError> {
     let parameters = vec![
@@ -208,10 +207,10 @@ pub async fn insert_site(tx: &mut Tx, site: &SiteRow) -> Result<bool, StoreError
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
 
-/// Changes a site; false when it has another revision, or the name is taken.
+/// Changes a site. Returns false when the revision does not match, or the name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_site(
     tx: &mut Tx,
@@ -225,54 +224,54 @@ pub async fn update_site(
     Ok(tx.execute(UPDATE, parameters).await? == 1)
 }
 
-/// Holds a site as it is until this transaction ends; `None` when there is none.
+/// Locks a site until this transaction ends. `None` when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn lock_site(tx: &mut Tx, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
     tx.row(LOCK, vec![id.into()]).await?.map(site_of).transpose()
 }
 
-/// Removes a site, whatever it holds; false when there is none.
+/// Deletes a site, without checking its nodes. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_site(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-/// How many sites there are.
+/// Returns the number of sites.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn count_sites(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(SITES_COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
 impl Places<'_> {
-    /// A site by its identity.
+    /// Returns a site by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn site(self, id: Uuid) -> Result<Option<SiteRow>, StoreError> {
         self.0.row(SITE, vec![id.into()]).await?.map(site_of).transpose()
     }
 
-    /// A site by its name.
+    /// Returns a site by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn site_named(self, name: &str) -> Result<Option<SiteRow>, StoreError> {
         self.0.row(SITE_NAMED, vec![name.into()]).await?.map(site_of).transpose()
     }
 
-    /// Sites by name.
+    /// Lists sites by name.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn sites(self, after: Option<&Cursor>, limit: usize) -> Result<Page<SiteRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "key_sites", &[Value::Text(String::new())])?;
@@ -285,10 +284,10 @@ impl Places<'_> {
         })
     }
 
-    /// The key that signs statements, in the table of keys; `None` before the first.
+    /// Returns the id of the key that signs statements. `None` before the first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn statement_signer(self) -> Result<Option<Uuid>, StoreError> {
         self.0.row(SIGNER, Vec::new()).await?.map_or(Ok(None), |mut row| row.maybe_uuid())
     }

@@ -1,4 +1,4 @@
-//! Nodes.
+//! The table of nodes.
 
 use uuid::Uuid;
 
@@ -6,72 +6,72 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// Bytes of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
+/// Bytes of a node's KEM public key (X-Wing, draft-connolly-cfrg-xwing-kem).
 pub const KEM_OCTETS: usize = 1_216;
 
-/// A node.
+/// A node as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeRow {
-    /// Its identity.
+    /// Id of the node.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// Its site.
+    /// Id of its site.
     pub site: Uuid,
-    /// The site's name; empty once it is removed.
+    /// Name of its site. Empty once the site is deleted.
     pub site_name: String,
-    /// JSON object: the site's attributes.
+    /// The site's attributes, as a JSON object.
     pub site_attributes: String,
-    /// JSON object: the node's own attributes.
+    /// The node's own attributes, as a JSON object.
     pub attributes: String,
-    /// `HOST:PORT` for signing requests of other nodes.
+    /// Address for signing requests of other nodes, `HOST:PORT`.
     pub address: String,
     /// The public key to which secrets are sealed for the node.
     pub kem: Vec<u8>,
-    /// SHA-256 of the SubjectPublicKeyInfo it shows itself with.
+    /// SHA-256 of the SubjectPublicKeyInfo in the node's certificate.
     pub spki_sha256: [u8; 32],
     /// End of its certificate's validity, µs.
     pub not_after_us: i64,
-    /// The signed statement about it, JSON.
+    /// The signed statement about the node, JSON.
     pub statement: String,
-    /// When its next statement is due, µs.
+    /// Time when the next statement is due, µs.
     pub sign_at_us: i64,
-    /// Moves with every change that people make.
+    /// Incremented with every change by people.
     pub revision: i64,
-    /// The number of its last change that nodes read.
+    /// Number of the last change of the node that other nodes read.
     pub changed: i64,
-    /// When it was enrolled, µs.
+    /// Time of the enrollment, µs.
     pub enrolled_at_us: i64,
-    /// When it was retired, µs.
+    /// Time of the retirement, µs.
     pub retired_at_us: Option<i64>,
-    /// Whether it was retired because it is not trusted any more.
+    /// Whether the node was retired because it is no longer trusted.
     pub hostile: bool,
-    /// End of its lease, µs; 0 without one.
+    /// End of its lease, µs. 0 without one.
     pub lease_until_us: i64,
-    /// Whether the other nodes consider it present.
+    /// Whether the other nodes were told that the node is present.
     pub present: bool,
 }
 
-/// Which nodes to list.
+/// Filter for listing nodes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeFilter {
     /// Only nodes of this site.
     pub site: Option<Uuid>,
-    /// Retired ones too.
+    /// Whether to include retired nodes.
     pub retired: bool,
 }
 
-/// A statement in place of a node's last one.
+/// A new statement, which replaces a node's last one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewStatement {
-    /// Of this node.
+    /// Id of the node.
     pub node: Uuid,
-    /// JSON.
+    /// The statement as JSON.
     pub statement: String,
-    /// [`NodeRow::sign_at_us`] and [`NodeRow::changed`] of the row that it is made from: of two that sign the same row
-    /// one is heard.
+    /// [`NodeRow::sign_at_us`] and [`NodeRow::changed`] of the row that was signed. Of two statements for the same row only one is
+    /// stored.
     pub made_from: (i64, i64),
-    /// When the next one is due, µs.
+    /// Time when the next statement is due, µs.
     pub sign_at_us: i64,
 }
 
@@ -108,14 +108,14 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 1, ?11, ?12, 0) ON CONFLICT DO 
 pub(super) const TAKEN: &str = "-- key_node_taken
 SELECT 1 FROM key_nodes WHERE name = ?1 OR spki_sha256 = ?2 LIMIT 1";
 
-/// Of one site, or of all.
+/// Counts the nodes of one site, or of all.
 pub(super) const LIVE: &str = "-- key_nodes_live
 SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?2 AS BIGINT) = 1)";
 
 pub(super) const CERTIFIED: &str = "-- key_node_certified
 UPDATE key_nodes SET not_after = ?3 WHERE uuid = ?1 AND spki_sha256 = ?2 AND retired_at IS NULL";
 
-/// Sets a presence time in the past, different for each change, so that statements made before do not count.
+/// Sets `sign_at` to a time in the past, different for each change, so that statements signed before are not stored.
 pub(super) const ADDRESS: &str = "-- key_node_address
 UPDATE key_nodes SET address = ?2, sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
 WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";
@@ -138,26 +138,26 @@ UPDATE key_nodes SET statement = :statement, sign_at = :sign_at, changed = :chan
 WHERE uuid = :node AND sign_at = :was_sign_at AND changed = :was_changed AND retired_at IS NULL"
 };
 
-/// Every form of the page of nodes.
+/// Returns every form of the statement for a page of nodes.
 pub(super) fn composed() -> Vec<String> {
     let filters = (0..4_u32)
         .map(|bits| NodeFilter { site: (bits & 1 != 0).then_some(Uuid::nil()), retired: bits & 2 != 0 });
     filters.map(|filter| nodes_page(&filter, Value::Null, 1).0).collect()
 }
 
-/// Whether a name or a key is taken.
+/// Returns whether a name or a key is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn is_node_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.row(TAKEN, vec![name.into(), spki_sha256.as_slice().into()]).await?.is_some())
 }
 
-/// Enters a node, with its lease: nobody is told of it before its first beat. False when its name or key is taken.
+/// Inserts a node with its lease. Other nodes are notified after its first heartbeat. Returns false when its name or key is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_node(tx: &mut Tx, node: &NodeRow) -> Result<bool, StoreError> {
     let parameters = vec![
@@ -181,10 +181,10 @@ pub async fn insert_node(tx: &mut Tx, node: &NodeRow) -> Result<bool, StoreError
     Ok(entered)
 }
 
-/// How many nodes are not retired, at a site or everywhere.
+/// Returns the number of nodes that are not retired, at a site or in total.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn live_nodes(tx: &mut Tx, site: Option<Uuid>) -> Result<i64, StoreError> {
     let everywhere = site.is_none();
@@ -192,10 +192,10 @@ pub async fn live_nodes(tx: &mut Tx, site: Option<Uuid>) -> Result<i64, StoreErr
     row.map_or(Ok(0), |mut row| row.int())
 }
 
-/// Notes a node's new certificate for the same key; false when it has another key, is retired or not there.
+/// Stores a node's new certificate for the same key. Returns false when the node has another key, is retired or does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn node_certified(
     tx: &mut Tx,
@@ -207,37 +207,37 @@ pub async fn node_certified(
     Ok(tx.execute(CERTIFIED, parameters).await? == 1)
 }
 
-/// Gives a node another address; its next statement is then due at once. False when it has that address.
+/// Changes a node's address; its next statement is then due immediately. Returns false when the address is unchanged.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn set_node_address(tx: &mut Tx, id: Uuid, address: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(ADDRESS, vec![id.into(), address.into()]).await? == 1)
 }
 
-/// Makes the next statement of every node of a site due at once.
+/// Makes the next statement of every node of a site due immediately.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn sign_nodes_of_site(tx: &mut Tx, site: Uuid) -> Result<(), StoreError> {
     tx.execute(SIGN_SITE, vec![site.into()]).await.map(drop)
 }
 
-/// How a node is retired.
+/// Kind of a node's retirement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NodeRetirement {
-    /// It is not used any more.
+    /// The node is no longer used.
     Ordinary,
-    /// It is not trusted any more, and neither is what was open to it.
+    /// The node is no longer trusted. Keys that it could open count as compromised.
     Hostile,
 }
 
-/// Retires a node, its lease included; false when it is already, or not there.
+/// Retires a node and ends its lease. Returns false when it is already retired or does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn retire_node(
     tx: &mut Tx,
@@ -259,19 +259,19 @@ pub async fn retire_node(
     Ok(retired)
 }
 
-/// Notes of a retired node that it is not trusted any more; false when that is known, or it is not retired.
+/// Marks a retired node as no longer trusted. Returns false when it is already marked, or not retired.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn mistrust_node(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(MISTRUST, vec![id.into()]).await? == 1)
 }
 
-/// Puts statements in place of the last ones, each as a change of its own.
+/// Replaces statements, each with its own change number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), StoreError> {
     let first = take_changes(tx, new.len()).await?;
@@ -288,54 +288,54 @@ pub async fn put_statements(tx: &mut Tx, new: Vec<NewStatement>) -> Result<(), S
 }
 
 impl Places<'_> {
-    /// A node by its identity.
+    /// Returns a node by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn node(self, id: Uuid) -> Result<Option<NodeRow>, StoreError> {
         self.0.row(NODE, vec![id.into()]).await?.map(node_of).transpose()
     }
 
-    /// A node by its name.
+    /// Returns a node by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn node_named(self, name: &str) -> Result<Option<NodeRow>, StoreError> {
         self.0.row(NODE_NAMED, vec![name.into()]).await?.map(node_of).transpose()
     }
 
-    /// A node by the SHA-256 of its SubjectPublicKeyInfo.
+    /// Returns a node by the SHA-256 of its SubjectPublicKeyInfo.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn node_of_key(self, spki_sha256: &[u8; 32]) -> Result<Option<NodeRow>, StoreError> {
         self.0.row(NODE_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(node_of).transpose()
     }
 
-    /// Nodes that changed after the change `after`, in the order of their changes, retired ones too.
+    /// Returns nodes that changed after the change `after`, in the order of their changes, including retired ones.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn nodes_changed(self, after: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.0.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
         rows.into_iter().map(node_of).collect()
     }
 
-    /// Nodes whose next statement is due.
+    /// Returns nodes whose next statement is due.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn nodes_to_sign(self, now_us: i64, limit: usize) -> Result<Vec<NodeRow>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.0.rows(Cost::Point, DUE, vec![now_us.into(), limit.into()]).await?;
         rows.into_iter().map(node_of).collect()
     }
 
-    /// Nodes by name.
+    /// Lists nodes by name.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn nodes(
         self,
         filter: &NodeFilter,
@@ -355,7 +355,7 @@ impl Places<'_> {
     }
 }
 
-/// A page and its parameters, holding only the conditions asked for.
+/// Builds the statement of a page and its parameters. It contains only the conditions that are set.
 fn nodes_page(filter: &NodeFilter, begin: Value, limit: i64) -> (String, Vec<Value>) {
     let mut parameters = vec![begin];
     let mut statement = PAGE.to_owned();

@@ -9,22 +9,22 @@ use super::handle::Places;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
-/// A policy.
+/// A policy as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyRow {
-    /// Its identity.
+    /// Id of the policy.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// The formula: which nodes satisfy the policy.
+    /// Formula that selects the nodes.
     pub formula: String,
-    /// Its newest pair, from 1.
+    /// Number of the newest generation, from 1.
     pub generation: u32,
-    /// Moves with every change.
+    /// Incremented with every change.
     pub revision: i64,
-    /// The number of its last change that nodes read.
+    /// Number of the last change of the policy that nodes read.
     pub changed: i64,
-    /// Actor that created it.
+    /// Actor that created the policy.
     pub created_by: String,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -32,33 +32,33 @@ pub struct PolicyRow {
     pub updated_at_us: i64,
 }
 
-/// A pair of a policy.
+/// A generation of a policy: one key pair.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GenerationRow {
-    /// What its seed is bound to, with this table and column `seed`.
+    /// Id to which the sealed seed is bound, with this table and column `seed`.
     pub id: Uuid,
-    /// Whose.
+    /// Id of the policy.
     pub policy: Uuid,
-    /// Which, from 1.
+    /// Number of the generation, from 1.
     pub generation: u32,
-    /// What keys are sealed to.
+    /// Public key that keys are sealed to.
     pub public: Vec<u8>,
     /// Creation time, µs.
     pub created_at_us: i64,
 }
 
-/// What became of a policy that was to be removed.
+/// Result of deleting a policy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PolicyRemoval {
     /// The policy was deleted.
     Done,
-    /// So many keys are sealed to it.
+    /// Not deleted: this many keys are sealed to the policy.
     HasKeys(i64),
-    /// There is none.
+    /// The policy does not exist.
     NotThere,
 }
 
-/// The private halves, for the rotation of the master key.
+/// The sealed private keys, for the rotation of the master key.
 pub const SEALED_SEEDS: SealedColumn = sealed_column!("key_policy_generations", "uuid" Uuid "uuid", "seed");
 
 macro_rules! policy_select {
@@ -106,7 +106,7 @@ UPDATE key_policies SET changed = ?2, removed_at = ?3 WHERE uuid = ?1 AND remove
 pub(super) const DELETE_GENERATIONS: &str = "-- key_policy_generations_delete
 DELETE FROM key_policy_generations WHERE policy = ?1";
 
-/// Those below the newest to which nothing is sealed any more.
+/// Deletes generations below the newest to which no key is sealed any more.
 pub(super) const RETIRE: &str = "-- key_policy_generations_retire
 DELETE FROM key_policy_generations WHERE policy = ?1 AND generation < ?2
 AND NOT EXISTS (SELECT 1 FROM sealed_keys k WHERE k.policy = key_policy_generations.policy
@@ -123,7 +123,7 @@ pub(super) const SEEDS: Bulk = db::bulk! { (uuid uuid)
 SELECT uuid, seed FROM key_policy_generations WHERE uuid = {any uuid}"
 };
 
-/// Policies with a generation that is not the newest: their keys are sealed again.
+/// Policies with more than one generation: their keys are sealed again.
 pub(super) const BEHIND: &str = "-- key_policies_behind
 SELECT DISTINCT p.uuid FROM key_policies p JOIN key_policy_generations g ON g.policy = p.uuid
 AND g.generation < p.generation WHERE p.removed_at IS NULL AND p.uuid > ?1 ORDER BY p.uuid LIMIT ?2";
@@ -131,19 +131,19 @@ AND g.generation < p.generation WHERE p.removed_at IS NULL AND p.uuid > ?1 ORDER
 pub(super) const PURGE: &str = "-- key_policies_purge
 DELETE FROM key_policies WHERE removed_at < ?1";
 
-/// How many policies there are.
+/// Returns the number of policies.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn count_policies(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-/// Enters a policy with its first generation; `seed` is sealed. False when the name is taken.
+/// Inserts a policy with its first generation; `seed` is sealed. Returns false when the name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_policy(
     tx: &mut Tx,
@@ -168,10 +168,10 @@ pub async fn insert_policy(
     Ok(true)
 }
 
-/// Gives a policy its next generation; `seed` is sealed. False when another one came first, or the policy is gone.
+/// Adds a policy's next generation; `seed` is sealed. Returns false when another rotation came first, or the policy does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn rotate_policy(
     tx: &mut Tx,
@@ -201,11 +201,10 @@ async fn insert_generation(tx: &mut Tx, generation: &GenerationRow, seed: &[u8])
     tx.execute(INSERT_GENERATION, parameters).await.map(drop)
 }
 
-/// Removes a policy to which no key is sealed, and its generations; nodes are told. Its wraps are those of no generation
-/// then.
+/// Deletes a policy to which no key is sealed, with its generations, and notifies nodes. Its wraps are then obsolete.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRemoval, StoreError> {
     let changed = take_changes(tx, 1).await?;
@@ -220,13 +219,14 @@ pub async fn remove_policy(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<PolicyRe
     Ok(PolicyRemoval::Done)
 }
 
-/// Removes generations below the newest to which no key is sealed any more, and says how many; nodes are told.
+/// Deletes generations below the newest to which no key is sealed any more, and notifies nodes. Returns their number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Result<u64, StoreError> {
-    // Held, and none taken while nothing goes: a number moves every server to look at all policies again.
+    // Locks the numbers without reserving one: a new number makes every server check all policies again, even if nothing is
+    // deleted.
     take_changes(tx, 0).await?;
     let gone = tx.execute(RETIRE, vec![policy.into(), i64::from(newest).into()]).await?;
     if gone > 0 {
@@ -236,10 +236,10 @@ pub async fn retire_generations(tx: &mut Tx, policy: Uuid, newest: u32) -> Resul
     Ok(gone)
 }
 
-/// The sealed private halves of these generations.
+/// Returns the sealed private keys of these generations.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn policy_seeds(tx: &mut Tx, generations: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
     let rows = tx.bulk(&SEEDS, vec![Column::Uuid(generations)]).await?;
@@ -255,26 +255,26 @@ pub(super) async fn newest_generation(tx: &mut Tx, policy: Uuid) -> Result<Optio
 }
 
 impl Places<'_> {
-    /// A policy by its identity.
+    /// Returns a policy by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn policy(self, id: Uuid) -> Result<Option<PolicyRow>, StoreError> {
         self.0.row(POLICY, vec![id.into()]).await?.map(policy_of).transpose()
     }
 
-    /// A policy by its name.
+    /// Returns a policy by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn policy_named(self, name: &str) -> Result<Option<PolicyRow>, StoreError> {
         self.0.row(POLICY_NAMED, vec![name.into()]).await?.map(policy_of).transpose()
     }
 
-    /// Policies by name.
+    /// Lists policies by name.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn policies(self, after: Option<&Cursor>, limit: usize) -> Result<Page<PolicyRow>, StoreError> {
         let (limit, rows) = limit_of(limit);
         let mut parameters = key_or(after, "key_policies", &[Value::Text(String::new())])?;
@@ -287,19 +287,19 @@ impl Places<'_> {
         })
     }
 
-    /// The generations of a policy, the newest last.
+    /// Returns the generations of a policy, newest last.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn policy_generations(self, policy: Uuid) -> Result<Vec<GenerationRow>, StoreError> {
         let rows = self.0.rows(Cost::Point, GENERATIONS, vec![policy.into()]).await?;
         rows.into_iter().map(generation_of).collect()
     }
 
-    /// Generations of all policies by their identities, after `after`.
+    /// Returns the generations of all policies, by id, after `after`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn all_policy_generations(
         self,
         after: Uuid,
@@ -311,10 +311,10 @@ impl Places<'_> {
         rows.into_iter().map(generation_of).collect()
     }
 
-    /// Policies that have generations below their newest, by their identities, after `after`.
+    /// Returns the ids, in order, of policies with generations below their newest, after `after`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn policies_behind(self, after: Uuid, limit: usize) -> Result<Vec<Uuid>, StoreError> {
         let (limit, _) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, BEHIND, vec![after.into(), (limit as i64).into()]).await?;

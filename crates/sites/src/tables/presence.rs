@@ -6,15 +6,15 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{Bulk, Column, Cost, StoreError, Tx};
 
-/// Nodes that come or go by one transaction: some 50 ms of updates. The rest follows with the next.
+/// Maximum number of nodes that come or go in one transaction: about 50 ms of updates. The rest follows in the next one.
 const FLIPS_MAX: i64 = 1_000;
 
 /// A node's lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NodeLease {
-    /// Whose.
+    /// Id of the node.
     pub node: Uuid,
-    /// Its end, µs.
+    /// End of the lease, µs.
     pub until_us: i64,
 }
 
@@ -24,7 +24,7 @@ INSERT INTO key_node_leases (node, until_at, present) VALUES (?1, 0, 0) ON CONFL
 pub(super) const LEAVE: &str = "-- key_node_lease_leave
 DELETE FROM key_node_leases WHERE node = ?1";
 
-/// Whose lease says another thing than the others were told. A walk of all leases, 40 bytes each.
+/// Nodes whose lease contradicts the state that other nodes were told. Scans all leases, 40 bytes each.
 pub(super) const FLIPS: &str = "-- key_node_flips
 SELECT node, present FROM key_node_leases
 WHERE present = 1 AND until_at <= ?1 OR present = 0 AND until_at > ?1 ORDER BY node LIMIT ?2";
@@ -34,7 +34,7 @@ pub(super) const LEASES: Bulk = db::bulk! { (node uuid, until_at bigint)
 UPDATE key_node_leases SET until_at = {max|greatest}(until_at, :until_at) WHERE node = :node"
 };
 
-/// The condition again: a beat may have come since the look.
+/// Checks the condition again: a heartbeat may have arrived since the query.
 pub(super) const FLIP: Bulk = db::bulk! { (node uuid, present bigint, now bigint)
     "-- key_node_flip
 UPDATE key_node_leases SET present = :present WHERE node = :node AND present <> :present AND (until_at > :now) =
@@ -55,10 +55,10 @@ pub(super) async fn leave(tx: &mut Tx, node: Uuid) -> Result<(), StoreError> {
     tx.execute(LEAVE, vec![node.into()]).await.map(drop)
 }
 
-/// Prolongs leases: one statement, however many. Retired and unknown nodes have none.
+/// Extends leases. One statement for all. Retired and unknown nodes are ignored.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreError> {
     let columns = vec![
@@ -68,11 +68,11 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
     tx.bulk(&LEASES, columns).await.map(drop)
 }
 
-/// Tells the others of those who came and who are gone since: each is a change of its own. `flips` is what
-/// `node_flips` found; what is otherwise by now stays as it is. Answers how many.
+/// Records nodes that came or went, each with its own change number, so that other nodes are notified. `flips` is the result of
+/// `node_flips`; entries that no longer apply are skipped. Returns the number of changes.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn flip_nodes(tx: &mut Tx, flips: &[(Uuid, bool)], now_us: i64) -> Result<usize, StoreError> {
     let first = take_changes(tx, flips.len()).await?;
@@ -90,10 +90,10 @@ pub async fn flip_nodes(tx: &mut Tx, flips: &[(Uuid, bool)], now_us: i64) -> Res
 }
 
 impl Places<'_> {
-    /// Nodes of whom the others are to be told that they are there now (true), or gone (false); a thousand at most.
+    /// Returns nodes whose change must be announced: present now (true) or gone (false). At most a thousand.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn node_flips(self, now_us: i64) -> Result<Vec<(Uuid, bool)>, StoreError> {
         let rows = self.0.rows(Cost::Point, FLIPS, vec![now_us.into(), FLIPS_MAX.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.uuid()?, !row.flag()?))).collect()

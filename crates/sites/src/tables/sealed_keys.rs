@@ -6,50 +6,50 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// A sealed key, without what is sealed.
+/// A sealed key without its sealed bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SealedKeyRow {
-    /// SHA-256 of its SubjectPublicKeyInfo: its identity.
+    /// SHA-256 of the SubjectPublicKeyInfo, which identifies the key.
     pub spki_sha256: [u8; 32],
-    /// Its SubjectPublicKeyInfo, DER.
+    /// SubjectPublicKeyInfo in DER.
     pub spki: Vec<u8>,
     /// The display name.
     pub name: String,
-    /// Its kind, a word.
+    /// Stable name of the key type.
     pub kind: String,
-    /// Sealed to this policy.
+    /// Id of the policy that the key is sealed to.
     pub policy: Uuid,
-    /// That policy's name; read with it, never stored here.
+    /// Name of that policy. Joined on read, never stored here.
     pub policy_name: String,
-    /// To this pair of it.
+    /// Generation that the key is sealed to.
     pub generation: u32,
-    /// Actor that sealed it.
+    /// Actor that sealed the key.
     pub created_by: String,
-    /// When it first came, µs.
+    /// Time when the key was first stored, µs.
     pub created_at_us: i64,
-    /// When it was last sealed, µs.
+    /// Time when the key was last sealed, µs.
     pub updated_at_us: i64,
 }
 
-/// What became of a sealed key that was to be stored.
+/// Result of storing a sealed key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SealedPut {
     /// The key was stored.
     Stored,
-    /// There is no such policy.
+    /// The policy does not exist.
     NoPolicy,
-    /// It is sealed to another generation than this, the newest.
+    /// The key is sealed to an old generation; this is the newest.
     Behind(u32),
 }
 
 /// A key that was sealed again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resealed {
-    /// Which.
+    /// SHA-256 of the key's SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// The generation that it was sealed to.
+    /// Generation that the key was sealed to before.
     pub from: u32,
-    /// As it is sealed now.
+    /// The new sealed bytes.
     pub blob: Vec<u8>,
 }
 
@@ -102,19 +102,19 @@ WHERE spki_sha256 = :spki_sha256 AND policy = :policy AND generation = :was AND 
 pub(super) const PURGE: &str = "-- sealed_keys_purge
 DELETE FROM sealed_keys WHERE removed_at < ?1";
 
-/// Whether a key is sealed, to whatever policy.
+/// Returns whether a key is sealed to any policy.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn is_key_sealed(tx: &mut Tx, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.row(KEY, vec![spki_sha256.as_slice().into()]).await?.is_some())
 }
 
-/// How many keys are sealed, to all policies.
+/// Returns the number of keys sealed to all policies.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
@@ -123,10 +123,10 @@ pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
 /// Stores a sealed key, in place of the previous one, and notifies nodes.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Result<SealedPut, StoreError> {
-    // Rotations take numbers, too: from here on the newest generation stays the newest.
+    // Rotations reserve numbers, too. So the newest generation stays the newest until the commit.
     let changed = take_changes(tx, 1).await?;
     match super::policies::newest_generation(tx, key.policy).await? {
         None => return Ok(SealedPut::NoPolicy),
@@ -149,10 +149,10 @@ pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Res
     Ok(SealedPut::Stored)
 }
 
-/// Withdraws a sealed key: deletes the sealed bytes and notifies nodes. False if it does not exist.
+/// Withdraws a sealed key: deletes the sealed bytes and notifies nodes. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn withdraw_sealed_key(
     tx: &mut Tx,
@@ -164,11 +164,11 @@ pub async fn withdraw_sealed_key(
     Ok(tx.execute(WITHDRAW, parameters).await? == 1)
 }
 
-/// Puts keys that were sealed again to generation `into` in place of what they were made from; what was sealed or
-/// withdrawn by others meanwhile stays as it is. Says how many.
+/// Replaces keys that were sealed again to generation `into`. Keys that others sealed or withdrew meanwhile are skipped. Returns
+/// the number of replaced keys.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn reseal_keys(
     tx: &mut Tx,
@@ -198,10 +198,10 @@ pub async fn reseal_keys(
 }
 
 impl Places<'_> {
-    /// A sealed key.
+    /// Returns a sealed key.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sealed_key(self, spki_sha256: &[u8; 32]) -> Result<Option<SealedKeyRow>, StoreError> {
         self.0
             .row(KEY, vec![spki_sha256.as_slice().into()])
@@ -210,10 +210,10 @@ impl Places<'_> {
             .transpose()
     }
 
-    /// Sealed keys by name.
+    /// Lists sealed keys by name.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn sealed_keys(
         self,
         after: Option<&Cursor>,
@@ -231,10 +231,10 @@ impl Places<'_> {
         })
     }
 
-    /// How many keys are sealed to each generation of a policy.
+    /// Returns how many keys are sealed to each generation of a policy.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sealed_keys_by_generation(
         self,
         policy: Uuid,
@@ -243,10 +243,10 @@ impl Places<'_> {
         rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
     }
 
-    /// Keys sealed to generations of a policy below `newest`, as they are sealed, by their identities, after `after`.
+    /// Returns keys sealed to generations of a policy below `newest`, with their sealed bytes, by id, after `after`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sealed_keys_behind(
         self,
         policy: Uuid,

@@ -7,76 +7,76 @@ use super::changes::last_change;
 use super::handle::Places;
 use db::{Cost, Row, StoreError, limit_of};
 
-/// A policy, as nodes read it.
+/// A change of a policy, as nodes read it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyChange {
-    /// Which.
+    /// Id of the policy.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// The formula: which nodes satisfy the policy.
+    /// Formula that selects the nodes.
     pub formula: String,
-    /// Its newest pair.
+    /// Number of the newest generation.
     pub generation: u32,
-    /// Whether it was deleted.
+    /// Whether the policy was deleted.
     pub removed: bool,
-    /// The number of the change.
+    /// Number of the change.
     pub changed: i64,
 }
 
-/// A wrap, as its node reads it.
+/// A change of a wrap, as its node reads it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WrapChange {
-    /// Of this policy.
+    /// Id of the policy.
     pub policy: Uuid,
-    /// Of this pair of it.
+    /// Number of the generation.
     pub generation: u32,
-    /// The wrap; `None` once it is withdrawn.
+    /// The wrapped key. `None` once it is withdrawn.
     pub blob: Option<Vec<u8>>,
-    /// The number of the change.
+    /// Number of the change.
     pub changed: i64,
 }
 
-/// A sealed key, as nodes read it.
+/// A change of a sealed key, as nodes read it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeyChange {
-    /// SHA-256 of its SubjectPublicKeyInfo.
+    /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// Its SubjectPublicKeyInfo, DER.
+    /// SubjectPublicKeyInfo in DER.
     pub spki: Vec<u8>,
     /// The display name.
     pub name: String,
-    /// Its kind, a word.
+    /// Stable name of the key type.
     pub kind: String,
-    /// Sealed to this policy.
+    /// Id of the policy that the key is sealed to.
     pub policy: Uuid,
-    /// To this pair of it.
+    /// Generation that the key is sealed to.
     pub generation: u32,
-    /// The sealed bytes; `None` once withdrawn.
+    /// The sealed bytes. `None` once the key is withdrawn.
     pub blob: Option<Vec<u8>>,
-    /// The number of the change.
+    /// Number of the change.
     pub changed: i64,
 }
 
-/// Changes after a number, each list in the order of its numbers.
+/// Changes after a number. Each list is in the order of its change numbers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeyState {
-    /// Policies.
+    /// Changed policies.
     pub policies: Vec<PolicyChange>,
-    /// The node's wraps.
+    /// Changed wraps of the node.
     pub wraps: Vec<WrapChange>,
-    /// Sealed keys of all policies.
+    /// Changed sealed keys of all policies.
     pub keys: Vec<KeyChange>,
-    /// All changes up to this number are in this page or in those before it.
+    /// All changes up to this number are in this page or in earlier ones.
     pub next: i64,
-    /// Whether there is more after it.
+    /// Whether there are more changes after this page.
     pub more: bool,
-    /// The number asked with was never given, as after a restored backup: this begins again.
+    /// The requested number was never assigned, as after a restored backup. This page starts a full listing.
     pub anew: bool,
 }
 
-/// Bytes of a page, of what is text or sealed: as JSON, with what is sealed in base64, 6 MB at most. Nodes read 8 MiB.
-/// One change alone may have more.
+/// Maximum bytes of texts and sealed data in a page. As JSON with base64 these are at most 6 MB; nodes accept 8 MiB. A single
+/// change may exceed it.
 const PAGE_OCTETS_MAX: usize = 3 * 1_024 * 1_024;
 
 pub(super) const POLICIES: &str = "-- key_state_policies
@@ -97,7 +97,7 @@ SELECT MAX(changed) AS changed FROM key_policies UNION ALL
 SELECT MAX(changed) FROM sealed_keys) AS last";
 
 impl KeyState {
-    /// The number of the last change that is in the page's bytes with all before it, of all kinds.
+    /// Returns the number of the last change that fits into a page together with all earlier changes of every kind.
     fn end_by_octets(&self) -> i64 {
         let sealed = |blob: &Option<Vec<u8>>| blob.as_ref().map_or(0, Vec::len);
         let policies = self.policies.iter().map(|one| (one.changed, one.name.len() + one.formula.len()));
@@ -121,25 +121,25 @@ impl KeyState {
 }
 
 impl Places<'_> {
-    /// The number of the last change of policies and sealed keys, which all nodes read, 0 before the first: a look at the
-    /// end of two indexes. Wraps are one node's each: [`Self::wraps_changed`].
+    /// Returns the number of the last change of policies and sealed keys, which all nodes read; 0 before the first. Reads only the
+    /// ends of two indexes. Wraps are separate for each node: [`Self::wraps_changed`].
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn last_state(self) -> Result<i64, StoreError> {
         self.0.row(STATE_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
-    /// What changed for a node after the number `after`, at most `limit` of each kind and 3 MiB. Ask again with `next` until
-    /// there is no more.
+    /// Returns a node's changes after the number `after`, at most `limit` of each kind and 3 MiB. Repeat the call with `next` until
+    /// there are no more.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn state(self, node: Uuid, after: i64, limit: usize) -> Result<KeyState, StoreError> {
         let (limit, _) = limit_of(limit);
-        // Before the rows: numbers are given in the order of commits, so all up to this one can be seen.
+        // Read before the rows: numbers are assigned in the order of commits, so all changes up to this number are visible.
         let known = self.last_change().await?;
-        // A standby, read while the database is away, may lag behind what the node was told: that is no other past.
+        // While the database is unreachable, a standby may lag behind the node. That is not a restored backup.
         let anew = after > known && after > self.written_key_change().await?;
         let after = if anew { 0 } else { after };
         let last = known.max(after);
@@ -157,8 +157,8 @@ impl Places<'_> {
             more: false,
             anew,
         };
-        // A full list may go on: what is past its end is for the next page, of the other lists as well, so that a key
-        // never comes before the wrap that opens it.
+        // A full list may continue after its end. Later changes of all lists then go to the next page, so that a key never comes
+        // before the wrap that opens it.
         let ends = [
             (state.policies.len(), state.policies.last().map(|one| one.changed)),
             (state.wraps.len(), state.wraps.last().map(|one| one.changed)),
@@ -176,15 +176,15 @@ impl Places<'_> {
         Ok(state)
     }
 
-    /// [`Self::last_change`] of the database itself, never of its standby.
+    /// Same as [`Self::last_change`], but always from the database, never from its standby.
     async fn written_key_change(self) -> Result<i64, StoreError> {
         self.0.write("key_changes_last", |tx| last_change(tx).boxed()).await
     }
 
-    /// Forgets what was removed before a time: who has not asked since reads everything again.
+    /// Deletes records of deletions before a time. A node that made no request since then gets a full listing.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn purge_state(self, before_us: i64) -> Result<u64, StoreError> {
         let mut gone = 0;
         for statement in [super::policies::PURGE, super::wraps::PURGE, super::sealed_keys::PURGE] {

@@ -1,28 +1,28 @@
-//! Tokens by which nodes join.
+//! Join tokens of nodes.
 
 use uuid::Uuid;
 
 use super::handle::Places;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// A token that makes one node at a site, once.
+/// A join token. It enrolls one node at a site, once.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeTokenRow {
-    /// Its identity; not the token itself.
+    /// Id of the token. Not the secret.
     pub id: Uuid,
-    /// The site.
+    /// Id of the site.
     pub site: Uuid,
-    /// The site's name; empty once it is removed.
+    /// Name of the site. Empty once the site is deleted.
     pub site_name: String,
-    /// JSON object: the node's own attributes.
+    /// The node's own attributes, as a JSON object.
     pub attributes: String,
-    /// Actor that created it.
+    /// Actor that created the token.
     pub created_by: String,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// After this it makes no node, µs.
+    /// Expiry in µs. Later uses are rejected.
     pub expires_at_us: i64,
-    /// When it was used, µs.
+    /// Time at which the token was used, µs.
     pub used_at_us: Option<i64>,
     /// The node that enrolled with it.
     pub node: Option<Uuid>,
@@ -40,7 +40,7 @@ pub(super) const USE: &str = "-- key_node_token_use
 UPDATE key_node_tokens SET used_at = ?2, node = ?3 WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2
 RETURNING uuid, site, '', attributes, created_by, created_at, expires_at, used_at, node";
 
-/// Whom a token made that is not over: for the node that got no answer and asks again.
+/// Finds the node that enrolled with an unexpired token, for a host that lost the response and repeats its request.
 pub(super) const USED_FOR: &str = "-- key_node_token_used_for
 SELECT node FROM key_node_tokens WHERE hash = ?1 AND used_at IS NOT NULL AND expires_at > ?2";
 
@@ -59,10 +59,10 @@ FROM key_node_tokens t LEFT JOIN key_sites s ON s.uuid = t.site WHERE t.id < ?1 
 pub(super) const PURGE: &str = "-- key_node_tokens_purge
 DELETE FROM key_node_tokens WHERE expires_at < ?1";
 
-/// Enters a token by its SHA-256.
+/// Inserts a token by its SHA-256.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32]) -> Result<(), StoreError> {
     let parameters = vec![
@@ -77,11 +77,11 @@ pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// A token that may be used. `None` when there is none with this hash, or it is used or expired. The site's name is left
-/// empty. Hold the site before the token is used: anyone who removes a site holds it first, and then its tokens.
+/// Returns a usable token. `None` when no token has this hash, or it is used or expired. Leaves the site's name empty. Lock the
+/// site before using the token: a deletion of the site locks in the same order.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn node_token(
     tx: &mut Tx,
@@ -92,11 +92,10 @@ pub async fn node_token(
     row.map(|mut row| token_of(&mut row)).transpose()
 }
 
-/// Uses a token for `node`. `None` when there is none with this hash, or it is used or expired. The site's name is left
-/// empty.
+/// Uses a token for `node`. `None` when no token has this hash, or it is used or expired. Leaves the site's name empty.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn use_node_token(
     tx: &mut Tx,
@@ -108,38 +107,38 @@ pub async fn use_node_token(
     row.map(|mut row| token_of(&mut row)).transpose()
 }
 
-/// Removes a token; false when there is none.
+/// Deletes a token. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_node_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-/// Removes every token of a site.
+/// Deletes every token of a site.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_node_tokens_of(tx: &mut Tx, site: Uuid) -> Result<(), StoreError> {
     tx.execute(DELETE_OF, vec![site.into()]).await.map(drop)
 }
 
 impl Places<'_> {
-    /// The node that a token has made, while the token is not over.
+    /// Returns the node that enrolled with a token, while the token is unexpired.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn node_of_token(self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
         let row = self.0.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
         row.map_or(Ok(None), |mut row| row.maybe_uuid())
     }
 
-    /// Tokens, newest first.
+    /// Lists tokens, newest first.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn node_tokens(
         self,
         after: Option<&Cursor>,
@@ -155,10 +154,10 @@ impl Places<'_> {
         })
     }
 
-    /// Removes tokens that expired before a time, used or not; says how many.
+    /// Deletes tokens that expired before a time, used or not. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn purge_node_tokens(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(PURGE, vec![before_us.into()]).await
     }

@@ -1,4 +1,4 @@
-//! Seeds of generations, sealed to nodes.
+//! Wraps: generations' private keys, sealed to nodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,46 +8,46 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{Bulk, Column, Cost, StoreError, Tx, limit_of};
 
-/// The node and key of a wrap.
+/// Primary key of a wrap.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct WrapKey {
-    /// The policy.
+    /// Id of the policy.
     pub policy: Uuid,
-    /// Which of its pairs.
+    /// Number of the generation.
     pub generation: u32,
-    /// The node.
+    /// Id of the node.
     pub node: Uuid,
 }
 
-/// A wrap to store, and by what it was made.
+/// A wrap to store, and the node data that it is based on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewWrap {
-    /// The node and key.
+    /// Primary key of the wrap.
     pub key: WrapKey,
-    /// The wrap.
+    /// The wrapped key.
     pub blob: Vec<u8>,
-    /// The node as it was then.
+    /// The node at the time of wrapping.
     pub place: PolicyNode,
 }
 
-/// A node that is not retired, as policies look at it.
+/// A node that is not retired, with the data that policies need.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct PolicyNode {
-    /// Which.
+    /// Id of the node.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its revision.
+    /// Revision of the node.
     pub revision: i64,
-    /// JSON object: its own attributes.
+    /// The node's own attributes, as a JSON object.
     pub attributes: String,
-    /// Its site.
+    /// Id of its site.
     pub site: Uuid,
-    /// The site's name.
+    /// Name of the site.
     pub site_name: String,
-    /// The site's revision.
+    /// Revision of the site.
     pub site_revision: i64,
-    /// JSON object: the site's attributes.
+    /// The site's attributes, as a JSON object.
     pub site_attributes: String,
 }
 
@@ -74,19 +74,20 @@ pub(super) const CHANGED: &str = "-- key_policy_wraps_changed
 SELECT node, MAX(changed) FROM (
 SELECT node, changed FROM key_policy_wraps WHERE changed > ?1 ORDER BY changed LIMIT ?2) AS later GROUP BY node";
 
-/// Keeps the record of a generation's holders as long as the generation exists, in case a holder turns out to be untrustworthy.
+/// Deletes withdrawn wraps. The nodes of a generation stay recorded as long as the generation exists, in case a node turns out to
+/// be untrustworthy.
 pub(super) const PURGE: &str = "-- key_policy_wraps_purge
 DELETE FROM key_policy_wraps WHERE removed_at < ?1
 AND NOT EXISTS (SELECT 1 FROM key_policy_generations g WHERE g.policy = key_policy_wraps.policy
                 AND g.generation = key_policy_wraps.generation)";
 
-/// The public keys of nodes. `KEMS` of one database is one statement, of the other a call each.
+/// Reads the public keys of nodes: one statement on PostgreSQL, one per node on SQLite.
 pub(super) const KEMS: Bulk = db::bulk! { (uuid uuid)
     "-- key_node_kems
 SELECT uuid, kem FROM key_nodes WHERE uuid = {any uuid}"
 };
 
-/// Holds sites as they are: who changes one waits, who holds it does not.
+/// Locks sites against changes. Concurrent readers can lock them, too.
 pub(super) const HOLD: Bulk = db::bulk! { (uuid uuid)
     "-- key_sites_hold
 SELECT uuid, revision FROM key_sites WHERE uuid = {any uuid}{| FOR SHARE}"
@@ -111,16 +112,16 @@ WHERE policy = :policy AND generation = :generation AND node = :node AND removed
   RETURNING node"
 };
 
-/// Stores wraps, as many as their nodes, sites and generations are still what they were made by; says how many. `None`
-/// when a site has changed since: look again.
+/// Stores wraps whose nodes, sites and generations are unchanged. Returns their number. `None` when a site has changed: repeat the
+/// pass.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, StoreError> {
     let revisions: BTreeMap<Uuid, i64> =
         new.iter().map(|wrap| (wrap.place.site, wrap.place.site_revision)).collect();
-    // Before the numbers: anyone who changes a site holds it, and then asks for numbers.
+    // Lock the sites before the change numbers, like a change of a site does.
     let held = tx.bulk(&HOLD, vec![Column::Uuid(revisions.keys().copied().collect())]).await?;
     let mut now = BTreeMap::new();
     for mut row in held {
@@ -141,11 +142,11 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
     Ok(Some(tx.bulk(&PUT, columns).await?.len()))
 }
 
-/// Withdraws wraps; nodes are told. What was made after the change `seen` stays: who withdraws decided by what there was
-/// then. Says how many there were.
+/// Withdraws wraps and notifies their nodes. Wraps created after the change `seen` stay, because the caller has not seen them.
+/// Returns the number of withdrawn wraps.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn withdraw_wraps(
     tx: &mut Tx,
@@ -165,10 +166,10 @@ pub async fn withdraw_wraps(
     Ok(tx.bulk(&WITHDRAW, columns).await?.len())
 }
 
-/// The KEM public keys of these nodes.
+/// Returns the KEM public keys of these nodes.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn node_kems(tx: &mut Tx, nodes: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<u8>>, StoreError> {
     let rows = tx.bulk(&KEMS, vec![Column::Uuid(nodes)]).await?;
@@ -176,10 +177,10 @@ pub async fn node_kems(tx: &mut Tx, nodes: Vec<Uuid>) -> Result<HashMap<Uuid, Ve
 }
 
 impl Places<'_> {
-    /// Nodes that are not retired, by their identities, after `after`.
+    /// Returns nodes that are not retired, by id, after `after`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn placed_nodes(self, after: Uuid, limit: usize) -> Result<Vec<PolicyNode>, StoreError> {
         let (limit, _) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
@@ -198,10 +199,10 @@ impl Places<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// Wraps that are not withdrawn, in the order of their keys, after `after`.
+    /// Returns wraps that are not withdrawn, in the order of their keys, after `after`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn live_wraps(self, after: Option<WrapKey>, limit: usize) -> Result<Vec<WrapKey>, StoreError> {
         let (limit, _) = limit_of(limit);
         let first = WrapKey { policy: Uuid::nil(), generation: 0, node: Uuid::nil() };
@@ -215,40 +216,40 @@ impl Places<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// The nodes of which wraps changed after the change `after`, each with the number of its last; of the first `limit`
-    /// wraps. Ask again after the highest number.
+    /// Returns the nodes whose wraps changed after the change `after`, each with its last number, among the first `limit` wraps.
+    /// Repeat the call with the highest number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn wraps_changed(self, after: i64, limit: usize) -> Result<Vec<(Uuid, i64)>, StoreError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.0.rows(Cost::Point, CHANGED, vec![after.into(), limit.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.uuid()?, row.int()?))).collect()
     }
 
-    /// How many nodes have each generation of a policy.
+    /// Returns how many nodes have each generation of a policy.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn wraps_of_policy(self, policy: Uuid) -> Result<BTreeMap<u32, u64>, StoreError> {
         let rows = self.0.rows(Cost::Walk, OF_POLICY, vec![policy.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.number()?, row.number()?))).collect()
     }
 
-    /// The nodes that have a generation of a policy.
+    /// Returns the nodes that have a generation of a policy.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn wrapped_nodes(self, policy: Uuid, generation: u32) -> Result<Vec<Uuid>, StoreError> {
         let parameters = vec![policy.into(), i64::from(generation).into()];
         let rows = self.0.rows(Cost::Walk, WRAPPED_NODES, parameters).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// The policies of which a node has, or had, the newest generation.
+    /// Returns the policies whose newest generation a node has or had.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn policies_of_node(self, node: Uuid) -> Result<Vec<Uuid>, StoreError> {
         let rows = self.0.rows(Cost::Walk, POLICIES_OF_NODE, vec![node.into()]).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
