@@ -1,4 +1,4 @@
-//! Opens the database with every migration of Bulla; the statements of this crate's tables.
+//! Opens the database with every migration of Bulla; lists the statements of this crate's tables.
 
 use crate::store::Store;
 use db::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptions, StoreUrl};
@@ -6,41 +6,39 @@ use db::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptio
 const SCHEMA: Schema = Schema { sqlite: SQLITE_MIGRATIONS, postgres: POSTGRES_MIGRATIONS };
 
 impl Store {
-    /// Opens the database, making the file and its folder when missing (readable by their owner only), and brings its
-    /// schema up to date.
+    /// Opens the database and migrates its schema. Creates a missing file and directory, readable only by their owner.
     ///
-    /// Several processes may have the same database open. On SQLite a transaction that writes waits five seconds for
-    /// another's; reading never waits.
+    /// Several processes may open the same database. On SQLite a write transaction waits five seconds for another one; reads never
+    /// wait.
     ///
     /// # Errors
     /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
-    /// [`StoreError::MigrationChanged`] when its schema is not ours.
+    /// [`StoreError::MigrationChanged`] when its schema is not Bulla's.
     #[crate::boxed]
     pub async fn open(url: &StoreUrl) -> Result<Self, StoreError> {
         Self::open_with(url, &StoreOptions::default()).await
     }
 
-    /// [`Store::open`] with options.
+    /// Same as [`Store::open`], with options.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Same as [`Store::open`].
     #[crate::boxed]
     pub async fn open_with(url: &StoreUrl, options: &StoreOptions) -> Result<Self, StoreError> {
         Database::open(url, options, SCHEMA).await.map(Self::over)
     }
 
-    /// [`Database::connections`] of a database that is not opened, with these options: over one connection, and nothing
-    /// in it is made or changed.
+    /// Same as [`Database::connections`], for a database that is not opened. Uses one connection, and creates or changes nothing.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         Database::connections_at(url, options).await
     }
 }
 
-/// One migration from both folders.
+/// Includes migrations from the directories of both databases.
 macro_rules! migrations {
     ($($version:literal $name:literal $file:literal,)*) => {
         const SQLITE_MIGRATIONS: &[Migration] = &[$(Migration {
@@ -104,7 +102,7 @@ migrations! {
     44 "sign_in" "0044_sign_in.sql",
 }
 
-/// Every module's statements, for the test that prepares them all on both databases.
+/// The statements of every module, for the test that prepares all of them on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[Sends] = &[
     Sends {

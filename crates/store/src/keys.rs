@@ -1,4 +1,4 @@
-//! Private keys at rest, and the walk that re-wraps every sealed column under a new master key.
+//! Stored private keys, and the iteration that re-wraps every sealed column under a new master key.
 
 use uuid::Uuid;
 
@@ -10,35 +10,35 @@ handle! {
     Keys
 }
 
-/// A private key at rest.
+/// A stored private key.
 #[derive(Clone, Eq, PartialEq)]
 pub struct KeyRow {
-    /// Its identity.
+    /// Id of the key.
     pub id: Uuid,
-    /// Its kind, `p256`.
+    /// Key type, such as `p256`.
     pub key_type: String,
-    /// The public half: a DER SubjectPublicKeyInfo.
+    /// Public key as a DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
     /// SHA-256 of `spki`, unique.
     pub spki_sha256: [u8; 32],
-    /// `sealed`, or the name of the provider that holds it.
+    /// `sealed`, or the name of the provider that holds the key.
     pub provider: String,
-    /// The key, sealed; only when the provider is `sealed`.
+    /// The sealed key. Only for the provider `sealed`.
     pub sealed: Option<Vec<u8>>,
-    /// Where the provider finds it; only for other providers.
+    /// Location of the key at its provider. Only for other providers.
     pub locator: Option<String>,
-    /// For people.
+    /// Label for people.
     pub label: String,
-    /// When it was made or imported, µs.
+    /// Time when the key was generated or imported, µs.
     pub created_at_us: i64,
-    /// Since when it may not be used, µs.
+    /// Time from which the key may not be used, µs.
     pub blocked_at_us: Option<i64>,
-    /// Why.
+    /// Why the key may not be used.
     pub blocked_reason: Option<String>,
 }
 
 impl std::fmt::Debug for KeyRow {
-    /// Without the sealed key.
+    /// Omits the sealed key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyRow")
             .field("id", &self.id)
@@ -81,10 +81,10 @@ pub(crate) const ALL: &[&str] =
     &[INSERT, MOVE, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
 pub(crate) const BULKS: &[&Bulk] = &[&THESE, &SEALED_KEYS.replace];
 
-/// Stores a key; the id of the row that holds it, which is another than `key.id` when the same key was there already.
+/// Stores a key. Returns the id of its row, which differs from `key.id` when the same key was already stored.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
     let inserted = tx
@@ -110,55 +110,55 @@ pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
     held.ok_or_else(|| StoreError::Stale("the key went away while it was stored".to_owned()))?.uuid()
 }
 
-/// Forbids the use of a key from now on; false when it is forbidden already, or not there.
+/// Blocks a key from use. Returns false when it is already blocked or does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn block_stored_key(tx: &mut Tx, id: Uuid, at_us: i64, reason: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(BLOCK, vec![id.into(), at_us.into(), reason.into()]).await? == 1)
 }
 
-/// Gives a sealed key to a provider, which finds it at `locator`; the sealed form is deleted. False when no sealed key has
+/// Moves a sealed key to a provider, which finds it at `locator`, and deletes the sealed form. Returns false when no sealed key has
 /// this id.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn move_key(tx: &mut Tx, id: Uuid, provider: &str, locator: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(MOVE, vec![id.into(), provider.into(), locator.into()]).await? == 1)
 }
 
 impl Keys<'_> {
-    /// The key with this id.
+    /// Returns the key with this id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<KeyRow>, StoreError> {
         self.0.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// Keys among these, in any order: one statement, however many.
+    /// Returns the keys with these ids, in any order. One statement for all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn among(self, ids: &[Uuid]) -> Result<Vec<KeyRow>, StoreError> {
         let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
         rows.into_iter().map(row_of).collect()
     }
 
-    /// The key whose SubjectPublicKeyInfo has this SHA-256.
+    /// Returns the key whose SubjectPublicKeyInfo has this SHA-256.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn by_spki(self, spki_sha256: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
         self.0.row(BY_SPKI, vec![(*spki_sha256).into()]).await?.map(row_of).transpose()
     }
 
-    /// A page of the keys, oldest first.
+    /// Returns a page of the keys, oldest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<KeyRow>, StoreError> {
         let start = key_or(after, "keys", &[Value::Int(0)])?;
         let (limit, ask) = limit_of(limit);
@@ -191,37 +191,37 @@ fn row_fields(row: &mut Row) -> Result<KeyRow, StoreError> {
     })
 }
 
-/// A column whose values are sealed under the master key, as the rotation of that key walks it. A module that seals a
-/// column makes one of these and puts its statements into its `ALL` and `BULKS`.
+/// A column with values sealed under the master key. The rotation of the master key iterates over it. A module that seals a column
+/// creates one, and adds its statements to its `ALL` and `BULKS`.
 #[derive(Debug)]
 pub struct SealedColumn {
-    /// The table's name: part of what the values are bound to.
+    /// Name of the table, to which the values are bound.
     pub table: &'static str,
-    /// The column's name: part of what the values are bound to.
+    /// Name of the column, to which the values are bound.
     pub column: &'static str,
-    /// What the primary key is; its bytes are part of what the values are bound to.
+    /// Type of the primary key. The values are bound to its bytes.
     pub key: SealedKey,
-    /// Key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 bytes), in the order of
-    /// the key, at most ?3.
+    /// Selects key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 bytes), sorted by key, at most
+    /// ?3.
     pub page: &'static str,
-    /// How many rows do not begin with ?1.
+    /// Counts rows whose value does not begin with ?1.
     pub count: &'static str,
-    /// How many rows begin with which head.
+    /// Counts rows by the head of their value.
     pub heads: &'static str,
-    /// Key, new value, old value: replaces where the value is still the old one.
+    /// Parameters: key, new value, old value. Replaces a value that still equals the old one.
     pub replace: Bulk,
 }
 
-/// What names the row of a sealed value.
+/// Type of the primary key of a sealed value's row.
 #[derive(Clone, Copy, Debug)]
 pub enum SealedKey {
-    /// A UUID, 16 bytes.
+    /// A UUID of 16 bytes.
     Uuid,
     /// A text.
     Text,
 }
 
-/// A [`SealedColumn`] of a table whose key is a UUID or a text.
+/// Defines a [`SealedColumn`] of a table whose key is a UUID or a text.
 #[macro_export]
 macro_rules! sealed_column {
     ($table:literal, $key:literal $kind:ident $pg:literal, $column:literal) => {
@@ -316,26 +316,26 @@ macro_rules! sealed_column {
     };
 }
 
-/// The private keys themselves.
+/// The sealed private keys.
 pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "sealed");
 
 /// A sealed value, with its table, row and column.
 #[derive(Clone)]
 pub struct SealedValue {
-    /// The bytes of its row's key.
+    /// Bytes of its row's key.
     pub row: Vec<u8>,
-    /// The value.
+    /// The sealed bytes.
     pub sealed: Vec<u8>,
 }
 
-/// Bytes of a sealed value that tell its version and master key.
+/// Bytes at the start of a sealed value that contain its version and master key id.
 pub const SEALED_HEAD: usize = 9;
 
 impl Keys<'_> {
-    /// The next rows of a column, after `after`, that are not sealed with the head `current` (version and master key).
+    /// Returns the next rows of a column, after `after`, whose values do not have the head `current` (version and master key id).
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sealed_page(
         self,
         column: &SealedColumn,
@@ -359,10 +359,10 @@ impl Keys<'_> {
         self.0.rows(Cost::Walk, column.page, parameters).await?.into_iter().map(read).collect()
     }
 
-    /// How many rows of a column are not sealed with the head `current`.
+    /// Returns the number of rows of a column whose values do not have the head `current`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sealed_count(
         self,
         column: &SealedColumn,
@@ -373,10 +373,10 @@ impl Keys<'_> {
     }
 }
 
-/// Replaces sealed values that are still the old ones: `(old, new)` each. One statement.
+/// Replaces sealed values, given as `(old, new)`, that still equal the old one. One statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn replace_sealed(
     tx: &mut Tx,

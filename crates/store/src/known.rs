@@ -1,4 +1,4 @@
-//! Certificates that are known without having been seen on an endpoint or issued here: those of imported authorities.
+//! Certificates that were neither seen at an endpoint nor issued here: those of imported CAs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -48,10 +48,10 @@ ON CONFLICT (name) DO UPDATE SET value = totals.value + excluded.value";
 pub(crate) const ALL: &[&str] = &[TOTAL];
 pub(crate) const BULKS: &[&Bulk] = &[&KNOWN, &ISSUERS, &CERTIFICATES, &DERS, &NAMES, &ISSUERS_COUNT];
 
-/// Puts certificates into the inventory that are not in it: seven statements at most, on PostgreSQL.
+/// Adds missing certificates to the inventory. At most seven statements on PostgreSQL.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_known_certificates(
     tx: &mut Tx,
@@ -71,7 +71,7 @@ pub async fn insert_known_certificates(
     let (hashes, names) = issuers.into_iter().map(|(hash, name)| (hash.to_vec(), name)).unzip();
     tx.bulk(&ISSUERS, vec![Column::Blob(hashes), Column::Text(names)]).await?;
     let ids = insert_facts(tx, &new, at_us).await?;
-    // Another transaction may have stored one of them meanwhile: it does the rest.
+    // If another transaction has stored a certificate meanwhile, that transaction also stores the rest of its data.
     let stored: Vec<(&NewCertificate, i64)> =
         new.iter().filter_map(|c| ids.get(&c.sha256).map(|id| (*c, *id))).collect();
     insert_contents(tx, &stored).await?;

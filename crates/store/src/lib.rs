@@ -1,13 +1,12 @@
-//! The schema of Bulla, and the tables that several domains share. Knows no rule of the domain.
+//! The schema of Bulla, and the tables that several domains share. Contains no business rules.
 //!
-//! [`Store`] opens the database: SQLite (one file) or PostgreSQL 14+, alike to its callers. Each noun has a small handle
-//! over it, such as [`Inventory`] and [`Keys`], made by `Keys::of(&store)`. [`handle!`] declares one; the tables of one
-//! domain, with their handles, are in the `tables` module of that domain's crate.
-//! What every table needs (transactions, leases, audit log, outbox) is in crate `db`; [`Store`] dereferences to its
-//! handle. [`Writer`] puts a bounded channel, batches and retries in front of [`Scans::record`].
+//! [`Store`] opens the database: SQLite (one file) or PostgreSQL 14+, with the same interface. Each kind of object has a small
+//! handle, such as [`Inventory`] and [`Keys`], created by `Keys::of(&store)`. [`handle!`] declares a handle. The tables of one
+//! domain, with their handles, are in the `tables` module of that domain's crate. Transactions, leases, audit log and outbox are in
+//! crate `db`; [`Store`] dereferences to its handle. [`Writer`] adds a bounded channel, batches and retries to [`Scans::record`].
 //!
-//! Times are microseconds since 1970-01-01 UTC, given by the caller; fingerprints are 32 raw bytes. Pages are keyset
-//! pages: a [`Cursor`] names the last row given.
+//! Times are microseconds since 1970-01-01 UTC, given by the caller. Fingerprints are 32 raw bytes. Pages are keyset pages: a
+//! [`Cursor`] contains the key of the last returned row.
 
 mod access;
 mod catalogue;
@@ -22,7 +21,7 @@ pub mod series;
 pub mod states;
 mod store;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::{

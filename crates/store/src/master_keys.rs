@@ -1,4 +1,4 @@
-//! The canaries of the master keys, and what is sealed under which.
+//! The canaries of the master keys, and counts of sealed values by master key.
 
 use crate::keys::Keys;
 use crate::keys::SealedColumn;
@@ -10,18 +10,18 @@ pub const MASTER_KEY_ID: usize = 8;
 /// A master key as the database knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MasterKeyRow {
-    /// Its id.
+    /// Id of the master key.
     pub id: [u8; MASTER_KEY_ID],
-    /// A known text, sealed under it.
+    /// A known text, sealed under the master key.
     pub canary: Vec<u8>,
-    /// When it came here, µs.
+    /// Time when the master key was added, µs.
     pub created_at_us: i64,
 }
 
 const EVERY: &str = "-- master_keys
 SELECT id, canary, created_at FROM master_keys ORDER BY created_at, id";
 
-/// The first one, where there is none yet; or another beside those there are.
+/// Inserts the first master key if there is none, or another besides existing ones.
 const INSERT: &str = "-- master_key_insert
 INSERT INTO master_keys (id, canary, founding, created_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
 
@@ -30,10 +30,10 @@ DELETE FROM master_keys WHERE id <> ?1";
 
 pub(crate) const ALL: &[&str] = &[EVERY, INSERT, DELETE_OTHERS];
 
-/// Notes the first master key of a database; of two that come at once one is noted.
+/// Inserts the first master key of a database. Of two concurrent calls only one inserts its key.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_first_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<(), StoreError> {
     insert(tx, key, Value::Int(1)).await
@@ -42,7 +42,7 @@ pub async fn insert_first_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<
 /// Inserts a master key.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<(), StoreError> {
     insert(tx, key, Value::Null).await
@@ -54,20 +54,20 @@ async fn insert(tx: &mut Tx, key: &MasterKeyRow, founding: Value) -> Result<(), 
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Forgets every master key but one: nothing is sealed under the others any more.
+/// Deletes every master key except one: nothing is sealed under the others any more.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn forget_other_master_keys(tx: &mut Tx, kept: [u8; MASTER_KEY_ID]) -> Result<u64, StoreError> {
     tx.execute(DELETE_OTHERS, vec![kept.as_slice().into()]).await
 }
 
 impl Keys<'_> {
-    /// The master keys that the database knows, oldest first.
+    /// Returns the master keys that the database knows, oldest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn master(self) -> Result<Vec<MasterKeyRow>, StoreError> {
         let read = |mut row: Row| {
             let id = row.blob()?;
@@ -78,10 +78,10 @@ impl Keys<'_> {
         self.0.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()
     }
 
-    /// How many values of a column begin with which head (version of the seal and master key). Walks the column.
+    /// Counts the values of a column by head (version and master key id). Scans the column.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sealed_heads(self, column: &SealedColumn) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
         let rows = self.0.rows(Cost::Walk, column.heads, Vec::new()).await?;
         rows.into_iter().map(|mut row| Ok((row.blob()?, row.number()?))).collect()

@@ -1,22 +1,22 @@
-//! The servers that use this database: each says every few seconds that it runs.
+//! The servers that use this database. Each sends a heartbeat every few seconds.
 
 use uuid::Uuid;
 
 use db::{Cost, StoreError, Value};
 
-/// A server that has not been seen for so long is shown as gone, µs.
+/// Time in µs without a heartbeat after which a server is displayed as gone.
 pub const GONE_AFTER_US: i64 = 60_000_000;
-/// A server that has not been seen for so long is forgotten: a day, µs.
+/// Time in µs without a heartbeat after which a server's row is deleted: a day.
 const KEPT_US: i64 = 86_400_000_000;
 
 /// A server process.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerNode {
-    /// Chosen at startup.
+    /// Random id, chosen at startup.
     pub id: Uuid,
-    /// The host's name; empty where the system does not say.
+    /// Host name. Empty when unknown.
     pub host: String,
-    /// The version of the program.
+    /// Version of the program.
     pub version: String,
     /// Start time, µs.
     pub started_at_us: i64,
@@ -42,10 +42,10 @@ crate::handle! {
 }
 
 impl ServerNodes<'_> {
-    /// Notes that a server runs, and forgets those that have not been seen for a day.
+    /// Records a server's heartbeat, and deletes servers without a heartbeat for a day.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn seen(self, node: &ServerNode) -> Result<(), StoreError> {
         let parameters: Vec<Value> = vec![
             node.id.into(),
@@ -58,10 +58,10 @@ impl ServerNodes<'_> {
         self.0.execute(FORGET, vec![node.seen_at_us.saturating_sub(KEPT_US).into()]).await.map(drop)
     }
 
-    /// The servers seen within a day, the one that runs longest first.
+    /// Returns the servers seen within a day, longest running first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn list(self) -> Result<Vec<ServerNode>, StoreError> {
         let rows = self.0.rows(Cost::Point, LIST, Vec::new()).await?;
         rows.into_iter()

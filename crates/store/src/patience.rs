@@ -1,10 +1,10 @@
-//! How long to wait, as functions of a certificate's life, from two hours to 398 days.
+//! Timeouts as functions of a certificate's lifetime, from two hours to 398 days.
 //!
-//! A constant that suits a year is longer than a short-lived certificate lives, and one that suits a day would page
-//! people every week of the year. All of lifecycle, watches and alerts take their patience from here. Thresholds of alerts
-//! about expiry are fractions of the life too, and are settings.
+//! A constant that suits a year is longer than the lifetime of a short-lived certificate. One that suits a day would alert people
+//! every week of the year. Lifecycle, watches and alerts all take their timeouts from here. Thresholds of expiry alerts are
+//! fractions of the lifetime, too, and can be configured.
 //!
-//! | life | run | retry at least | backoff | approval | suggestion | replaced | deployment late (a third left) |
+//! | lifetime | run | retry at least | backoff | approval | suggestion | replaced | deployment late (a third left) |
 //! | --- | --- | --- | --- | --- | --- | --- | --- |
 //! | 2 hours | 10 min | 72 s | 7 s – 72 s | 15 min | 6 min | 6 min | 4 min |
 //! | 6 days | 12 h | 1 h | 30 s – 1 h | 18 h | 6 h | 7.2 h | 4.8 h |
@@ -16,80 +16,80 @@ const MINUTE_US: i64 = 60 * SECOND_US;
 const HOUR_US: i64 = 60 * MINUTE_US;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// The life assumed of a certificate that was never issued and whose request names none, µs.
+/// Assumed lifetime in µs of a certificate that was never issued and whose request contains none.
 pub const LIFE_UNKNOWN_US: i64 = 90 * DAY_US;
 
-/// A twelfth of the life, 5 minutes to 3 days: how long a run goes on trying, µs. A third of the life is left when a
-/// renewal is due, so four runs fit in.
+/// Returns how long a run keeps trying, in µs: a twelfth of the lifetime, 5 minutes to 3 days. A renewal is due when a third of the
+/// lifetime remains, so there is time for four runs.
 #[must_use]
 pub fn run_us(life_us: i64) -> i64 {
     (life_us / 12).clamp(5 * MINUTE_US, 3 * DAY_US)
 }
 
-/// A tenth of the life that is left, at most a day: when the next run follows one that failed, µs. Never sooner than a
-/// hundredth of the life, a minute to an hour, so that an issuer is not asked without a pause.
+/// Returns the time between a failed run and the next one, in µs: a tenth of the remaining lifetime, at most a day. At least a
+/// hundredth of the lifetime (a minute to an hour), so that an issuer is not called without a pause.
 #[must_use]
 pub fn retry_us(life_us: i64, left_us: i64) -> i64 {
     let least = (life_us / 100).clamp(MINUTE_US, HOUR_US);
     (left_us / 10).clamp(least, DAY_US)
 }
 
-/// A thousandth of the life, 5 to 30 seconds: the first pause after an attempt that may succeed later, µs.
+/// Returns the first pause after a failed attempt, in µs: a thousandth of the lifetime, 5 to 30 seconds.
 #[must_use]
 pub fn backoff_first_us(life_us: i64) -> i64 {
     (life_us / 1_000).clamp(5 * SECOND_US, 30 * SECOND_US)
 }
 
-/// A hundredth of the life, 30 seconds to an hour: the longest pause between attempts, µs.
+/// Returns the longest pause between attempts, in µs: a hundredth of the lifetime, 30 seconds to an hour.
 #[must_use]
 pub fn backoff_longest_us(life_us: i64) -> i64 {
     (life_us / 100).clamp(30 * SECOND_US, BACKOFF_MAX_US)
 }
 
-/// The longest pause between attempts for any life, µs.
+/// The longest pause between attempts for any lifetime, in µs.
 pub const BACKOFF_MAX_US: i64 = HOUR_US;
 
-/// An eighth of the life, 10 minutes to 7 days: how long an approval may take, µs. Afterwards the run ends and the next
-/// one is planned.
+/// Returns how long an approval may take, in µs: an eighth of the lifetime, 10 minutes to 7 days. After that the run ends and the
+/// next one is planned.
 #[must_use]
 pub fn approval_us(life_us: i64) -> i64 {
     (life_us / 8).clamp(10 * MINUTE_US, 7 * DAY_US)
 }
 
-/// Ten minutes, or half the life if that is shorter: the shortest lead of a renewal, µs.
+/// Returns the shortest lead time of a renewal, in µs: ten minutes, or half the lifetime if that is shorter.
 #[must_use]
 pub fn lead_least_us(life_us: i64) -> i64 {
     (10 * MINUTE_US).min(life_us / 2)
 }
 
-/// A day, or a quarter of the life if that is shorter: a maintenance window that opens later than this before the end is
-/// not waited for, µs.
+/// Returns the latest start of a maintenance window before the expiry, in µs: a day, or a quarter of the lifetime if that is
+/// shorter. A renewal does not wait for later windows.
 #[must_use]
 pub fn window_margin_us(life_us: i64) -> i64 {
     DAY_US.min(life_us / 4)
 }
 
-/// A twentieth of the life, 5 minutes to 6 hours: when to ask an issuer again for its suggestion (ARI) after it did not
-/// answer, µs.
+/// Returns the time until the next ARI request after a failed one, in µs: a twentieth of the lifetime, 5 minutes to 6 hours.
 #[must_use]
 pub fn suggestion_us(life_us: i64) -> i64 {
     (life_us / 20).clamp(5 * MINUTE_US, 6 * HOUR_US)
 }
 
-/// A twentieth of the life, 5 minutes to a day: how long after a renewal an endpoint may serve the version before, µs.
+/// Returns how long after a renewal an endpoint may serve the previous version, in µs: a twentieth of the lifetime, 5 minutes to a
+/// day.
 #[must_use]
 pub fn replaced_us(life_us: i64) -> i64 {
     (life_us / 20).clamp(5 * MINUTE_US, DAY_US)
 }
 
-/// A tenth of what is left of the served version, a minute to a day: after this a new version that is not in place
-/// everywhere is an alert, µs.
+/// Returns the time after which a new version that is not fully deployed raises an alert, in µs: a tenth of the served version's
+/// remaining lifetime, a minute to a day.
 #[must_use]
 pub fn deployment_us(left_us: i64) -> i64 {
     (left_us / 10).clamp(MINUTE_US, DAY_US)
 }
 
-/// A quarter of the life, 1 to 30 days: how long an observation of an endpoint says what it serves, µs.
+/// Returns how long an observation of an endpoint counts as current, in µs: a quarter of the lifetime, 1 to 30 days.
 #[must_use]
 pub fn observation_us(life_us: i64) -> i64 {
     (life_us / 4).clamp(DAY_US, 30 * DAY_US)
@@ -99,7 +99,7 @@ pub fn observation_us(life_us: i64) -> i64 {
 mod tests {
     use super::*;
 
-    /// When a renewal is due with the default rule: a third of the life is left.
+    /// Returns the remaining lifetime when a renewal is due by the default rule: a third.
     fn left_at_renewal(life_us: i64) -> i64 {
         life_us / 3
     }
@@ -117,7 +117,7 @@ mod tests {
             assert!(window_margin_us(life) <= left, "{life}");
             assert!(suggestion_us(life) <= left / 4, "{life}");
             assert!(replaced_us(life) <= left / 4, "{life}");
-            // What is late is told before the first threshold of expiry: a fifth of the life.
+            // A late deployment must be reported before the first expiry threshold: a fifth of the lifetime.
             assert!(left - deployment_us(left) >= life / 5, "{life}");
         }
     }

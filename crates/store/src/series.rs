@@ -1,5 +1,5 @@
-//! How often something happened, by hour and by day (UTC): counted by the transactions in which it happens, so that reading
-//! a range costs the same whatever the size of the other tables.
+//! Event counts by hour and by day (UTC). The transaction of an event counts it, so that reading a range takes the same time
+//! whatever the size of other tables.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use uuid::Uuid;
 
 use db::{Bulk, Column, Cost, StoreError, Tx, Value};
 
-/// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
+/// Number of rows per count on PostgreSQL, so that writers do not wait for a single row.
 const SLOTS: i64 = 4;
-/// An hour, µs.
+/// One hour in µs.
 pub const HOUR_US: i64 = 3_600_000_000;
-/// A day, µs.
+/// One day in µs.
 pub const DAY_US: i64 = 24 * HOUR_US;
-/// Hours are kept so long: 100 days.
+/// Retention of hourly counts in µs: 100 days.
 pub const HOURS_KEPT_US: i64 = 100 * DAY_US;
-/// Days are kept so long: five years.
+/// Retention of daily counts in µs: five years.
 pub const DAYS_KEPT_US: i64 = 5 * 366 * DAY_US;
 
 coded! {
     /// A counted series.
     pub enum Series: "series" {
-        /// Certificates issued: by the own CA over any protocol, and managed ones from any issuer.
+        /// Certificates issued: by the internal CA over any protocol, and managed ones from any issuer.
         Issued = 0 => "issued",
-        /// Of these, new versions of managed certificates.
+        /// The part of the issued certificates that are new versions of managed certificates.
         Renewed = 1 => "renewed",
         /// Runs of managed certificates that failed.
         Failed = 2 => "failed",
         /// Certificates revoked.
         Revoked = 3 => "revoked",
-        /// Runs whose certificate arrived at all of its targets.
+        /// Runs whose certificate was deployed to all targets.
         Deployed = 4 => "deployed",
     }
 }
@@ -46,7 +46,7 @@ coded! {
 }
 
 impl Step {
-    /// µs.
+    /// Returns the length in µs.
     #[must_use]
     pub const fn length_us(self) -> i64 {
         match self {
@@ -56,12 +56,12 @@ impl Step {
     }
 }
 
-/// Counts of one transaction, by series and team; `""` for no team. In order, because rows are locked in this order.
+/// Counts of one transaction, by series and team; `""` for no team. Sorted, because rows are locked in this order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SeriesCounts(BTreeMap<(Series, String), i64>);
 
 impl SeriesCounts {
-    /// Counts so many more.
+    /// Adds `more` to a count.
     pub fn add(&mut self, series: Series, team: Option<&str>, more: u64) {
         let more = i64::try_from(more).unwrap_or(i64::MAX);
         if more > 0 {
@@ -75,9 +75,9 @@ impl SeriesCounts {
 pub struct SeriesPoint {
     /// The series.
     pub series: Series,
-    /// The start of the interval, µs.
+    /// Start of the interval, µs.
     pub from_us: i64,
-    /// How often.
+    /// Number of events in the interval.
     pub count: u64,
 }
 
@@ -92,7 +92,7 @@ const RANGE: &str = "-- series_range
 SELECT from_at, CAST(sum(count) AS BIGINT) FROM series_counts
 WHERE step = ?1 AND series = ?2 AND from_at >= ?3 AND from_at < ?4 GROUP BY from_at ORDER BY from_at";
 
-/// A range of one team.
+/// Selects a range of one team.
 const RANGE_OF: &str = "-- series_range_of
 SELECT from_at, CAST(sum(count) AS BIGINT) FROM series_counts
 WHERE step = ?1 AND series = ?2 AND from_at >= ?3 AND from_at < ?4 AND team = ?5 GROUP BY from_at ORDER BY from_at";
@@ -103,10 +103,10 @@ DELETE FROM series_counts WHERE step = ?1 AND series = ?2 AND from_at < ?3";
 pub(crate) const ALL: &[&str] = &[RANGE, RANGE_OF, TRIM];
 pub(crate) const BULKS: &[&Bulk] = &[&COUNT];
 
-/// Counts what happens in this transaction, at `at_us`: one statement, none for nothing.
+/// Adds the counts of this transaction, at `at_us`. One statement, or none without counts.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn count_series(tx: &mut Tx, counts: &SeriesCounts, at_us: i64) -> Result<(), StoreError> {
     if counts.0.is_empty() {
@@ -126,15 +126,15 @@ pub async fn count_series(tx: &mut Tx, counts: &SeriesCounts, at_us: i64) -> Res
 }
 
 crate::handle! {
-    /// Counts by hour and by day.
+    /// Event counts by hour and by day.
     SeriesTable
 }
 
 impl SeriesTable<'_> {
-    /// The intervals from `from_us` to before `to_us` in which something happened; of one team, or of all.
+    /// Returns the nonempty intervals from `from_us` to before `to_us`, of one team or of all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn range(
         self,
         step: Step,
@@ -157,10 +157,10 @@ impl SeriesTable<'_> {
             .collect()
     }
 
-    /// Forgets hours and days that are kept no longer; returns how many rows.
+    /// Deletes counts after their retention. Returns the number of deleted rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn trim(self, now_us: i64) -> Result<u64, StoreError> {
         let mut trimmed = 0;
         for (step, kept_us) in [(Step::Hour, HOURS_KEPT_US), (Step::Day, DAYS_KEPT_US)] {

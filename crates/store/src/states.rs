@@ -1,27 +1,27 @@
-//! Enums that rows carry and that crates above use as they are: the code in the database and the name in JSON.
+//! Enums in rows that higher crates use unchanged: the code in the database and the name in JSON.
 
 use coded::{coded, named};
 
 coded! {
-    /// State of a managed certificate: the event that it waits for, if any.
+    /// State of a managed certificate, including the event that it waits for, if any.
     pub enum ManagedState: "certificate state" {
-        /// Entered, never issued.
+        /// The certificate was created but never issued.
         Pending = 0 => "pending",
         /// A run waits for approval.
         AwaitingApproval = 1 => "awaiting_approval",
         /// A run waits for the agent that holds the key.
         AwaitingCsr = 2 => "awaiting_csr",
-        /// A run is with the issuer, or will ask it again.
+        /// The issuer is processing a run, or the run will be retried.
         Issuing = 3 => "issuing",
-        /// Issued; not in place at every target yet.
+        /// The certificate is issued, but not yet deployed to every target.
         Deploying = 4 => "deploying",
-        /// Issued, and deployed to its targets, if any.
+        /// The certificate is issued, and deployed to its targets, if any.
         Active = 5 => "active",
-        /// The last run ended without success. The version issued before is still the current one.
+        /// The last run failed. The version issued before is still the current one.
         Failed = 6 => "failed",
         /// The current version is revoked.
         Revoked = 7 => "revoked",
-        /// Out of management; kept for the record.
+        /// The certificate is no longer managed. Its record is kept.
         Archived = 8 => "archived",
     }
 }
@@ -29,7 +29,7 @@ coded! {
 coded! {
     /// Holder of a managed certificate's private key.
     pub enum KeyHolder: "key location" {
-        /// This server, sealed.
+        /// This server, in sealed form.
         Server = 0 => "server",
         /// The agent that the row names.
         Agent = 1 => "agent",
@@ -39,13 +39,13 @@ coded! {
 }
 
 coded! {
-    /// Work that a job does.
+    /// Action of a job.
     pub enum JobKind: "job kind" {
         /// Issues the first version.
         Issuance = 0 => "issuance",
         /// Issues the next version.
         Renewal = 1 => "renewal",
-        /// Puts a version in place at an agent's targets.
+        /// Deploys a version to an agent's targets.
         Deployment = 2 => "deployment",
         /// Revokes a version.
         Revocation = 3 => "revocation",
@@ -53,19 +53,19 @@ coded! {
 }
 
 coded! {
-    /// Progress of a job.
+    /// State of a job.
     pub enum JobState: "job state" {
         /// Waits for its time, or for a slot.
         Queued = 0 => "queued",
-        /// Claimed by a worker, as long as the lease lasts.
+        /// Claimed by a worker, for the duration of its lease.
         Running = 1 => "running",
         /// Waits for approval.
         AwaitingApproval = 2 => "awaiting_approval",
         /// Waits for the agent's CSR.
         AwaitingCsr = 3 => "awaiting_csr",
-        /// Ended with success.
+        /// Succeeded.
         Done = 4 => "done",
-        /// Ended without success.
+        /// Failed.
         Failed = 5 => "failed",
         /// Cancelled.
         Cancelled = 6 => "cancelled",
@@ -73,7 +73,7 @@ coded! {
 }
 
 impl JobState {
-    /// Whether the job has not ended.
+    /// Returns whether the job has not ended.
     #[must_use]
     pub fn is_open(self) -> bool {
         self <= Self::AwaitingCsr
@@ -83,11 +83,11 @@ impl JobState {
 coded! {
     /// Whether a job needs approval.
     pub enum Consent: "consent" {
-        /// No.
+        /// No approval is needed.
         NotNeeded = 0 => "not_needed",
-        /// Yes, and it was not given yet. A queued job is not claimed.
+        /// An approval is needed and not yet given. A queued job is not claimed.
         Needed = 1 => "needed",
-        /// Approved.
+        /// The approval was given.
         Given = 2 => "given",
     }
 }
@@ -105,7 +105,7 @@ coded! {
         Expired = 3 => "expired",
         /// The job ended without a decision.
         Withdrawn = 4 => "withdrawn",
-        /// The plan changed after it was asked for: another approval takes its place.
+        /// The plan changed after the request: another approval replaces this one.
         Void = 5 => "void",
     }
 }
@@ -113,17 +113,17 @@ coded! {
 coded! {
     /// Result of a deployment.
     pub enum DeploymentState: "deployment state" {
-        /// Not tried yet.
+        /// Not attempted yet.
         Waiting = 0 => "waiting",
-        /// In place.
+        /// The certificate is deployed.
         Deployed = 1 => "deployed",
-        /// It was in place already.
+        /// The certificate was already deployed.
         Unchanged = 2 => "unchanged",
-        /// Failed; the files are as before.
+        /// The deployment failed. The files are unchanged.
         Failed = 3 => "failed",
-        /// Put in place, refused by the service, and taken out again.
+        /// The deployment failed after the files were replaced. The previous files were restored.
         RolledBack = 4 => "rolled_back",
-        /// Failed, and the files before could not be put back.
+        /// The deployment failed, and the previous files could not be restored.
         Broken = 5 => "broken",
         /// Cancelled.
         Cancelled = 6 => "cancelled",
@@ -134,40 +134,40 @@ coded! {
     /// Severity of a policy violation.
     #[derive(Default)]
     pub enum PolicySeverity: "severity" {
-        /// Worth knowing.
+        /// For information only.
         Info = 0 => "info",
-        /// To be corrected.
+        /// Should be corrected.
         #[default]
         Warning = 1 => "warning",
-        /// To be corrected soon.
+        /// Should be corrected soon.
         Error = 2 => "error",
-        /// To be corrected now.
+        /// Must be corrected immediately.
         Critical = 3 => "critical",
     }
 }
 
 coded! {
-    /// How far an alert is.
+    /// State of an alert.
     pub enum AlertState: "alert state" {
-        /// Open: nobody acknowledged it.
+        /// The alert is not acknowledged.
         Open = 0 => "open",
         /// Acknowledged.
         Acknowledged = 1 => "acknowledged",
-        /// Its cause is gone.
+        /// The cause of the alert ended.
         Resolved = 2 => "resolved",
     }
 }
 
 coded! {
-    /// How far a message about an alert is.
+    /// State of a message about an alert.
     pub enum DeliveryState: "delivery state" {
-        /// It waits for its next attempt.
+        /// The message waits for its next attempt.
         Waiting = 0 => "waiting",
-        /// Its channel has taken it.
+        /// The channel accepted the message.
         Sent = 1 => "sent",
-        /// No attempt is left.
+        /// The last attempt failed.
         Dead = 2 => "dead",
-        /// It waits for a digest.
+        /// The message waits for a digest.
         Held = 3 => "held",
     }
 }
@@ -175,15 +175,15 @@ coded! {
 named! {
     /// A type of credential.
     pub enum CredentialKind: "credential type" in any case {
-        /// A text.
+        /// A single text.
         Value => "value",
-        /// Any JSON.
+        /// Any JSON value.
         Json => "json",
         /// A password.
         Password => "password",
-        /// A name with a password.
+        /// A user name with a password.
         User => "user",
-        /// A certificate with its key and its authority's certificate.
+        /// A certificate with its key and its CA certificate.
         Certificate => "certificate",
         /// An RSA key pair.
         Rsa => "rsa",
@@ -193,17 +193,17 @@ named! {
 }
 
 named! {
-    /// Why a message about an alert is sent.
+    /// Reason for a message about an alert.
     pub enum MessageReason: "message reason" {
         /// The alert was raised.
         Raised => "raised",
-        /// Nobody took care of it in time.
+        /// The alert was not acknowledged in time.
         Escalated => "escalated",
         /// The alert was resolved.
         Resolved => "resolved",
-        /// All of a day; not stored.
+        /// Digest of a day. Not stored.
         Digest => "digest",
-        /// To see whether the channel works; not stored.
+        /// Test of the channel. Not stored.
         Test => "test",
     }
 }

@@ -1,4 +1,4 @@
-//! The handle callers hold.
+//! The database handle of callers.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex};
 use crate::inventory::recording::tally::Ids;
 use db::Database;
 
-/// The database with all tables of Bulla. Cheap to clone; the clones share connections.
+/// The database with all tables of Bulla. Cheap to clone. Clones share connections.
 #[derive(Clone)]
 pub struct Store {
     database: Database,
-    /// Rows that are known to be committed; see [`Ids`].
+    /// Ids of rows that are known to be committed; see [`Ids`].
     pub(crate) ids: Arc<Mutex<Ids>>,
 }
 
 impl Store {
-    /// A store over a database that was opened for these tables.
+    /// Wraps a database that was opened with these tables.
     pub(crate) fn over(database: Database) -> Self {
         Self { database, ids: Arc::default() }
     }
@@ -29,9 +29,9 @@ impl Deref for Store {
     }
 }
 
-/// A handle on the tables of one noun: a struct over a borrowed [`Store`], made by `Name::of(&store)`.
+/// Declares a handle on the tables of one kind of object: a struct over a borrowed [`Store`], created by `Name::of(&store)`.
 ///
-/// Its methods read; functions that change rows take the transaction, a [`db::Tx`].
+/// Its methods read. Functions that change rows take the transaction, a [`db::Tx`].
 #[macro_export]
 macro_rules! handle {
     ($(#[$doc:meta])* $handle:ident) => {
@@ -40,7 +40,7 @@ macro_rules! handle {
         pub struct $handle<'s>(pub(crate) &'s $crate::Store);
 
         impl<'s> $handle<'s> {
-            /// The handle on these tables of a store.
+            /// Returns the handle on these tables of a store.
             #[must_use]
             pub fn of(store: &'s $crate::Store) -> Self {
                 Self(store)

@@ -14,10 +14,10 @@ DELETE FROM access_identities WHERE id = ?1 AND revision = ?2";
 
 pub(crate) const SENDS: Sends = Sends::of(&[REKEY, DELETE], &[]);
 
-/// Removes an identity, its sessions, and what it signs in with, if it still has `revision`.
+/// Deletes an identity with its sessions and sign-in credentials, if it still has `revision`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_identity(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
     let change = changed(tx.execute(DELETE, vec![id.into(), revision.into()]).await?);
@@ -27,11 +27,11 @@ pub async fn delete_identity(tx: &mut Tx, id: Uuid, revision: i64) -> Result<Acc
     Ok(change)
 }
 
-/// Gives an identity another key: a token's new secret. The sessions and sign-in links that the identity asked for end: a holder of
-/// the old secret may have them.
+/// Replaces the key of an identity, such as a token's secret. Ends all sessions and sign-in links that were requested with the old
+/// secret.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn rekey_identity(
     tx: &mut Tx,

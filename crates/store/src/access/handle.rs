@@ -1,8 +1,8 @@
-//! The handle [`Access`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Access`]. Its methods are in the neighboring files, each beside its SQL statements.
 
 use crate::store::handle;
 
 handle! {
-    /// Identities, sessions, roles, and kept answers to repeated requests.
+    /// Identities, sessions, roles, and stored responses to repeated requests.
     Access
 }

@@ -1,35 +1,35 @@
-//! Answers kept, so that a request repeated under the same key gets the same one.
+//! Stored responses, so that a request that is repeated with the same idempotency key gets the same response.
 
 use futures_util::FutureExt;
 
 use super::handle::Access;
 use db::{Row, Sends, StoreError, Value};
 
-/// An answer kept.
+/// A stored response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredResponse {
-    /// Its HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// Its headers worth keeping, JSON.
+    /// Relevant headers as JSON.
     pub headers: String,
-    /// Its body; `None` when it held a secret and was not kept.
+    /// Response body. `None` when it contained a secret and was not stored.
     pub body: Option<Vec<u8>>,
 }
 
-/// What a request under a key is.
+/// State of a request with an idempotency key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Begun {
-    /// The first: it is to be done, then finished or abandoned.
+    /// The first request: execute it, then finish or abandon it.
     First,
-    /// A repeat of one that was answered.
+    /// A repetition of a finished request.
     Repeat(StoredResponse),
-    /// A repeat of one still under way.
+    /// A repetition of a request in progress.
     UnderWay,
-    /// Another request under the same key.
+    /// A different request with the same key.
     Different,
 }
 
-/// The first, or the first again after it ended or its server died over it.
+/// Starts the first request of a key, or takes over one that has expired or whose server crashed.
 const BEGIN: &str = "-- access_idempotency_begin
 INSERT INTO access_idempotency (key_hash, body_hash, begun_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (key_hash) DO UPDATE SET body_hash = excluded.body_hash, begun_at = excluded.begun_at,
@@ -53,11 +53,11 @@ DELETE FROM access_idempotency WHERE expires_at <= ?1";
 pub(crate) const SENDS: Sends = Sends::of(&[BEGIN, READ, FINISH, ABANDON, EXPIRE], &[]);
 
 impl Access<'_> {
-    /// Begins a request under a key, kept until `expires_at_us`. One that began before `given_up_us` without an end
-    /// is taken over.
+    /// Starts a request with a key, stored until `expires_at_us`. Takes over a request that started before `given_up_us` and did
+    /// not finish.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn begin_idempotent(
         self,
         key_hash: [u8; 32],
@@ -87,10 +87,10 @@ impl Access<'_> {
             .await
     }
 
-    /// Keeps the answer of a request begun at `begun_at_us`.
+    /// Stores the response of a request that started at `begun_at_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn finish_idempotent(
         self,
         key_hash: [u8; 32],
@@ -107,18 +107,18 @@ impl Access<'_> {
         self.0.execute(FINISH, parameters).await.map(drop)
     }
 
-    /// Forgets a request begun at `begun_at_us` that came to nothing, so that it may be tried again.
+    /// Deletes a failed request that started at `begun_at_us`, so that it may be retried.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn abandon_idempotent(self, key_hash: [u8; 32], begun_at_us: i64) -> Result<(), StoreError> {
         self.0.execute(ABANDON, vec![key_hash.into(), begun_at_us.into()]).await.map(drop)
     }
 
-    /// Drops answers kept long enough.
+    /// Deletes expired responses.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn expire_idempotent(self, now_us: i64) -> Result<u64, StoreError> {
         self.0.execute(EXPIRE, vec![now_us.into()]).await
     }

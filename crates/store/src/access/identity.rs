@@ -1,4 +1,4 @@
-//! Tokens, people and client certificates.
+//! Identities: API tokens, people and client certificates.
 
 use coded::named;
 use futures_util::FutureExt;
@@ -13,11 +13,11 @@ use db::{
 named! {
     /// Kind of an identity.
     pub enum IdentityKind: "identity kind" {
-        /// An API token; found by the hash of its secret.
+        /// An API token. Looked up by the hash of its secret.
         Token => "token",
-        /// A person; found by the hash of issuer and subject.
+        /// A person. Looked up by the hash of issuer and subject.
         User => "user",
-        /// A client certificate; found by the hash of its fingerprint or name.
+        /// A client certificate. Looked up by the hash of its fingerprint or name.
         Certificate => "certificate",
     }
 }
@@ -25,54 +25,54 @@ named! {
 /// An identity as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
-    /// Its id.
+    /// Id of the identity.
     pub id: Uuid,
-    /// Its kind.
+    /// Kind of the identity.
     pub kind: IdentityKind,
-    /// Its name, unique within its kind.
+    /// Name, unique within its kind.
     pub name: String,
-    /// SHA-256 of the key that finds it: secret, issuer and subject, or fingerprint.
+    /// SHA-256 of the lookup key: the secret, issuer and subject, or the fingerprint or name.
     pub key_hash: [u8; 32],
-    /// A label for people: a token's first characters, a person's subject, a certificate's fingerprint or name.
+    /// Label for people: a token's first characters, a person's subject, a certificate's fingerprint or name.
     pub label: String,
-    /// A person's address.
+    /// E-mail address of a person.
     pub email: Option<String>,
-    /// Roles with scopes, JSON.
+    /// Roles with scopes as JSON.
     pub grants: String,
     /// Whether the identity may authenticate.
     pub enabled: bool,
-    /// Grows by one with each change.
+    /// Incremented with every change.
     pub revision: i64,
-    /// When it was created, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// The actor that created it.
     pub created_by: String,
-    /// When the identity expires, µs.
+    /// Expiry of the identity, µs.
     pub expires_at_us: Option<i64>,
-    /// When it was last seen, µs, kept coarsely.
+    /// Approximate time of the last use, µs.
     pub last_used_at_us: Option<i64>,
 }
 
 /// A new identity.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewIdentity {
-    /// Its id, UUIDv7.
+    /// Id of the identity, UUIDv7.
     pub id: Uuid,
-    /// Its kind.
+    /// Kind of the identity.
     pub kind: IdentityKind,
     /// See [`Identity::key_hash`].
     pub key_hash: [u8; 32],
     /// See [`Identity::label`].
     pub label: String,
-    /// The rest.
+    /// All other fields.
     pub settings: IdentitySettings,
-    /// When, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// The actor that created it.
     pub created_by: String,
 }
 
-/// What of an identity can be changed.
+/// The fields of an identity that can be changed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct IdentitySettings {
     /// See [`Identity::name`].
@@ -87,14 +87,14 @@ pub struct IdentitySettings {
     pub expires_at_us: Option<i64>,
 }
 
-/// How a change went.
+/// Result of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AccessChange {
-    /// Stored.
+    /// The change was stored.
     Done,
-    /// Another of its kind has that name, or that key.
+    /// Another identity of the same kind has this name or key.
     Taken,
-    /// It is not there, or has another revision by now.
+    /// The object does not exist, or its revision has changed.
     Stale,
 }
 
@@ -132,7 +132,7 @@ macro_rules! identity_columns {
 }
 pub(crate) use identity_columns;
 
-/// Keys that one look-up takes: a certificate's fingerprint and seven of its names.
+/// Maximum number of keys in one lookup: a certificate's fingerprint and seven of its names.
 pub(crate) const KEYS_MAX: usize = 8;
 
 const BY_KEYS: &str = concat!(
@@ -182,10 +182,10 @@ UPDATE access_identities i SET last_used_at = u.at FROM used u WHERE i.id = u.id
 
 pub(crate) const SENDS: Sends = Sends::of(&[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, ANY], &[&USED]);
 
-/// Adds an identity.
+/// Inserts an identity.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessChange, StoreError> {
     let settings = &new.settings;
@@ -209,7 +209,7 @@ pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessCha
 /// Changes an identity if it still has `revision`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_identity(
     tx: &mut Tx,
@@ -239,30 +239,30 @@ pub(super) fn changed(rows: u64) -> AccessChange {
 }
 
 impl Access<'_> {
-    /// The identities found by any of these keys, at most the first eight of them.
+    /// Returns the identities with any of these keys. Only the first eight keys are used.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn identities_by_keys(self, keys: &[[u8; 32]]) -> Result<Vec<Identity>, StoreError> {
         let Some(first) = keys.first() else { return Ok(Vec::new()) };
-        // A statement of one form: what is not needed repeats the first.
+        // The statement has a fixed number of parameters: unused ones repeat the first key.
         let padded = (0..KEYS_MAX).map(|at| Value::from(*keys.get(at).unwrap_or(first))).collect();
         self.0.rows(Cost::Point, BY_KEYS, padded).await?.iter_mut().map(identity_row).collect()
     }
 
-    /// An identity.
+    /// Returns an identity.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn identity(self, kind: IdentityKind, id: Uuid) -> Result<Option<Identity>, StoreError> {
         let found = self.0.row(BY_ID, vec![id.into(), kind.name().into()]).await?;
         found.map(|mut row| identity_row(&mut row)).transpose()
     }
 
-    /// Identities of a kind, by name.
+    /// Lists identities of a kind, by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn identities(
         self,
         kind: IdentityKind,
@@ -285,18 +285,18 @@ impl Access<'_> {
         })
     }
 
-    /// Whether there is any identity of this kind.
+    /// Returns whether any identity of this kind exists.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn has_identities(self, kind: IdentityKind) -> Result<bool, StoreError> {
         Ok(self.0.row(ANY, vec![kind.name().into()]).await?.is_some())
     }
 
-    /// Notes when identities were last used, one statement for all.
+    /// Stores when identities were last used. One statement for all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn identities_used(self, used: Vec<(Uuid, i64)>) -> Result<(), StoreError> {
         self.0
             .write("identities_used", move |tx| {

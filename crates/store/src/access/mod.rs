@@ -1,4 +1,4 @@
-//! Who may ask: identities, sessions, roles of one's own, and answers kept for repeated requests.
+//! Access control: identities, sessions, custom roles, and stored responses to repeated requests.
 
 pub(crate) mod ending;
 mod handle;

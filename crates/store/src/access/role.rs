@@ -1,4 +1,4 @@
-//! Roles of one's own.
+//! Custom roles.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,19 +6,19 @@ use super::handle::Access;
 use super::identity::{AccessChange, changed};
 use db::{Cost, Row, Sends, StoreError, Tx, Value};
 
-/// Roles read at most: they are made by hand, and all of them are held in memory.
+/// Maximum number of roles that are read. All roles are held in memory.
 const ROLES_MAX: i64 = 1_000;
 
 /// A role as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Role {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
     /// A description.
     pub description: String,
-    /// The permissions, JSON.
+    /// Permissions as JSON.
     pub permissions: String,
-    /// Grows by one with each change.
+    /// Incremented with every change.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -26,7 +26,7 @@ pub struct Role {
     pub updated_at_us: i64,
 }
 
-/// A role as it is to be.
+/// A role to create or change.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RoleChange {
     /// See [`Role::name`].
@@ -35,9 +35,9 @@ pub struct RoleChange {
     pub description: String,
     /// See [`Role::permissions`].
     pub permissions: String,
-    /// The revision it has now; `None` for a new one.
+    /// Current revision. `None` for a new role.
     pub revision: Option<i64>,
-    /// When, µs.
+    /// Time of the change, µs.
     pub at_us: i64,
 }
 
@@ -57,10 +57,10 @@ DELETE FROM access_roles WHERE name = ?1 AND revision = ?2";
 
 pub(crate) const SENDS: Sends = Sends::of(&[ROLES, INSERT, UPDATE, DELETE], &[]);
 
-/// Makes or changes a role.
+/// Creates or changes a role.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, StoreError> {
     let mut parameters: Vec<Value> = vec![
@@ -81,29 +81,29 @@ pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, St
     }
 }
 
-/// Removes a role if it still has `revision`. Grants that name it give nothing from then on.
+/// Deletes a role if it still has `revision`. Grants of it then give no permissions.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_role(tx: &mut Tx, name: &str, revision: i64) -> Result<AccessChange, StoreError> {
     Ok(changed(tx.execute(DELETE, vec![name.into(), revision.into()]).await?))
 }
 
-/// Reads every role in a transaction, by name.
+/// Returns every role by name, within a transaction.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn roles_in(tx: &mut Tx) -> Result<Vec<Role>, StoreError> {
     tx.rows(ROLES, vec![ROLES_MAX.into()]).await?.into_iter().map(role_row).collect()
 }
 
 impl Access<'_> {
-    /// Every role, by name.
+    /// Returns every role by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn roles(self) -> Result<Vec<Role>, StoreError> {
         self.0.rows(Cost::Point, ROLES, vec![ROLES_MAX.into()]).await?.into_iter().map(role_row).collect()
     }

@@ -1,4 +1,4 @@
-//! Sessions of browsers.
+//! Browser sessions.
 
 use coded::named;
 use futures_util::FutureExt;
@@ -8,14 +8,14 @@ use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
 use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx, Value};
 
-/// Sessions of one person listed at most; older ones stay unseen until these are gone.
+/// Maximum number of a person's sessions in a listing: the newest ones.
 const SESSIONS_LISTED_MAX: i64 = 100;
 
-/// Sessions of one identity at most; a further one ends the oldest.
+/// Maximum number of sessions of one identity. A further session ends the oldest.
 pub const SESSIONS_MAX: i64 = 100;
 
 named! {
-    /// How the person of a session proved who they are.
+    /// How the person of a session authenticated.
     pub enum SignInMethod: "sign-in method" {
         /// A login at an OIDC issuer.
         Oidc => "oidc",
@@ -31,23 +31,23 @@ named! {
 pub struct Session {
     /// SHA-256 of the cookie's secret.
     pub token_hash: [u8; 32],
-    /// The identity that it belongs to.
+    /// Identity that the session belongs to.
     pub identity: Uuid,
-    /// What the login's groups gave: roles with scopes, JSON.
+    /// Grants from the login's groups: roles with scopes as JSON.
     pub grants: String,
-    /// The address of the browser at sign-in.
+    /// IP address of the browser at sign-in.
     pub address: String,
     /// Start time, µs.
     pub created_at_us: i64,
-    /// When it was last seen, µs, kept coarsely.
+    /// Approximate time of the last request, µs.
     pub last_seen_at_us: i64,
-    /// When it ends whatever happens, µs.
+    /// Latest end of the session, µs.
     pub expires_at_us: i64,
-    /// How its person signed in; `None` for a session that an older release began.
+    /// Sign-in method. `None` for a session from an older release.
     pub method: Option<SignInMethod>,
-    /// When its person last proved who they are, µs; `None` where that is not known.
+    /// Time of the last authentication, µs. `None` when unknown.
     pub proved_at_us: Option<i64>,
-    /// The client certificates with which it was asked for; the session is good while they are.
+    /// Client certificates of the sign-in request. The session is valid only as long as they are.
     pub chain: Option<Vec<u8>>,
 }
 
@@ -107,10 +107,10 @@ pub(crate) const SENDS: Sends = Sends::of(
     &[&SEEN],
 );
 
-/// Begins a session. Of more than [`SESSIONS_MAX`] sessions of the identity the oldest ones end.
+/// Inserts a session. Beyond [`SESSIONS_MAX`] sessions of the identity, the oldest end.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreError> {
     let parameters: Vec<Value> = vec![
@@ -130,65 +130,65 @@ pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreEr
     tx.execute(TRIM, surplus).await.map(drop)
 }
 
-/// Stores that the person of a session has just proved who they are; false when there is no such session.
+/// Stores that the person of a session has just authenticated again. Returns false when the session does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn prove_session(tx: &mut Tx, token_hash: [u8; 32], at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(PROVED, vec![token_hash.into(), at_us.into()]).await? == 1)
 }
 
-/// Ends a session; false when there was none.
+/// Ends a session. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_session(tx: &mut Tx, token_hash: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![token_hash.into()]).await? == 1)
 }
 
-/// Ends every session of an identity but one; says how many.
+/// Ends every session of an identity except one. Returns the number of ended sessions.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_other_sessions(tx: &mut Tx, identity: Uuid, but: [u8; 32]) -> Result<u64, StoreError> {
     tx.execute(DELETE_OTHERS, vec![identity.into(), but.into()]).await
 }
 
-/// Ends every session of an identity; says how many.
+/// Ends every session of an identity. Returns their number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_sessions_of(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
     tx.execute(DELETE_OF, vec![identity.into()]).await
 }
 
 impl Access<'_> {
-    /// A session and whose it is.
+    /// Returns a session and its identity.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn session(self, token_hash: [u8; 32]) -> Result<Option<(Session, Identity)>, StoreError> {
         let found = self.0.row(BY_HASH, vec![token_hash.into()]).await?;
         found.map(|mut row| Ok((session_row(&mut row)?, identity_row(&mut row)?))).transpose()
     }
 
-    /// A person's sessions, newest first, at most a hundred.
+    /// Returns a person's sessions, newest first, at most a hundred.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sessions_of(self, identity: Uuid) -> Result<Vec<Session>, StoreError> {
         let parameters = vec![identity.into(), SESSIONS_LISTED_MAX.into()];
         self.0.rows(Cost::Point, OF_IDENTITY, parameters).await?.iter_mut().map(session_row).collect()
     }
 
-    /// Notes when sessions were last seen, one statement for all.
+    /// Stores when sessions were last seen. One statement for all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sessions_seen(self, seen: Vec<([u8; 32], i64)>) -> Result<(), StoreError> {
         self.0
             .write("sessions_seen", move |tx| {
@@ -202,10 +202,10 @@ impl Access<'_> {
             .await
     }
 
-    /// Drops sessions that ended by `now_us` or were last seen by `idle_since_us`.
+    /// Deletes sessions that expired by `now_us` or were last seen by `idle_since_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn expire_sessions(self, now_us: i64, idle_since_us: i64) -> Result<u64, StoreError> {
         self.0.execute(EXPIRE, vec![now_us.into(), idle_since_us.into()]).await
     }

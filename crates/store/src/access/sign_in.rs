@@ -8,7 +8,7 @@ use super::identity::{Identity, identity_columns, identity_row};
 use super::session::{delete_other_sessions, delete_sessions_of};
 use db::{Row, Sends, StoreError, Tx, Value};
 
-/// Links of one identity that can be used at the same time; a further one replaces the oldest.
+/// Maximum number of unused links of one identity. A further link replaces the oldest.
 pub const LINKS_MAX: i64 = 8;
 
 /// A one-time sign-in link as stored.
@@ -16,19 +16,19 @@ pub const LINKS_MAX: i64 = 8;
 pub struct SignInLink {
     /// SHA-256 of the code.
     pub code_hash: [u8; 32],
-    /// The identity that asked for it, and that its session belongs to.
+    /// Identity that requested the link and gets the session.
     pub identity: Uuid,
-    /// What the login's groups gave the session that asked, JSON.
+    /// Grants from the login's groups of the requesting session, as JSON.
     pub grants: String,
     /// Time at which the requesting session's person last authenticated, µs; `None` without a session.
     pub proved_at_us: Option<i64>,
     /// Expiry of the requesting session, µs; `None` without a session.
     pub session_end_us: Option<i64>,
-    /// The client certificates of the request.
+    /// Client certificates of the request.
     pub chain: Option<Vec<u8>>,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// Until when it can be used, µs.
+    /// Expiry of the link, µs.
     pub expires_at_us: i64,
 }
 
@@ -84,10 +84,10 @@ pub(crate) const SENDS: Sends = Sends::of(
     &[],
 );
 
-/// Stores a link. Of more than [`LINKS_MAX`] links of the identity the oldest ones end.
+/// Inserts a link. Beyond [`LINKS_MAX`] links of the identity, the oldest end.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_sign_in_link(tx: &mut Tx, new: &SignInLink) -> Result<(), StoreError> {
     let parameters: Vec<Value> = vec![
@@ -105,19 +105,19 @@ pub async fn insert_sign_in_link(tx: &mut Tx, new: &SignInLink) -> Result<(), St
     tx.execute(TRIM_LINKS, surplus).await.map(drop)
 }
 
-/// Uses up a link; false when it is not there (any more). Of several transactions at once, one is answered true.
+/// Uses up a link. Returns false when it does not exist or was used. Of several concurrent transactions only one gets true.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn use_sign_in_link(tx: &mut Tx, code_hash: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE_LINK, vec![code_hash.into()]).await? == 1)
 }
 
-/// Ends every session of an identity, and its unused links; returns the number of sessions.
+/// Ends every session and deletes the unused links of an identity. Returns the number of sessions.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn sign_out(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
     tx.execute(DELETE_LINKS_OF, vec![identity.into()]).await?;
@@ -127,22 +127,22 @@ pub async fn sign_out(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
 /// A password to store.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewPassword {
-    /// The user.
+    /// Id of the user.
     pub identity: Uuid,
-    /// argon2id in PHC string format.
+    /// argon2id hash in PHC string format.
     pub hash: String,
-    /// When it was set, µs.
+    /// Time when the password was set, µs.
     pub set_at_us: i64,
     /// The actor that set it.
     pub set_by: String,
-    /// The one session of the user that goes on.
+    /// Session of the user that does not end.
     pub keep: Option<[u8; 32]>,
 }
 
-/// Stores a user's password in place of the one before. The user's sessions end, all but the one to keep, and so do unused links.
+/// Stores a user's password and replaces the previous one. Ends the user's sessions except `keep`, and deletes unused links.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_password(tx: &mut Tx, new: &NewPassword) -> Result<(), StoreError> {
     let parameters: Vec<Value> =
@@ -157,17 +157,17 @@ pub async fn put_password(tx: &mut Tx, new: &NewPassword) -> Result<(), StoreErr
     }
 }
 
-/// Removes what an identity signs in with, and its sessions.
+/// Deletes the sign-in credentials and the sessions of an identity.
 pub(super) async fn remove_sign_in(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
     sign_out(tx, identity).await?;
     tx.execute(DELETE_PASSWORD, vec![identity.into()]).await.map(drop)
 }
 
 impl Access<'_> {
-    /// A link and the identity that asked for it.
+    /// Returns a link and the identity that requested it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn sign_in_link(
         self,
         code_hash: [u8; 32],
@@ -176,19 +176,19 @@ impl Access<'_> {
         found.map(|mut row| Ok((link_row(&mut row)?, identity_row(&mut row)?))).transpose()
     }
 
-    /// The user of this name who has a password, and its hash.
+    /// Returns the password hash and the identity of a user with a password, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn password(self, name: &str) -> Result<Option<(String, Identity)>, StoreError> {
         let found = self.0.row(PASSWORD, vec![name.into()]).await?;
         found.map(|mut row| Ok((row.text()?, identity_row(&mut row)?))).transpose()
     }
 
-    /// Drops links that ended by `now_us`.
+    /// Deletes links that expired by `now_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn expire_sign_in_links(self, now_us: i64) -> Result<u64, StoreError> {
         self.0.execute(EXPIRE_LINKS, vec![now_us.into()]).await
     }

@@ -1,17 +1,18 @@
-//! Identities that can be used now, read by a transaction that is about to change access.
+//! Identities that can authenticate now, read by a transaction that is about to change access.
 
 use uuid::Uuid;
 
 use super::identity::{Identity, identity_columns, identity_row};
 use db::{Sends, StoreError, Tx};
 
-/// Identities of one page.
+/// Number of identities in one page.
 const PAGE_ROWS: i64 = 200;
 
-/// "access" in ASCII: far from the locks of other tables.
+/// Advisory lock key: "access" in ASCII, far from the locks of other tables.
 const LOCK_KEY: i64 = 0x6163_6365_7373;
 
-/// Two transactions that each take access from one of two identities would not see each other's change.
+/// Serializes changes of access: two transactions that each remove the access of one of two identities would not see each other's
+/// change.
 const LOCK: &str = "-- access_lock
 SELECT pg_advisory_xact_lock(?1)";
 
@@ -33,10 +34,10 @@ pub struct UsableIdentity {
     pub has_password: bool,
 }
 
-/// Waits until no other transaction that called this is open. On SQLite there is one writer anyway.
+/// Waits for all open transactions that called this. On SQLite there is only one writer anyway.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn lock_access(tx: &mut Tx) -> Result<(), StoreError> {
     if tx.is_postgres() {
@@ -45,10 +46,10 @@ pub async fn lock_access(tx: &mut Tx) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reads the next identities after `after` that are enabled and have not expired at `now_us`, by id. The last page is empty.
+/// Returns the next identities after `after` that are enabled and not expired at `now_us`, by id. The last page is empty.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn usable_identities(
     tx: &mut Tx,

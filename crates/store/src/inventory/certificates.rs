@@ -1,4 +1,4 @@
-//! Certificates: by fingerprint, by name, in their chains, with the endpoints that show them.
+//! Certificates: by fingerprint, by name, in their chains, and with their endpoints.
 
 use std::collections::HashMap;
 
@@ -21,11 +21,11 @@ pub struct NamedCertificate {
 }
 
 impl Inventory<'_> {
-    /// The certificate whose SHA-256 begins with these hexadecimal digits (four at least; colons and case do not
-    /// matter).
+    /// Returns the certificate whose SHA-256 begins with these hexadecimal digits. Needs at least four digits; ignores colons and
+    /// case.
     ///
     /// # Errors
-    /// [`StoreError::BadFingerprint`], [`StoreError::AmbiguousFingerprint`]; those of the database.
+    /// [`StoreError::BadFingerprint`], [`StoreError::AmbiguousFingerprint`]; database errors.
     pub async fn certificate(self, fingerprint: &str) -> Result<Option<CertificateRow>, StoreError> {
         let (low, high) =
             prefix_range(fingerprint).ok_or_else(|| StoreError::BadFingerprint(fingerprint.to_owned()))?;
@@ -36,10 +36,10 @@ impl Inventory<'_> {
         }
     }
 
-    /// The certificate with this SHA-256.
+    /// Returns the certificate with this SHA-256.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn certificate_by_sha256(
         self,
         sha256: &[u8; 32],
@@ -65,10 +65,10 @@ impl Inventory<'_> {
         Ok(found)
     }
 
-    /// A chain as it was sent, leaf first.
+    /// Returns a chain as it was sent, leaf first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn chain(self, chain: ChainId) -> Result<Vec<CertificateRow>, StoreError> {
         let mut names: HashMap<i64, Vec<String>> = HashMap::new();
         for mut row in self.0.rows(Cost::Point, sql::CHAIN_NAMES, vec![chain.0.into()]).await? {
@@ -83,10 +83,10 @@ impl Inventory<'_> {
         Ok(members)
     }
 
-    /// The endpoints whose last known chain holds this certificate, as leaf or above it.
+    /// Returns the endpoints whose last known chain contains this certificate, as the leaf or above it.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn endpoints_of_certificate(
         self,
         sha256: &[u8; 32],
@@ -109,11 +109,10 @@ impl Inventory<'_> {
         })
     }
 
-    /// Certificates with a name equal to `domain` or under it (`a.example`, `*.example` for `example`), a row for each
-    /// such name.
+    /// Returns certificates with a name equal to `domain` or below it (`a.example`, `*.example` for `example`), one row per name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn certificates_named(
         self,
         domain: &str,
@@ -121,7 +120,7 @@ impl Inventory<'_> {
         limit: usize,
     ) -> Result<Page<NamedCertificate>, StoreError> {
         let name = reversed(domain);
-        // "/" is the character after ".".
+        // "/" is the character after "." and so ends the range.
         let mut parameters: Vec<Value> =
             vec![name.as_str().into(), format!("{name}.").into(), format!("{name}/").into()];
         let first = [Value::Text(String::new()), Value::Int(0), Value::Int(0)];
@@ -158,7 +157,7 @@ fn certificate_row(mut row: Row) -> Result<(i64, CertificateRow), StoreError> {
     Ok((id, certificate))
 }
 
-/// The lowest and highest fingerprint that begin with these digits.
+/// Returns the lowest and the highest fingerprint that begin with these digits.
 fn prefix_range(text: &str) -> Option<([u8; 32], [u8; 32])> {
     let digits: Option<Vec<u8>> = text
         .chars()

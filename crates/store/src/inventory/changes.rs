@@ -1,4 +1,4 @@
-//! What changed: since a time, or between two scans.
+//! Changes since a time, or between two scans.
 
 use uuid::Uuid;
 
@@ -9,11 +9,11 @@ use crate::inventory::statements as sql;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
 impl Inventory<'_> {
-    /// Changes observed at or after `since_us`, oldest first, one row for each change. The writer notes a change as it
-    /// stores it, so this is a walk of an index that holds changes only.
+    /// Returns changes observed at or after `since_us`, oldest first, one row per change. Scans an index that contains only
+    /// changes.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn diff(
         self,
         since_us: i64,
@@ -31,11 +31,11 @@ impl Inventory<'_> {
         })
     }
 
-    /// How scan `b` differs from scan `a`, endpoint by endpoint: compares what the two saw, whatever other scans saw
-    /// between them. Endpoints that only `a` looked at are [`ChangeKind::NotScanned`] and come last.
+    /// Compares scan `b` with scan `a`, endpoint by endpoint, whatever other scans observed between them. Endpoints that only `a`
+    /// scanned are [`ChangeKind::NotScanned`] and come last.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; database errors.
     pub async fn diff_scans(
         self,
         a: Uuid,
@@ -72,7 +72,7 @@ impl Inventory<'_> {
     }
 }
 
-/// The two parts of a comparison, one after the other.
+/// The first of the two parts of a comparison, which are returned one after the other.
 const SEEN: i64 = 0;
 const UNSEEN: i64 = 1;
 

@@ -1,4 +1,4 @@
-//! The current state: endpoints, their history, issuers, counts.
+//! The current state: endpoints, their history, issuers and counts.
 
 use std::net::IpAddr;
 
@@ -14,17 +14,18 @@ use crate::inventory::recording::tally::NO_CERTIFICATE_US;
 use crate::inventory::statements as sql;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
-/// Expired and expiring endpoints are counted up to here, so that the summary costs the same at any size (measured: 1.5 ms on SQLite).
+/// Maximum number of expired and expiring endpoints that are counted, so that the summary takes the same time at any size
+/// (measured: 1.5 ms on SQLite).
 const EXPIRING_COUNTED_MAX: i64 = 50_000;
 
 impl Inventory<'_> {
-    /// A page of endpoints as they stand, with their last known leaf and their last observation.
+    /// Returns a page of endpoints in their current state, with their last known leaf and last observation.
     ///
-    /// Walks one index in the order asked for; conditions other than the expiry filter that walk, so a rare match in a
-    /// large inventory costs the walk.
+    /// Scans one index in the requested order. Conditions other than expiry only filter this scan, so rare matches in a large
+    /// inventory are slow.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] when `after` is of another order; those of the database.
+    /// [`StoreError::BadCursor`] when `after` is for another order; database errors.
     pub async fn page(
         self,
         filter: &InventoryFilter,
@@ -34,11 +35,11 @@ impl Inventory<'_> {
         self.inventory_rows(filter, after, limit, |row, _, _| row).await
     }
 
-    /// [`crate::Inventory::page`] with the place behind each row, for anyone who goes by conditions that the database does not
-    /// know and stops half way.
+    /// Same as [`crate::Inventory::page`], with a cursor after each row, for callers that filter rows themselves and stop within a
+    /// page.
     ///
     /// # Errors
-    /// As there.
+    /// Same as [`crate::Inventory::page`].
     pub async fn walk(
         self,
         filter: &InventoryFilter,
@@ -81,19 +82,19 @@ impl Inventory<'_> {
         })
     }
 
-    /// The present state of one endpoint.
+    /// Returns the current state of one endpoint.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn endpoint(self, key: &EndpointKey) -> Result<Option<InventoryRow>, StoreError> {
         let row = self.0.row(&sql::endpoint(), key_values(key)).await?;
         row.map(|row| Ok(inventory_row(row)?.row)).transpose()
     }
 
-    /// The endpoints of a host (exactly this text), by port; of one port if one is given.
+    /// Returns the endpoints of a host (exactly this text) by port, or those of one port.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn endpoints_of_host(
         self,
         host: &str,
@@ -122,10 +123,10 @@ impl Inventory<'_> {
         })
     }
 
-    /// An endpoint's observations, newest first. Empty for an endpoint never observed.
+    /// Returns an endpoint's observations, newest first. Empty for an unknown endpoint.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn endpoint_history(
         self,
         key: &EndpointKey,
@@ -147,10 +148,10 @@ impl Inventory<'_> {
         })
     }
 
-    /// Every endpoint known, those of earlier batches first, to be scanned again.
+    /// Returns every known endpoint, oldest batch first, to be scanned again.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn known_endpoints(
         self,
         after: Option<&Cursor>,
@@ -170,11 +171,11 @@ impl Inventory<'_> {
         })
     }
 
-    /// Issuers, those of most endpoints first. The counts are kept by the writer, so a page costs the same at any size;
-    /// an issuer whose count moves between two pages may be met twice or not at all.
+    /// Lists issuers, those with the most endpoints first. The writer maintains the counts, so a page takes the same time at any
+    /// size. An issuer whose count changes between two pages may be listed twice or not at all.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn issuers(self, after: Option<&Cursor>, limit: usize) -> Result<Page<IssuerRow>, StoreError> {
         let key = key_or(after, "issuers", &[Value::Int(i64::MAX), Value::Int(i64::MAX)])?;
         let (limit, asked) = limit_of(limit);
@@ -192,11 +193,11 @@ impl Inventory<'_> {
         })
     }
 
-    /// Counts over everything, at the same cost whatever the size. `expiring_within_us` is the span after `now_us` in
-    /// which a certificate counts as expiring.
+    /// Returns counts over the whole inventory, in the same time at any size. A certificate counts as expiring within
+    /// `expiring_within_us` after `now_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn summary(self, now_us: i64, expiring_within_us: i64) -> Result<Summary, StoreError> {
         let mut summary = Summary { expiring_counted_to: EXPIRING_COUNTED_MAX as u64, ..Summary::default() };
         for mut row in self.0.rows(Cost::Point, sql::TOTALS, Vec::new()).await? {
@@ -234,7 +235,7 @@ fn key_values(key: &EndpointKey) -> Vec<Value> {
     vec![key.host.into(), key.port.into(), key.protocol.into(), key.server_name.into(), key.address.into()]
 }
 
-/// The key's columns after the host.
+/// Returns the columns of the key after the host.
 fn within_host(key: &EndpointKey) -> Vec<Value> {
     vec![
         key.port.into(),
@@ -274,7 +275,7 @@ pub(crate) fn inventory_row(mut row: Row) -> Result<KeyedRow, StoreError> {
     Ok(KeyedRow { row: found, leaf_not_after, id })
 }
 
-/// Eight columns, all there or none.
+/// Reads eight columns, which are either all set or all NULL.
 pub(crate) fn leaf_facts(row: &mut Row) -> Result<Option<LeafFacts>, StoreError> {
     let Some(sha256) = row.maybe_hash()? else {
         for _ in 0..7 {
@@ -330,16 +331,16 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
     Ok((observation, row.int()?))
 }
 
-/// Reads an address.
+/// Parses an address.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] when the text is no address.
+/// [`StoreError::Corrupt`] when the text is not an IP address.
 pub fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
     text.map(|text| text.parse().map_err(|_| StoreError::Corrupt(format!("{text:?} is not an address"))))
         .transpose()
 }
 
-/// The severity that a name in `totals` ends with, by the digits of its code.
+/// Returns the severity whose code is at the end of a name in `totals`.
 fn counted_severity(digits: &str) -> Result<Severity, StoreError> {
     let unknown = || StoreError::Corrupt(format!("totals.name: unknown severity {digits:?}"));
     digits.parse().ok().and_then(Severity::from_code).ok_or_else(unknown)

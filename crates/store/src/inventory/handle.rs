@@ -1,9 +1,9 @@
-//! The handles [`Inventory`] and [`Scans`]. Their methods are in the files beside this one.
+//! The handles [`Inventory`] and [`Scans`]. Their methods are in the neighboring files.
 
 use crate::store::handle;
 
 handle! {
-    /// Endpoints, their certificates and history, and what changed.
+    /// Endpoints with their certificates, history and changes.
     Inventory
 }
 

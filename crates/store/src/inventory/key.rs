@@ -1,13 +1,13 @@
-//! The key of an endpoint, as it is stored.
+//! The key of an endpoint, as stored.
 
 use crate::inventory::model::EndpointKey;
 use db::{Row, StoreError, hex, sha256, storable};
 
-/// Longest host, path or server name kept, in bytes; a longer one is kept as its beginning and a hash. DNS names end at
-/// 253; only file paths come here, and PostgreSQL's index rows end at 2,704 bytes for the whole key.
+/// Maximum bytes of a stored host, path or server name. A longer one is shortened to its beginning and a hash. DNS names have at
+/// most 253 bytes, so only file paths are affected. PostgreSQL limits index rows to 2,704 bytes for the whole key.
 pub const HOST_BYTES_MAX: usize = 1024;
 
-/// A key part: storable, and short enough for an index.
+/// Returns a key part that is storable and short enough for an index.
 fn key_part(text: &str) -> String {
     let text = storable(text);
     if text.len() <= HOST_BYTES_MAX {
@@ -21,7 +21,7 @@ fn key_part(text: &str) -> String {
     format!("{}~{mark}", &text[..end])
 }
 
-/// The key as stored.
+/// Returns the key as stored.
 #[must_use]
 pub fn stored_key(key: &EndpointKey) -> EndpointKey {
     EndpointKey {
@@ -36,7 +36,7 @@ pub fn stored_key(key: &EndpointKey) -> EndpointKey {
 /// Reads the five columns of a key.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] when the columns are others.
+/// [`StoreError::Corrupt`] when the columns have other types.
 pub fn endpoint_key(row: &mut Row) -> Result<EndpointKey, StoreError> {
     Ok(EndpointKey {
         host: row.text()?,

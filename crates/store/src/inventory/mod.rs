@@ -1,4 +1,4 @@
-//! The inventory: scans, what they observed, the endpoints and certificates they found.
+//! The inventory: scans, their observations, and the endpoints and certificates they found.
 
 pub(crate) mod certificates;
 pub(crate) mod changes;

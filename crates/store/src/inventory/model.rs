@@ -1,4 +1,4 @@
-//! What callers give and get. Every time is microseconds since 1970-01-01 UTC.
+//! Types of the inventory's interface. Every time is microseconds since 1970-01-01 UTC.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use events::ProbeOutcome;
 use uuid::Uuid;
 use x509::{Certificate, Severity, UnixTime};
 
-/// A certificate as a scan met it; stored once, by its SHA-256.
+/// A certificate found by a scan. Stored once, by its SHA-256.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewCertificate {
     /// SHA-256 of `der`.
     pub sha256: [u8; 32],
-    /// The certificate, DER.
+    /// The certificate in DER.
     pub der: Arc<[u8]>,
-    /// The subject, as shown to people.
+    /// Subject as text for people.
     pub subject: String,
-    /// The issuer, as shown to people: certificates are grouped by this text.
+    /// Issuer as text for people. Certificates are grouped by this text.
     pub issuer: String,
-    /// The serial number, hexadecimal.
+    /// Serial number in hexadecimal.
     pub serial: String,
     /// Start of validity, µs.
     pub not_before_us: i64,
@@ -31,12 +31,12 @@ pub struct NewCertificate {
     pub key_bits: u32,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// Every name the certificate speaks for, in its own order.
+    /// All names of the certificate, in its own order.
     pub names: Vec<String>,
 }
 
 impl NewCertificate {
-    /// The row of `certificate`, found by `names`.
+    /// Builds the row of `certificate`, which is found by `names`.
     #[must_use]
     pub fn new(certificate: &Certificate, names: Vec<String>) -> Self {
         let in_us = |time: UnixTime| time.0.saturating_mul(1_000_000);
@@ -56,62 +56,62 @@ impl NewCertificate {
     }
 }
 
-/// What tells one endpoint from another.
+/// Identity of an endpoint.
 ///
-/// Parts longer than the store keeps ([`crate::HOST_BYTES_MAX`]) are shortened to a beginning and a hash.
+/// Parts longer than [`crate::HOST_BYTES_MAX`] are shortened to a beginning and a hash.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct EndpointKey {
-    /// A name, an address' text, or a file's path.
+    /// A host name, an IP address, or a file path.
     pub host: String,
     /// The port; 0 for files.
     pub port: u16,
-    /// `tls`, `smtp`, …; `file` for files.
+    /// Protocol: `tls`, `smtp`, …; `file` for files.
     pub protocol: String,
-    /// The SNI sent; empty when none was.
+    /// The SNI sent. Empty when none was sent.
     pub server_name: String,
-    /// The address probed, when every address of a name is an endpoint of its own; otherwise empty.
+    /// The probed address, when each address of a name is a separate endpoint. Otherwise empty.
     pub address: String,
 }
 
 /// One observation of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewObservation {
-    /// Which endpoint.
+    /// Key of the endpoint.
     pub endpoint: EndpointKey,
     /// The address that was connected to.
     pub address: Option<IpAddr>,
-    /// When, µs.
+    /// Time of the observation, µs.
     pub observed_at_us: i64,
-    /// How the probe ended.
+    /// Outcome of the probe.
     pub outcome: ProbeOutcome,
-    /// Whether a certificate was seen.
+    /// Whether the endpoint sent a certificate.
     pub answered: bool,
-    /// The protocol version on the wire (0x0304 for TLS 1.3).
+    /// TLS version number (0x0304 for TLS 1.3).
     pub tls_version: Option<u16>,
-    /// The cipher suite's number.
+    /// Number of the cipher suite.
     pub cipher_suite: Option<u16>,
-    /// As sent, leaf first; may be empty.
+    /// The chain as sent, leaf first. May be empty.
     pub chain: Vec<Arc<NewCertificate>>,
-    /// The verdict on the chain, a stable code.
+    /// Verdict on the chain, as a stable code.
     pub trust: String,
-    /// The worst finding's severity.
+    /// Severity of the worst finding.
     pub severity: Option<Severity>,
-    /// A JSON array.
+    /// Findings as a JSON array.
     pub findings: String,
-    /// A JSON object.
+    /// Details as a JSON object.
     pub detail: String,
 }
 
 /// Result of [`crate::Scans::record`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Recorded {
-    /// Observations stored.
+    /// Number of stored observations.
     pub inserted: u64,
-    /// Observations that this scan already had of the same endpoint; the first stays.
+    /// Number of observations of endpoints that this scan had already recorded. The first observation stays.
     pub duplicates: u64,
-    /// Certificates never seen before.
+    /// Number of certificates seen for the first time.
     pub new_certificates: u64,
-    /// Observations that changed their endpoint (see [`ChangeKind`]), new endpoints included.
+    /// Number of observations that changed their endpoint (see [`ChangeKind`]), including new endpoints.
     pub changed: u64,
 }
 
@@ -125,110 +125,110 @@ impl std::ops::AddAssign for Recorded {
 }
 
 named! {
-    /// How far a scan has come.
+    /// State of a scan.
     pub enum ScanState: "scan state" {
-        /// Under way, or killed before it could say otherwise.
+        /// In progress, or killed before it could change the state.
         Running => "running",
-        /// Every endpoint was looked at.
+        /// Every endpoint was scanned.
         Finished => "finished",
-        /// Stopped on purpose before the end; may be resumed.
+        /// Stopped deliberately before the end. May be resumed.
         Interrupted => "interrupted",
     }
 }
 
-/// A scan.
+/// A scan as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScanRow {
-    /// Its id.
+    /// Id of the scan.
     pub id: Uuid,
     /// Start time, µs.
     pub started_at_us: i64,
-    /// When it was finished or interrupted, µs.
+    /// Time when the scan finished or was interrupted, µs.
     pub finished_at_us: Option<i64>,
-    /// How far it has come.
+    /// State of the scan.
     pub state: ScanState,
-    /// Targets and options, JSON.
+    /// Targets and options as JSON.
     pub spec: String,
-    /// Summary at its end, JSON.
+    /// Summary at the end of the scan, as JSON.
     pub summary: Option<String>,
-    /// Observations stored.
+    /// Number of stored observations.
     pub observations: u64,
-    /// Those in which a certificate was seen.
+    /// Number of observations with a certificate.
     pub answered: u64,
-    /// Observations that changed their endpoint.
+    /// Number of observations that changed their endpoint.
     pub changes: u64,
-    /// Certificates it was the first to see.
+    /// Number of certificates that this scan saw first.
     pub new_certificates: u64,
 }
 
-/// Which endpoints to list. Default: all.
+/// Filter for listing endpoints. Default: all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InventoryFilter {
-    /// Certificates that end before this, µs.
+    /// Upper bound of the certificates' end of validity, exclusive, µs.
     pub expiring_before_us: Option<i64>,
-    /// Certificates that end at or after this, µs.
+    /// Lower bound of the certificates' end of validity, inclusive, µs.
     pub expiring_from_us: Option<i64>,
-    /// The leaf's issuer contains this, without regard to ASCII case.
+    /// Text that the leaf's issuer contains, ignoring ASCII case.
     pub issuer_contains: Option<String>,
-    /// The host contains this, without regard to ASCII case.
+    /// Text that the host contains, ignoring ASCII case.
     pub host_contains: Option<String>,
-    /// The last observation's severity is at least this.
+    /// Minimum severity of the last observation.
     pub severity_at_least: Option<Severity>,
-    /// The endpoint changed at or after this, µs.
+    /// Lower bound of the endpoint's last change, inclusive, µs.
     pub changed_since_us: Option<i64>,
-    /// The last observation saw a certificate, or did not.
+    /// Whether the last observation saw a certificate.
     pub answering: Option<bool>,
-    /// In which order.
+    /// Order of the rows.
     pub order: InventoryOrder,
 }
 
 /// The order of the inventory's pages.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum InventoryOrder {
-    /// Soonest end of validity first; endpoints without a certificate last.
+    /// Earliest end of validity first; endpoints without a certificate last.
     #[default]
     Expiry,
     /// By host, then port, protocol, server name and address, comparing bytes.
     Host,
 }
 
-/// The present state of an endpoint.
+/// The current state of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InventoryRow {
-    /// Which endpoint.
+    /// Key of the endpoint.
     pub endpoint: EndpointKey,
-    /// First observation, µs.
+    /// Time of the first observation, µs.
     pub first_seen_us: i64,
-    /// Last observation, µs.
+    /// Time of the last observation, µs.
     pub last_observed_us: i64,
-    /// Last observation that saw a certificate, µs.
+    /// Time of the last observation with a certificate, µs.
     pub last_answered_us: Option<i64>,
-    /// Last change, µs.
+    /// Time of the last change, µs.
     pub last_changed_us: i64,
-    /// The last observation's outcome.
+    /// Outcome of the last observation.
     pub outcome: ProbeOutcome,
-    /// Whether the last observation saw a certificate. When it did not, `leaf` is the last one known.
+    /// Whether the last observation saw a certificate. If not, `leaf` is the last known one.
     pub answering: bool,
-    /// The last observation's severity.
+    /// Severity of the last observation.
     pub severity: Option<Severity>,
-    /// The last certificate seen.
+    /// The last known leaf.
     pub leaf: Option<LeafFacts>,
-    /// The last chain seen; ask [`crate::Inventory::chain`] for it.
+    /// The last known chain. Read it with [`crate::Inventory::chain`].
     pub chain: Option<ChainId>,
-    /// The last observation; `None` when its month was dropped.
+    /// The last observation. `None` when the partition of its month was dropped.
     pub last: Option<LastObservation>,
 }
 
-/// Facts about a leaf, for listings.
+/// Data of a leaf for listings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeafFacts {
-    /// Its fingerprint.
+    /// SHA-256 of the certificate.
     pub sha256: [u8; 32],
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// Its issuer.
+    /// Issuer of the certificate.
     pub issuer: String,
-    /// Its serial number, hexadecimal.
+    /// Serial number in hexadecimal.
     pub serial: String,
     /// Start of validity, µs.
     pub not_before_us: i64,
@@ -240,41 +240,41 @@ pub struct LeafFacts {
     pub key_bits: u32,
 }
 
-/// What the last observation adds to an endpoint.
+/// Data of the last observation of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastObservation {
-    /// The scan.
+    /// Id of the scan.
     pub scan: Uuid,
-    /// The address connected to.
+    /// The address that was connected to.
     pub address: Option<IpAddr>,
-    /// The protocol version on the wire.
+    /// TLS version number.
     pub tls_version: Option<u16>,
-    /// The cipher suite's number.
+    /// Number of the cipher suite.
     pub cipher_suite: Option<u16>,
     /// The verdict on the chain.
     pub trust: String,
-    /// A JSON array.
+    /// Findings as a JSON array.
     pub findings: String,
-    /// A JSON object.
+    /// Details as a JSON object.
     pub detail: String,
 }
 
-/// A stored chain's number; meaningful in one database only.
+/// Row id of a stored chain. Valid only within one database.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ChainId(pub(crate) i64);
 
 /// A stored certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateRow {
-    /// Its fingerprint.
+    /// SHA-256 of the certificate.
     pub sha256: [u8; 32],
-    /// The certificate, DER.
+    /// The certificate in DER.
     pub der: Vec<u8>,
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// Its issuer.
+    /// Issuer of the certificate.
     pub issuer: String,
-    /// Its serial number, hexadecimal.
+    /// Serial number in hexadecimal.
     pub serial: String,
     /// Start of validity, µs.
     pub not_before_us: i64,
@@ -286,129 +286,129 @@ pub struct CertificateRow {
     pub key_bits: u32,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// First observation of it anywhere, µs.
+    /// Time of the certificate's first observation at any endpoint, µs.
     pub first_seen_us: i64,
-    /// Last observation of it anywhere, µs.
+    /// Time of the certificate's last observation at any endpoint, µs.
     pub last_seen_us: i64,
-    /// Its names, in its own order.
+    /// Names of the certificate, in its own order.
     pub names: Vec<String>,
 }
 
 /// A stored observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservationRow {
-    /// The scan that made it.
+    /// Id of the scan.
     pub scan: Uuid,
-    /// When, µs.
+    /// Time of the observation, µs.
     pub observed_at_us: i64,
-    /// How the probe ended.
+    /// Outcome of the probe.
     pub outcome: ProbeOutcome,
-    /// Whether a certificate was seen.
+    /// Whether the endpoint sent a certificate.
     pub answered: bool,
-    /// The address connected to.
+    /// The address that was connected to.
     pub address: Option<IpAddr>,
-    /// The protocol version on the wire.
+    /// TLS version number.
     pub tls_version: Option<u16>,
-    /// The cipher suite's number.
+    /// Number of the cipher suite.
     pub cipher_suite: Option<u16>,
-    /// The leaf's fingerprint.
+    /// SHA-256 of the leaf.
     pub leaf_sha256: Option<[u8; 32]>,
-    /// The chain as sent; ask [`crate::Inventory::chain`] for it.
+    /// The chain as sent. Read it with [`crate::Inventory::chain`].
     pub chain: Option<ChainId>,
     /// The verdict on the chain.
     pub trust: String,
-    /// The worst finding's severity.
+    /// Severity of the worst finding.
     pub severity: Option<Severity>,
-    /// A JSON array.
+    /// Findings as a JSON array.
     pub findings: String,
-    /// A JSON object.
+    /// Details as a JSON object.
     pub detail: String,
     /// The change of the endpoint, if any.
     pub change: Option<ChangeKind>,
 }
 
 coded! {
-    /// How an observation differs from what was known of its endpoint.
+    /// How an observation differs from the endpoint's previous state.
     pub enum ChangeKind: "change" {
-        /// Never observed before.
+        /// The endpoint was not observed before.
         New = 1 => "new",
-        /// It showed a certificate before and does not now.
+        /// The endpoint served a certificate before and serves none now.
         Gone = 2 => "gone",
-        /// The endpoint shows another certificate.
+        /// The endpoint serves another certificate.
         CertificateChanged = 3 => "certificate-changed",
-        /// The same certificate, or none as before, but another outcome.
+        /// The outcome changed; the certificate, or its absence, is the same as before.
         OutcomeChanged = 4 => "outcome-changed",
-        /// It shows a certificate again (or for the first time); the same as the last known, if one was.
+        /// The endpoint serves a certificate after an observation without one. It is the last known certificate, if there was one.
         Returned = 5 => "returned",
-        /// Only between two scans: the second did not look at it.
+        /// Only between two scans: the second scan did not probe the endpoint.
         NotScanned = 6 => "not-scanned",
     }
 }
 
-/// One change of one endpoint.
+/// A change of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeRow {
     /// Kind of the change.
     pub kind: ChangeKind,
-    /// Which endpoint.
+    /// Key of the endpoint.
     pub endpoint: EndpointKey,
-    /// When it was observed, µs. Between scans: in the second, or in the first when the second did not look.
+    /// Time of the observation, µs. Between two scans: in the second, or in the first if the second did not probe the endpoint.
     pub observed_at_us: i64,
-    /// The certificate before.
+    /// SHA-256 of the previous certificate.
     pub old_sha256: Option<[u8; 32]>,
-    /// The certificate now; `None` when none was seen.
+    /// SHA-256 of the new certificate. `None` when the endpoint sent none.
     pub new_sha256: Option<[u8; 32]>,
-    /// The outcome before.
+    /// The previous outcome.
     pub old_outcome: Option<ProbeOutcome>,
-    /// The outcome now.
+    /// The new outcome.
     pub new_outcome: Option<ProbeOutcome>,
-    /// The severity now.
+    /// The new severity.
     pub severity: Option<Severity>,
 }
 
 /// An issuer, with the number of its certificates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IssuerRow {
-    /// Its name, as certificates show it.
+    /// Name of the issuer, as certificates contain it.
     pub issuer: String,
-    /// Certificates stored.
+    /// Number of stored certificates of the issuer.
     pub certificates: u64,
-    /// Endpoints whose last known leaf is its.
+    /// Number of endpoints whose last known leaf is from the issuer.
     pub endpoints: u64,
-    /// The soonest end of validity among those leaves, µs; may be past.
+    /// Earliest end of validity of those leaves, µs. May be in the past.
     pub soonest_not_after_us: Option<i64>,
 }
 
 /// An endpoint to scan again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownEndpoint {
-    /// Which endpoint.
+    /// Key of the endpoint.
     pub endpoint: EndpointKey,
     /// The last outcome.
     pub outcome: ProbeOutcome,
-    /// The last observation saw no certificate: ask it last.
+    /// Whether the last observation saw no certificate. Silent endpoints are scanned last.
     pub silent: bool,
-    /// The last observation, µs.
+    /// Time of the last observation, µs.
     pub last_observed_us: i64,
 }
 
 /// Totals of the inventory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Endpoints ever observed.
+    /// Number of endpoints ever observed.
     pub endpoints: u64,
-    /// Endpoints whose last observation saw a certificate.
+    /// Number of endpoints whose last observation saw a certificate.
     pub answering: u64,
-    /// Certificates stored.
+    /// Number of stored certificates.
     pub certificates: u64,
-    /// Observations stored.
+    /// Number of stored observations.
     pub observations: u64,
-    /// Endpoints by the severity of their last observation: (severity, endpoints), worst first.
+    /// Number of endpoints by severity of their last observation, worst first.
     pub severities: Vec<(Severity, u64)>,
-    /// Endpoints whose last known leaf had ended at the time asked about.
+    /// Number of endpoints whose last known leaf had expired at the given time.
     pub expired: u64,
-    /// Endpoints whose last known leaf ends within the span asked about.
+    /// Number of endpoints whose last known leaf expires within the given span.
     pub expiring: u64,
-    /// The counts of expired and expiring stop here; equal means "at least".
+    /// Limit of the counts of expired and expiring endpoints. A count equal to it means "at least".
     pub expiring_counted_to: u64,
 }

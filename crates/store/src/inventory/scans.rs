@@ -1,4 +1,4 @@
-//! Scans: begun, finished, resumed.
+//! Scans: start, end and resumption.
 
 use uuid::Uuid;
 
@@ -8,15 +8,15 @@ use crate::inventory::model::{EndpointKey, ScanRow, ScanState};
 use crate::inventory::statements as sql;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
-/// Scans that may begin in the same microsecond.
+/// Maximum number of scans that start in the same microsecond.
 const SAME_START_MAX: i64 = 1_000;
 
 impl Scans<'_> {
-    /// Notes that a scan begins. `spec` says what was asked for (JSON), so that it can be resumed. Beginning the same
-    /// id again does nothing.
+    /// Records the start of a scan. `spec` contains the targets and options as JSON, so that the scan can be resumed. A repetition
+    /// with the same id does nothing.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn begin(self, id: Uuid, started_at_us: i64, spec: &str) -> Result<(), StoreError> {
         for row_id in started_at_us..started_at_us.saturating_add(SAME_START_MAX) {
             self.prepare(row_id).await?;
@@ -29,7 +29,7 @@ impl Scans<'_> {
         Err(StoreError::Corrupt(format!("a thousand scans began at {started_at_us}")))
     }
 
-    /// Notes how a scan ended; `summary` is JSON. Nothing keeps a finished scan from being finished again.
+    /// Records the end of a scan; `summary` is JSON. A finished scan can be finished again.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`].
@@ -44,7 +44,7 @@ impl Scans<'_> {
         self.set_state(id, state, at_us.into(), summary).await
     }
 
-    /// Notes that an unfinished scan goes on.
+    /// Records that an unfinished scan was resumed.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`].
@@ -66,26 +66,26 @@ impl Scans<'_> {
         }
     }
 
-    /// One scan.
+    /// Returns one scan.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<ScanRow>, StoreError> {
         self.0.row(sql::SCAN, vec![id.into()]).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
-    /// The newest scan that is running (or was killed) or interrupted, and that no watch will go on with.
+    /// Returns the newest scan that is running (or was killed) or interrupted, and that no watch will resume.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn latest_unfinished(self) -> Result<Option<ScanRow>, StoreError> {
         self.0.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
-    /// Scans, newest first.
+    /// Lists scans, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<ScanRow>, StoreError> {
         let key = key_or(after, "scans", &[Value::Int(i64::MAX)])?;
         let (limit, asked) = limit_of(limit);
@@ -96,10 +96,10 @@ impl Scans<'_> {
         })
     }
 
-    /// The endpoints a scan has already observed, so that a resumed scan leaves them out.
+    /// Returns the endpoints that a scan has already observed, so that a resumed scan skips them.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; database errors.
     pub async fn endpoints(
         self,
         scan: Uuid,
@@ -113,10 +113,10 @@ impl Scans<'_> {
         page(rows, limit, "scanned", |mut row| Ok((endpoint_key(&mut row)?, vec![row.int()?.into()])))
     }
 
-    /// The row of a scan.
+    /// Returns the row id of a scan.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; those of the database.
+    /// [`StoreError::UnknownScan`]; database errors.
     pub async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
         self.0.row(sql::SCAN_ID, vec![id.into()]).await?.ok_or(StoreError::UnknownScan(id))?.int()
     }

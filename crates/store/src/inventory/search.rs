@@ -1,20 +1,20 @@
-//! Search: endpoints by the beginning of their host.
+//! Search for endpoints by the beginning of their host.
 
 use crate::inventory::handle::Inventory;
 use events::ProbeOutcome;
 
 use db::{Cost, StoreError};
 
-/// An endpoint that was found.
+/// An endpoint found by a search.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FoundEndpoint {
-    /// Name, address or path.
+    /// Host name, address or file path.
     pub host: String,
     /// Port; 0 for files.
     pub port: u16,
     /// Outcome of the last probe.
     pub outcome: ProbeOutcome,
-    /// End of the validity of its leaf, µs; the largest integer when none was ever seen.
+    /// End of validity of its leaf, µs. The largest integer when no leaf is known.
     pub leaf_not_after_us: i64,
 }
 
@@ -24,10 +24,10 @@ SELECT host, port, outcome, leaf_not_after FROM endpoints WHERE host >= ?1 AND h
 pub(crate) const ALL: &[&str] = &[HOSTS];
 
 impl Inventory<'_> {
-    /// Endpoints whose host begins with this text, at most `most`: one probe of an index.
+    /// Returns endpoints whose host begins with this text, at most `most`. Uses one index lookup.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn search(self, text: &str, most: usize) -> Result<Vec<FoundEndpoint>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let parameters = vec![text.into(), format!("{text}\u{10ffff}").into(), most.into()];

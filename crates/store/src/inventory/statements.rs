@@ -1,4 +1,4 @@
-//! Statements that are the same on both databases.
+//! SQL statements with the same text on both databases.
 
 use crate::inventory::model::{InventoryFilter, InventoryOrder};
 use db::{Value, contains};
@@ -20,7 +20,7 @@ SELECT id FROM scans WHERE uuid = ?1";
 
 pub(crate) const SCAN: &str = concat!("-- scan\nSELECT ", scan_columns!(), " FROM scans WHERE uuid = ?1");
 
-/// Those that a watch will go on with by itself are left out.
+/// Excludes scans that a watch will resume.
 pub(crate) const SCAN_UNFINISHED: &str = concat!(
     "-- scan_unfinished\nSELECT ",
     scan_columns!(),
@@ -43,7 +43,7 @@ pub(crate) const KNOWN_ENDPOINTS: &str = "-- known_endpoints
 SELECT host, port, protocol, server_name, address, outcome, answering, last_observed_at, id
 FROM endpoints WHERE id > ?1 ORDER BY id LIMIT ?2";
 
-/// Columns of an inventory row; `e` is a page of endpoints, found first so that the joins touch one page only.
+/// Columns of an inventory row. `e` is a page of endpoints, selected first so that the joins touch only one page.
 const INVENTORY_HEAD: &str = "SELECT e.host, e.port, e.protocol, e.server_name, e.address, e.first_seen_at, \
 e.last_observed_at, e.last_answered_at, e.last_changed_at, e.outcome, e.answering, e.severity, e.chain_id, \
 e.leaf_not_after, e.id, l.sha256, l.subject, i.name, l.serial, l.not_before, l.not_after, l.key_algorithm, l.key_bits, \
@@ -59,7 +59,7 @@ fn inventory(name: &str, page: &str, order: &str) -> String {
     format!("-- {name}\n{INVENTORY_HEAD}{page}{INVENTORY_TAIL}{order}")
 }
 
-/// One endpoint by its key.
+/// Returns the statement for one endpoint by its key.
 pub(crate) fn endpoint() -> String {
     inventory(
         "endpoint",
@@ -68,7 +68,8 @@ pub(crate) fn endpoint() -> String {
     )
 }
 
-/// A host's endpoints: host, lowest and highest port, then the key after which to begin, and how many.
+/// Returns the statement for a host's endpoints. Parameters: host, lowest and highest port, the key after which to start, and the
+/// limit.
 pub(crate) fn endpoints_of_host() -> String {
     inventory(
         "endpoints_of_host",
@@ -79,7 +80,7 @@ pub(crate) fn endpoints_of_host() -> String {
     )
 }
 
-/// Endpoints whose last known chain holds a certificate, once each.
+/// Returns the statement for endpoints whose last known chain contains a certificate, once each.
 pub(crate) fn endpoints_of_certificate() -> String {
     inventory(
         "endpoints_of_certificate",
@@ -92,8 +93,8 @@ pub(crate) fn endpoints_of_certificate() -> String {
     )
 }
 
-/// A page of the inventory and its parameters, holding only the conditions asked for, so that each plan is the best for
-/// its question. `after` is the key of the last row given: (leaf_not_after, id) or the five columns of the key.
+/// Returns the statement of an inventory page and its parameters. It contains only the conditions that are set, so that each has
+/// its best plan. `after` is the key of the last returned row: (leaf_not_after, id) or the five columns of the key.
 pub(crate) fn inventory_page(
     filter: &InventoryFilter,
     after: Option<Vec<Value>>,
@@ -166,7 +167,7 @@ LEFT JOIN certificates p ON p.id = o.previous_leaf_id
 LEFT JOIN certificates l ON l.id = o.leaf_id
 ORDER BY o.observed_at, o.endpoint_id, o.scan_id";
 
-/// What scan ?2 saw otherwise than scan ?1.
+/// Endpoints that scan ?2 observed differently from scan ?1.
 pub(crate) const CHANGES_BETWEEN: &str = "-- changes_between
 SELECT d.kind, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, l.sha256,
        d.old_outcome, d.outcome, d.severity, d.endpoint_id
@@ -187,8 +188,8 @@ LEFT JOIN certificates p ON p.id = d.old_leaf
 LEFT JOIN certificates l ON l.id = d.leaf_id
 ORDER BY d.endpoint_id";
 
-/// What scan ?1 saw and scan ?2 did not look at. A statement of its own: together, each page of changes would have to
-/// walk the whole first scan to know that nothing comes between.
+/// Endpoints that scan ?1 observed and scan ?2 did not probe. A separate statement: combined, each page of changes would have to
+/// scan all of ?1.
 pub(crate) const NOT_SCANNED: &str = "-- not_scanned
 SELECT 6, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, CAST(NULL AS BYTEA),
        d.outcome, CAST(NULL AS TEXT), CAST(NULL AS SMALLINT), d.endpoint_id
@@ -231,8 +232,8 @@ SELECT n.certificate_id, n.name FROM certificate_names n
 WHERE n.certificate_id IN (SELECT certificate_id FROM chain_members WHERE chain_id = ?1)
 ORDER BY n.certificate_id, n.position";
 
-/// The names at or under a domain: ?1 the name reversed, ?2 the same with a dot, ?3 the same with the character after
-/// a dot, then the key after which to begin.
+/// Names at or below a domain: ?1 the reversed name, ?2 the same with a dot, ?3 the same with the character after a dot, then the
+/// key after which to start.
 pub(crate) const CERTIFICATES_NAMED: &str = "-- certificates_named
 SELECT n.name, c.sha256, c.subject, i.name, c.serial, c.not_before, c.not_after, c.key_algorithm, c.key_bits,
        n.name_reversed, n.certificate_id, n.position
@@ -254,7 +255,7 @@ SELECT name, value FROM totals ORDER BY name";
 pub(crate) const EXPIRING_COUNT: &str = "-- expiring_count
 SELECT count(*) FROM (SELECT 1 FROM endpoints WHERE leaf_not_after >= ?1 AND leaf_not_after < ?2 LIMIT ?3) x";
 
-/// Every statement above whose text never varies, for the test that prepares them all.
+/// Every statement above with a fixed text, for the test that prepares them.
 pub(crate) const ALL: &[&str] = &[
     SCAN_INSERT,
     SCAN_STATE,
@@ -279,7 +280,7 @@ pub(crate) const ALL: &[&str] = &[
     EXPIRING_COUNT,
 ];
 
-/// Every statement that is put together, in every combination.
+/// Returns every composed statement, in every combination.
 pub(crate) fn composed() -> Vec<String> {
     let mut all = vec![endpoint(), endpoints_of_host(), endpoints_of_certificate()];
     for bits in 0_u32..1 << 9 {

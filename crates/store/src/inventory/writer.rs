@@ -1,7 +1,7 @@
-//! One writer: a bounded channel, one task, a transaction for each batch.
+//! A writer of observations: a bounded channel, one task, one transaction per batch.
 //!
-//! A slow database slows its senders; nothing is dropped and nothing grows. A database that is away, busy or full is
-//! waited for, up to a patience; the batch is kept and repeated, which [`crate::Scans::record`] makes harmless.
+//! A slow database slows down the senders; nothing is dropped, and memory is bounded. If the database is unreachable, busy or full,
+//! the writer retries the batch up to a time limit. [`crate::Scans::record`] makes repetitions harmless.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,24 +17,24 @@ use crate::inventory::model::{NewObservation, Recorded};
 use crate::store::Store;
 use db::StoreError;
 
-/// Rows of one transaction: from here on, larger ones gain little (measured, SQLite: 50 rows reach three quarters of
-/// the rate of 1,000) and cost memory and latency.
+/// Maximum rows of one transaction. Larger ones gain little (measured on SQLite: 50 rows reach three quarters of the rate of 1,000)
+/// and cost memory and latency.
 const ROWS_MAX: usize = 500;
 
-/// A row waits at most so long for others to share its transaction.
+/// Maximum time that a row waits for others to share its transaction.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Rows in the channel: two batches, so that one fills while one is stored. At some 8 KiB a row with its chain, 8 MiB.
+/// Maximum rows in the channel: two batches, so that one fills while the other is stored. With 8 KiB per row and chain, 8 MiB.
 const QUEUE_ROWS_MAX: usize = 2 * ROWS_MAX;
 
-/// How long a database may be away, busy or full before the scan is given up: a failover or a restart takes less.
+/// Time for which a database may be unreachable, busy or full before the scan is aborted. A failover or a restart takes less.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// First and longest pause between attempts.
+/// First pause between attempts, and below it the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Called after each acknowledged transaction with its rows and the time it took. It must not block.
+/// Callback after each acknowledged transaction, with its number of rows and its duration. It must not block.
 #[derive(Clone)]
 pub struct OnFlush(pub Arc<dyn Fn(usize, Duration) + Send + Sync>);
 
@@ -44,16 +44,16 @@ impl std::fmt::Debug for OnFlush {
     }
 }
 
-/// Bounds of a [`Writer`].
+/// Limits of a [`Writer`].
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// Most rows of a transaction; at least 1.
+    /// Maximum rows of a transaction; at least 1.
     pub rows_max: usize,
-    /// Longest time a row waits for others to share its transaction.
+    /// Maximum time that a row waits for others to share its transaction.
     pub flush_interval: Duration,
-    /// Most rows waiting in the channel; at least 1. When full, [`Sender::send`] waits.
+    /// Maximum rows in the channel; at least 1. When it is full, [`Sender::send`] waits.
     pub queue_rows_max: usize,
-    /// How long a transient error is waited out, counted from its first appearance.
+    /// Time for which a transient error is retried, counted from its first occurrence.
     pub patience: Duration,
     /// Called after each transaction.
     pub on_flush: Option<OnFlush>,
@@ -71,34 +71,34 @@ impl Default for WriterOptions {
     }
 }
 
-/// How the writer fares; for the progress bar.
+/// Status of the writer, for the progress bar.
 #[derive(Clone, Debug)]
 pub enum Status {
     /// The last attempt succeeded.
     Healthy,
-    /// The database is away, busy or full; the batch is kept and tried again.
+    /// The database is unreachable, busy or full. The batch is retried.
     Waiting {
-        /// Since when.
+        /// Time of the first failure.
         since: Instant,
         /// The last error of the database.
         error: Arc<str>,
     },
 }
 
-/// What a writer has done so far.
+/// Totals of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Sum of the results of [`crate::Scans::record`].
     pub recorded: Recorded,
-    /// Transactions acknowledged.
+    /// Number of acknowledged transactions.
     pub batches: u64,
-    /// Rows acknowledged: new ones and duplicates.
+    /// Number of acknowledged rows: new ones and duplicates.
     pub stored: u64,
-    /// Attempts that failed and were repeated.
+    /// Number of attempts that failed and were repeated.
     pub retries: u64,
-    /// Time spent in acknowledged transactions.
+    /// Total time of acknowledged transactions.
     pub flush_time: Duration,
-    /// The longest of them.
+    /// Longest time of an acknowledged transaction.
     pub flush_time_max: Duration,
 }
 
@@ -109,42 +109,42 @@ pub struct Totals {
     totals.stored
 )]
 pub struct WriterError {
-    /// Rows taken by [`Sender::send`] that are not known to be stored.
+    /// Number of rows accepted by [`Sender::send`] that may not be stored.
     pub not_stored: u64,
-    /// Totals of earlier writers.
+    /// Totals of the writer.
     pub totals: Totals,
     /// The last error.
     #[source]
     pub source: StoreError,
 }
 
-/// Where observations go. Cheap to clone.
+/// Sender of observations to the writer. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sender {
     rows: mpsc::Sender<NewObservation>,
 }
 
 impl Sender {
-    /// Hands over one observation; waits while the channel is full.
+    /// Sends one observation. Waits while the channel is full.
     ///
     /// # Errors
-    /// Gives the observation back when the writer has given up or was finished; [`Writer::finish`] says why.
+    /// Returns the observation when the writer has given up or was finished; [`Writer::finish`] returns the reason.
     ///
     /// # Cancellation
-    /// Dropping the future hands over nothing.
+    /// Dropping the future sends nothing.
     #[crate::boxed]
     pub async fn send(&self, observation: NewObservation) -> Result<(), Box<NewObservation>> {
         self.rows.send(observation).await.map_err(|refused| Box::new(refused.0))
     }
 
-    /// Resolves when the writer takes nothing more.
+    /// Resolves when the writer accepts no more observations.
     #[crate::boxed]
     pub async fn closed(&self) {
         self.rows.closed().await;
     }
 }
 
-/// The writing task. Dropped without [`Writer::finish`], it goes on until the last [`Sender`] is gone.
+/// The writing task. If dropped without [`Writer::finish`], it runs until the last [`Sender`] is dropped.
 #[derive(Debug)]
 pub struct Writer {
     task: JoinHandle<Result<(), WriterError>>,
@@ -154,7 +154,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts writing the observations of `scan`, which must have begun.
+    /// Starts a writer for the observations of `scan`, which must have begun.
     #[must_use]
     pub fn start(store: Store, scan: Uuid, options: WriterOptions) -> (Sender, Writer) {
         let (rows, queue) = mpsc::channel(options.queue_rows_max.max(1));
@@ -173,23 +173,23 @@ impl Writer {
         (Sender { rows }, Writer { task: tokio::spawn(task.run()), status, totals, finish })
     }
 
-    /// How the writer fares, now and from now on.
+    /// Returns a receiver of the writer's current and later status.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
 
-    /// The totals.
+    /// Returns the current totals.
     #[must_use]
     pub fn totals(&self) -> Totals {
         *self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes nothing more, stores what was taken, and says what was done. A [`Sender::send`] still waiting gets its
+    /// Closes the channel, stores the accepted observations, and returns the totals. A waiting [`Sender::send`] gets its
     /// observation back.
     ///
     /// # Errors
-    /// [`WriterError`] when the database refused, or was away for longer than the patience.
+    /// [`WriterError`] when the database rejected a batch, or was unreachable for longer than the time limit.
     pub async fn finish(self) -> Result<Totals, WriterError> {
         self.finish.cancel();
         match self.task.await {
@@ -231,7 +231,7 @@ impl WriterTask {
         }
     }
 
-    /// The rows that wait, as soon as there are enough or the first has waited long enough; none at the end.
+    /// Returns the waiting rows, once there are enough or the first has waited long enough. Empty at the end.
     async fn next_batch(&mut self) -> Vec<NewObservation> {
         let rows_max = self.options.rows_max.max(1);
         let mut batch = Vec::new();
@@ -310,7 +310,7 @@ impl WriterTask {
     }
 }
 
-/// Never, while nothing waits.
+/// Waits until a time. Never resolves for `None`.
 async fn until(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,

@@ -1,4 +1,4 @@
-//! Batches of observations on their way into the tables.
+//! Storage of batches of observations.
 
 mod partition;
 mod postgres;
@@ -17,27 +17,27 @@ use crate::inventory::model::{NewObservation, Recorded};
 use db::{SqliteTransaction, StoreError};
 
 impl Scans<'_> {
-    /// Stores a batch in one transaction: all of it or nothing.
+    /// Stores a batch in one transaction.
     ///
-    /// Idempotent for a scan and endpoint: the first observation stays, a second is counted as a duplicate. So a batch
-    /// whose fate is unknown (killed, connection lost) can be given again.
+    /// Idempotent for a scan and endpoint: the first observation stays; a second one is counted as a duplicate. So a batch whose
+    /// result is unknown (process killed, connection lost) can be sent again.
     ///
-    /// An observation older than the endpoint's last one is kept in the history and changes nothing else.
+    /// An observation older than the endpoint's last one is added to the history and changes nothing else.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`] before [`crate::Scans::begin`]; transient errors (see [`StoreError::is_transient`])
-    /// when the database is busy, full or away.
+    /// [`StoreError::UnknownScan`] before [`crate::Scans::begin`]; transient errors (see [`StoreError::is_transient`]) when the
+    /// database is busy, full or unreachable.
     ///
     /// # Cancellation
-    /// Dropping the future may leave the batch stored or not, never half.
+    /// After the future is dropped, the batch is stored either completely or not at all.
     pub async fn record(self, scan: Uuid, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
         self.record_shared(scan, batch.into()).await
     }
 
-    /// [`crate::Scans::record`] without copying the batch.
+    /// Same as [`crate::Scans::record`], without copying the batch.
     ///
     /// # Errors
-    /// As [`crate::Scans::record`].
+    /// Same as [`crate::Scans::record`].
     pub async fn record_shared(
         self,
         scan: Uuid,

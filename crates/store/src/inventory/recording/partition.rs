@@ -1,4 +1,4 @@
-//! Partitions of the observations on PostgreSQL: one a month.
+//! Monthly partitions of the observations on PostgreSQL.
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -7,7 +7,7 @@ use crate::inventory::handle::Scans;
 use db::StoreError;
 
 impl Scans<'_> {
-    /// Makes the partition that a scan of this time writes to. Does nothing on SQLite.
+    /// Creates the partition for a scan at this time. Does nothing on SQLite.
     pub(crate) async fn prepare(self, at_us: i64) -> Result<(), StoreError> {
         if !self.0.is_postgres() {
             return Ok(());
@@ -18,7 +18,7 @@ impl Scans<'_> {
     }
 }
 
-/// A month's partition of the observations.
+/// Returns the statement that creates a month's partition.
 fn partition_create(name: &str, from_us: i64, to_us: i64) -> String {
     format!(
         "-- partition_create
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS {name} PARTITION OF observations FOR VALUES FROM ({fr
     )
 }
 
-/// The month of a time, as a partition.
+/// A month and its partition.
 #[derive(Debug, PartialEq)]
 struct Month {
     name: String,

@@ -1,4 +1,4 @@
-//! One batch, inside one transaction, in a number of statements that does not depend on its size.
+//! Stores a batch in one transaction. The number of statements does not depend on the batch size.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -43,20 +43,20 @@ pub(super) async fn record(
     Ok(tally.recorded)
 }
 
-/// An observation on its way into the tables.
+/// An observation to store.
 struct Incoming<'b> {
     seen: &'b NewObservation,
     key: EndpointKey,
     chain_sha256: Option<Hash>,
     endpoint: i64,
-    /// The endpoint's row before; `None` when it is new.
+    /// The endpoint's row before the batch. `None` for a new endpoint.
     current: Option<Current>,
     leaf: Option<CertificateRef>,
     chain: Option<i64>,
     change: Option<ChangeKind>,
 }
 
-/// The first observation of each endpoint.
+/// Returns the first observation of each endpoint.
 fn distinct<'b>(batch: &'b [NewObservation], tally: &mut Tally) -> Vec<Incoming<'b>> {
     let mut met = HashSet::with_capacity(batch.len());
     let mut rows = Vec::with_capacity(batch.len());
@@ -81,7 +81,7 @@ fn distinct<'b>(batch: &'b [NewObservation], tally: &mut Tally) -> Vec<Incoming<
     rows
 }
 
-/// Columns of endpoint keys.
+/// Endpoint keys as columns.
 #[derive(Default)]
 struct Keys<'k> {
     hosts: Vec<&'k str>,
@@ -111,7 +111,7 @@ impl Keys<'_> {
     }
 }
 
-/// Makes the endpoints that are missing, locks all, and reads their current state.
+/// Inserts missing endpoints, locks all of them, and reads their current state.
 async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) -> Result<(), StoreError> {
     let keys: Keys<'_> = rows.iter().map(|row| &row.key).collect();
     let missing = tx.query(write::ENDPOINTS_MISSING, &keys.parameters()).await?;
@@ -151,7 +151,7 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
     Ok(())
 }
 
-/// The next column, which counts from one, as an index below `len`.
+/// Reads the next column, which counts from one, as an index below `len`.
 fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
     let place = usize::try_from(row.int()? - 1).ok().filter(|place| *place < len);
     place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
@@ -179,7 +179,7 @@ async fn leave_out_observed(
     Ok(())
 }
 
-/// A certificate of the batch, and when it was first seen in it.
+/// Certificates of the batch, with the time at which each was first seen in it.
 type Met<'b> = BTreeMap<Hash, (&'b NewCertificate, i64)>;
 
 async fn store_certificates(
@@ -204,7 +204,7 @@ async fn store_certificates(
         }
         insert_contents(tx, &missing, &made).await?;
         known.extend(made);
-        // Those another writer stored while this one was about to.
+        // Certificates that another writer stored concurrently.
         let theirs: Vec<&Hash> = missing.keys().filter(|hash| !known.contains_key(*hash)).collect();
         find_certificates(tx, theirs.into_iter(), &mut known).await?;
     }
@@ -279,7 +279,7 @@ async fn store_issuers(tx: &mut Tx, missing: &Met<'_>) -> Result<HashMap<Hash, i
         })
         .collect();
     let mut known = HashMap::with_capacity(names.len());
-    // The second time finds those just made, by this writer or another.
+    // The second attempt finds the rows that this or another writer has just inserted.
     for attempt in 0..2 {
         let wanted: Vec<&[u8]> =
             names.keys().filter(|hash| !known.contains_key(*hash)).map(|h| &h[..]).collect();
@@ -300,7 +300,7 @@ async fn store_issuers(tx: &mut Tx, missing: &Met<'_>) -> Result<HashMap<Hash, i
     Ok(known)
 }
 
-/// The DER and the names of the certificates just made.
+/// Inserts the DER and the names of the new certificates.
 async fn insert_contents(
     tx: &mut Tx,
     missing: &Met<'_>,
@@ -413,7 +413,7 @@ async fn insert_observations(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -
     tx.query(write::OBSERVATIONS_INSERT, &parameters).await.map(drop)
 }
 
-/// Moves the current state of the endpoints whose observation is not older than it.
+/// Updates the current state of endpoints, unless the observation is older than that state.
 async fn update_endpoints(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -> Result<(), StoreError> {
     let moved: Vec<&Incoming<'_>> = rows
         .iter()

@@ -1,7 +1,7 @@
-//! Writes on PostgreSQL: a constant number of statements for a batch, its rows in arrays.
+//! Write statements for PostgreSQL: a constant number per batch, with the rows in arrays.
 //!
-//! Rows are locked in the order of their keys, and tables in the order of this file, so that two writers wait for each
-//! other instead of deadlocking.
+//! Rows are locked in the order of their keys, and tables in the order of this file, so that concurrent writers wait for each other
+//! instead of deadlocking.
 
 macro_rules! keys {
     () => {
@@ -25,7 +25,7 @@ pub(crate) const ENDPOINTS_MISSING: &str = concat!(
     ")"
 );
 
-/// A new endpoint is a row without a state until the same transaction gives it one.
+/// Inserts new endpoints without a state. The same transaction sets the state.
 pub(crate) const ENDPOINTS_INSERT: &str = "-- endpoints_insert
 INSERT INTO endpoints (host, port, protocol, server_name, address, first_seen_at, last_observed_at, last_changed_at,
                        last_scan_id, outcome, answering, leaf_not_after)

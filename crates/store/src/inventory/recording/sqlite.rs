@@ -1,4 +1,4 @@
-//! One batch, inside one transaction, in cached one-row statements.
+//! Stores a batch in one transaction, with cached one-row statements.
 
 use uuid::Uuid;
 use x509::Severity;
@@ -12,7 +12,7 @@ use crate::inventory::recording::tally::{
 use crate::inventory::statements::SCAN_ID;
 use db::{SqliteTransaction, StoreError, reversed, sha256, storable};
 
-/// Stores `batch` and says what it did and which ids it learnt; the ids hold once the transaction is committed.
+/// Stores `batch`. Returns the counts and the newly known ids, which are valid once the transaction is committed.
 pub(super) fn record(
     transaction: &SqliteTransaction<'_>,
     known: &Ids,
@@ -155,7 +155,7 @@ impl Batch<'_> {
         Ok(current.id)
     }
 
-    /// Stores the chain's certificates where new; returns the leaf.
+    /// Inserts new certificates of the chain. Returns the leaf.
     fn chain_members(&mut self, seen: &NewObservation) -> Result<Option<CertificateRef>, StoreError> {
         let mut leaf = None;
         for certificate in &seen.chain {

@@ -1,4 +1,4 @@
-//! Writes on SQLite: one-row statements, prepared once, many to a transaction.
+//! Write statements for SQLite: one-row statements, prepared once, many per transaction.
 
 pub(crate) const ENDPOINT_STATE: &str = "-- endpoint_state
 SELECT id, answering, outcome, severity, leaf_id, leaf_issuer_id, last_observed_at FROM endpoints
@@ -10,14 +10,14 @@ INSERT INTO endpoints (host, port, protocol, server_name, address, first_seen_at
                        leaf_not_after, chain_id)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?6, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
-/// The row moves whether or not it answered; ?3 is the time of the answer.
+/// Updates the row for every observation; ?3 is the time of the last one with a certificate.
 pub(crate) const ENDPOINT_OBSERVED: &str = "-- endpoint_observed
 UPDATE endpoints SET last_observed_at = ?2, last_answered_at = COALESCE(?3, last_answered_at),
                      last_changed_at = COALESCE(?4, last_changed_at), last_scan_id = ?5, outcome = ?6, answering = ?7,
                      severity = ?8
 WHERE id = ?1";
 
-/// Only when the chain differs, so that three indexes stay untouched by a scan that finds nothing new.
+/// Run only when the chain differs, so that an unchanged endpoint updates no index on these columns.
 pub(crate) const ENDPOINT_LEAF: &str = "-- endpoint_leaf
 UPDATE endpoints SET leaf_id = ?2, leaf_issuer_id = ?3, leaf_not_after = ?4, chain_id = ?5
 WHERE id = ?1 AND chain_id IS NOT ?5";
@@ -75,7 +75,7 @@ UPDATE scans SET observations = observations + ?2, answered = answered + ?3, cha
                  new_certificates = new_certificates + ?5
 WHERE id = ?1";
 
-/// Every statement above, for the test that prepares them all.
+/// Every statement above, for the test that prepares them.
 pub(crate) const ALL: &[&str] = &[
     ENDPOINT_STATE,
     ENDPOINT_INSERT,

@@ -1,4 +1,4 @@
-//! What a batch of observations means, before either database is told: texts made storable, changes, counts.
+//! Evaluation of a batch before it is stored: storable texts, changes and counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,10 +8,10 @@ use x509::Severity;
 use crate::inventory::model::{ChangeKind, NewCertificate, NewObservation, Recorded};
 use db::sha256;
 
-/// `leaf_not_after` of an endpoint that never showed a certificate, so that it sorts last.
+/// `leaf_not_after` of an endpoint without a known certificate, so that it sorts last.
 pub(crate) const NO_CERTIFICATE_US: i64 = i64::MAX;
 
-/// A chain is known by the hash of its fingerprints, one after the other.
+/// Returns the hash that identifies a chain: SHA-256 over its concatenated fingerprints.
 pub(crate) fn chain_sha256<C: AsRef<NewCertificate>>(chain: &[C]) -> [u8; 32] {
     let mut fingerprints = Vec::with_capacity(chain.len() * 32);
     for certificate in chain {
@@ -32,14 +32,14 @@ pub(crate) struct Current {
     pub(crate) last_observed_at: i64,
 }
 
-/// A stored certificate's numbers.
+/// Row ids of a stored certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CertificateRef {
     pub(crate) id: i64,
     pub(crate) issuer: i64,
 }
 
-/// How `seen` (and its leaf) differs from `current`. An observation older than the current state changes nothing.
+/// Returns how `seen` and its leaf differ from `current`. An observation older than the current state changes nothing.
 pub(crate) fn change(
     current: Option<&Current>,
     seen: &NewObservation,
@@ -59,7 +59,7 @@ pub(crate) fn change(
     }
 }
 
-/// What a transaction adds to the kept counts.
+/// What a transaction adds to the maintained counts.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) recorded: Recorded,
@@ -67,9 +67,9 @@ pub(crate) struct Tally {
     endpoints: i64,
     answering: i64,
     severities: BTreeMap<Severity, i64>,
-    /// Issuer → (certificates, endpoints).
+    /// By issuer: number of certificates and endpoints.
     pub(crate) issuers: BTreeMap<i64, (i64, i64)>,
-    /// Certificate → (first, last) time of observation.
+    /// By certificate: times of the first and the last observation.
     pub(crate) seen: BTreeMap<i64, (i64, i64)>,
 }
 
@@ -88,7 +88,7 @@ impl Tally {
         *span = (span.0.min(at), span.1.max(at));
     }
 
-    /// Counts one stored observation against its endpoint's row before it.
+    /// Counts one stored observation, compared with its endpoint's previous row.
     pub(crate) fn observed(
         &mut self,
         current: Option<&Current>,
@@ -126,7 +126,7 @@ impl Tally {
         }
     }
 
-    /// The rows of `totals` to move, in the order of their names.
+    /// Returns the changes of `totals`, sorted by name.
     pub(crate) fn totals(&self) -> Vec<(String, i64)> {
         let mut rows = vec![
             ("answering".to_owned(), self.answering),
@@ -142,12 +142,12 @@ impl Tally {
     }
 }
 
-/// Most ids each cache keeps. A scan meets a chain's upper certificates again and again, its leaves seldom; 16,384
-/// entries of about 60 bytes are a mebibyte.
+/// Maximum number of ids in each cache. A scan often repeats the CA certificates of chains, but rarely leaves. 16,384 entries of
+/// about 60 bytes are one mebibyte.
 const CACHED_IDS_MAX: usize = 16_384;
 
-/// Ids of rows known to be committed, so that what is met again needs no statement. Rows are never deleted, so an
-/// entry never goes stale.
+/// Cache of ids of committed rows, so that repeated rows need no statement. Rows are never deleted, so an entry never becomes
+/// stale.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
     pub(crate) certificates: HashMap<[u8; 32], CertificateRef>,
@@ -156,7 +156,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Adopts the ids of a committed transaction.
+    /// Adds the ids of a committed transaction.
     pub(crate) fn learn(&mut self, new: Ids) {
         take_over(&mut self.certificates, new.certificates);
         take_over(&mut self.chains, new.chains);
@@ -166,7 +166,7 @@ impl Ids {
 
 fn take_over<V>(known: &mut HashMap<[u8; 32], V>, new: HashMap<[u8; 32], V>) {
     if known.len() + new.len() > CACHED_IDS_MAX {
-        // Starting over is cheaper than keeping order: the common ones are back within a batch.
+        // Clearing is cheaper than tracking the order of use: frequent ids return within one batch.
         known.clear();
     }
     known.extend(new.into_iter().take(CACHED_IDS_MAX));
