@@ -1,8 +1,8 @@
-//! Errors for people.
+//! Error messages for people.
 
 use std::error::Error;
 
-/// An error with its causes, on one line; a cause that is said already is left out.
+/// An error with its causes, on one line. A cause whose text is already included is left out.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,4 +1,4 @@
-//! Logs, metrics, spans for collectors of traces, task accounting, sketches of what is measured, and errors for people.
+//! Logs, metrics, spans for trace collectors, task accounting, quantile sketches, and error messages.
 
 mod chain;
 mod log;

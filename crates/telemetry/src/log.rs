@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
-/// A filter that `tracing` does not understand.
+/// A filter that `tracing` cannot parse.
 #[derive(Debug)]
 pub struct BadFilter(String);
 
@@ -18,26 +18,25 @@ impl std::fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// How events are written.
+/// Format of log events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Sends events that pass `filter` to standard error. Text is
-/// coloured on a terminal, unless `NO_COLOR` is set (<https://no-color.org>). The first call decides;
-/// later ones change nothing.
+/// Sends events that match `filter` to standard error. Text is coloured on a terminal, unless `NO_COLOR` is set
+/// (<https://no-color.org>). Only the first call has an effect.
 ///
 /// # Errors
-/// When `filter` does not parse.
+/// `filter` cannot be parsed.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
     let filter = EnvFilter::try_new(filter).map_err(|error| BadFilter(error.to_string()))?;
     let colours = coloured(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref());
     let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
-    // A subscriber that stands already (in tests) stays.
+    // An existing subscriber (in tests) is kept.
     let _ = match format {
         LogFormat::Json => lines.json().try_init(),
         LogFormat::Text => lines.try_init(),
@@ -45,7 +44,7 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
     Ok(())
 }
 
-/// An empty `NO_COLOR` counts as none.
+/// An empty `NO_COLOR` counts as unset.
 fn coloured(on_terminal: bool, no_color: Option<&OsStr>) -> bool {
     on_terminal && no_color.is_none_or(OsStr::is_empty)
 }

@@ -1,4 +1,4 @@
-//! Figures in the OpenMetrics text format, for a textfile collector.
+//! Metrics in the OpenMetrics text format, for a textfile collector.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
-/// Figures gathered for one export. Names follow `bulla_<crate>_<noun>_<unit>`.
+/// Metrics collected for one export. Names follow `bulla_<crate>_<noun>_<unit>`.
 #[derive(Default)]
 pub struct Metrics {
     registry: Registry,
@@ -15,14 +15,14 @@ pub struct Metrics {
 type Labels = Vec<(String, String)>;
 
 impl Metrics {
-    /// Adds one figure.
+    /// Adds one metric.
     pub fn figure(&mut self, name: &str, help: &str, value: f64) {
         let gauge = Gauge::<f64, AtomicU64>::default();
         gauge.set(value);
         self.registry.register(name, help, gauge);
     }
 
-    /// Adds a figure for each value of one label. Label values must stay few.
+    /// Adds a metric with a value for each value of one label. The number of label values must stay small.
     pub fn figures<'a>(
         &mut self,
         name: &str,
@@ -37,7 +37,7 @@ impl Metrics {
         self.registry.register(name, help, family);
     }
 
-    /// The text.
+    /// The OpenMetrics text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();

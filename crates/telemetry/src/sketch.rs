@@ -1,8 +1,8 @@
-//! A histogram of bounded size whose quantiles are off by a known part at most.
+//! A histogram of bounded size whose quantiles have a bounded relative error.
 //!
-//! Values are counted in buckets whose bounds grow by a constant factor, as in DDSketch (Masson, Rim, Lee: "DDSketch: A
-//! fast and fully-mergeable quantile sketch with relative-error guarantees", PVLDB 12(12), 2019). Sketches of two nodes
-//! or two hours merge into the sketch of both, as if one had seen all values.
+//! Values are counted in buckets whose bounds grow by a constant factor, as in DDSketch (Masson, Rim, Lee: "DDSketch: A fast and
+//! fully-mergeable quantile sketch with relative-error guarantees", PVLDB 12(12), 2019). Sketches of two nodes or two hours can be
+//! merged. The result is the same as if one sketch had counted all values.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write};
@@ -11,19 +11,19 @@ use std::str::FromStr;
 /// Maximum relative error of a quantile. Two compared quantiles differ by at most half a percent, so that an increase of a
 /// quarter is distinguishable from one of a fifth.
 pub const RELATIVE_ERROR: f64 = 0.002_5;
-/// Smaller values, negative ones and what is not a number count as zero.
+/// Smaller values, negative values and NaN count as zero.
 pub const VALUE_MIN: f64 = 1e-6;
-/// Larger values count as this.
+/// Larger values count as this value.
 pub const VALUE_MAX: f64 = 1e9;
 /// Maximum number of buckets. Beyond it the two lowest are merged: small quantiles lose their error bound, the others keep
 /// theirs. Values within a factor of 160 never reach the limit.
 pub const BUCKETS_MAX: usize = 1_024;
-/// Bytes of the longest text: every bucket with a count of twenty digits.
+/// Maximum bytes of the text form: every bucket with a count of twenty digits.
 pub const TEXT_BYTES_MAX: usize = 32 << 10;
 
-/// The form of the text.
+/// Version of the text form.
 const VERSION: &str = "1";
-/// Upper bound of a bucket over its lower bound.
+/// Ratio of a bucket's upper bound to its lower bound.
 const GAMMA: f64 = (1.0 + RELATIVE_ERROR) / (1.0 - RELATIVE_ERROR);
 
 /// Counts of values by size. Empty by default.
@@ -35,7 +35,7 @@ pub struct Sketch {
     sum: f64,
 }
 
-/// The text is no sketch.
+/// A text that is not a valid sketch.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("not a sketch: {0}")]
 pub struct BadSketch(&'static str);
@@ -51,7 +51,7 @@ impl Sketch {
         if times == 0 {
             return;
         }
-        // Not a number is not at least anything.
+        // NaN fails this comparison.
         if value >= VALUE_MIN {
             let value = value.min(VALUE_MAX);
             self.sum += value * times as f64;
@@ -77,27 +77,27 @@ impl Sketch {
     pub fn merge(&mut self, other: &Self) {
         self.zeros = self.zeros.saturating_add(other.zeros);
         self.sum += other.sum;
-        // The highest first: what has to fall together is the lowest.
+        // Highest first, because only the lowest buckets may be merged.
         for (index, times) in other.buckets.iter().rev() {
             self.count_in(*index, *times);
         }
     }
 
-    /// Values counted.
+    /// Number of counted values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.values().fold(self.zeros, |sum, times| sum.saturating_add(*times))
     }
 
-    /// The mean of the values, exact but for rounding; none of none.
+    /// The mean of the values, exact except for rounding; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum / count as f64)
     }
 
-    /// The value that a part `q` of all are at most, by nearest rank: 0.5 is the median. `q` is held to 0 and 1. Off by
-    /// [`RELATIVE_ERROR`] at most; none of none.
+    /// The quantile `q` by nearest rank: 0.5 is the median. `q` is clamped to 0 and 1. The relative error is at most
+    /// [`RELATIVE_ERROR`]. `None` without values.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let count = self.count();
@@ -115,22 +115,22 @@ impl Sketch {
                 return Some(value_of(*index));
             }
         }
-        // Rounding of the rank, with counts past 2^53.
+        // Only reached by rounding of the rank, for counts above 2^53.
         self.buckets.last_key_value().map(|(index, _)| value_of(*index))
     }
 }
 
 fn index_of(value: f64) -> i16 {
-    // VALUE_MIN and VALUE_MAX keep it within some -2,800 and 4,200.
+    // VALUE_MIN and VALUE_MAX bound the index to about -2,800 and 4,200.
     (value.ln() / GAMMA.ln()).ceil() as i16
 }
 
-/// The value of a bucket that no value in it is farther from than [`RELATIVE_ERROR`].
+/// The representative value of a bucket. Every value in the bucket differs from it by at most [`RELATIVE_ERROR`].
 fn value_of(index: i16) -> f64 {
     GAMMA.powi(i32::from(index)) * (1.0 - RELATIVE_ERROR)
 }
 
-/// `1;SUM;ZEROS;INDEX:COUNT,INDEX:COUNT…`, indices rising. Reads back as the same sketch.
+/// Formats as `1;SUM;ZEROS;INDEX:COUNT,INDEX:COUNT…`, with rising indices. Parsing returns the same sketch.
 impl Display for Sketch {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{VERSION};{};{};", self.sum, self.zeros)?;
@@ -147,7 +147,7 @@ impl Display for Sketch {
 impl FromStr for Sketch {
     type Err = BadSketch;
 
-    /// Reads what [`Display`] wrote, and nothing else: the text may come from another program's hand.
+    /// Parses only the output of [`Display`]. All input is checked, because it may come from another program.
     fn from_str(text: &str) -> Result<Self, BadSketch> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BadSketch("it is too long"));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn same(a: &Sketch, b: &Sketch) -> bool {
-        // Sums differ by the order of adding.
+        // Sums differ with the order of addition.
         a.zeros == b.zeros && a.buckets == b.buckets && (a.sum - b.sum).abs() <= 1e-9 * (1.0 + a.sum)
     }
 

@@ -1,18 +1,18 @@
-//! Every task has an owner and a stop; here is the count that proves it.
+//! Counts running tasks, to verify that every task has an owner and is stopped.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// A kind of task and how many of it live.
+/// A kind of task, and the number of running tasks of this kind.
 struct Kind {
     name: &'static str,
     live: &'static AtomicI64,
 }
 
-// Grows by one entry a kind, and kinds are literals in the code: never more than a few dozen.
+// One entry per kind. Kinds are literals in the code, so there are at most a few dozen.
 static KINDS: Mutex<Vec<Kind>> = Mutex::new(Vec::new());
 
-/// Counts one task of a kind until it is dropped. Hold it inside the task.
+/// Counts one task of a kind until dropped. Keep the guard inside the task.
 #[derive(Debug)]
 pub struct TaskGuard(&'static AtomicI64);
 
@@ -30,7 +30,7 @@ pub fn guard(kind: &'static str) -> TaskGuard {
     TaskGuard(live)
 }
 
-/// How many tasks of each kind live now.
+/// The number of running tasks of each kind.
 #[must_use]
 pub fn live() -> Vec<(&'static str, i64)> {
     let kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ fn counter(kind: &'static str) -> &'static AtomicI64 {
     if let Some(known) = kinds.iter().find(|known| known.name == kind) {
         return known.live;
     }
-    // One allocation a kind, for the life of the process.
+    // One allocation per kind, which is never freed.
     let live: &'static AtomicI64 = Box::leak(Box::new(AtomicI64::new(0)));
     kinds.push(Kind { name: kind, live });
     live

@@ -1,7 +1,7 @@
-//! Spans for anyone who collects traces: OpenTelemetry's, sent by OTLP over HTTP.
+//! Spans for trace collectors, in OpenTelemetry's format, sent by OTLP over HTTP.
 //!
-//! Who makes them never waits: what finds no room in the queue is dropped and counted. One task sends them in batches ([`export`]);
-//! how an byte gets to the collector is its caller's to say.
+//! Code that creates spans never waits: spans that do not fit into the queue are dropped and counted. One task sends the spans in
+//! batches ([`export`]); the caller provides the transport to the collector.
 
 mod wire;
 
@@ -19,52 +19,52 @@ use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// What requests left behind that waits to be sent, 1 to 3 KB each: 12 MB.
+/// Maximum number of requests whose spans are queued, 1 to 3 KB each: 12 MB in total.
 pub const QUEUE_MAX: usize = 4_096;
-/// Of them in one message: some 500 KB.
+/// Maximum number of requests per message: about 500 KB.
 const BATCH_MAX: usize = 256;
-/// How long the first of a batch waits for others.
+/// How long the first entry of a batch waits for others.
 const LINGER: Duration = Duration::from_secs(1);
-/// Pauses before a batch is sent again that may be taken later (OTLP 1.x, "Retryable Response Codes").
+/// Delays before a batch is sent again after a retryable error (OTLP 1.x, "Retryable Response Codes").
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-/// For what is left at the stop.
+/// Timeout for sending the remaining spans at shutdown.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// How often the log hears that nothing is taken; figures count each time.
+/// Minimum interval of log messages about an unavailable collector. Metrics count each failure.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
-/// The low 8 bits are W3C's flags: sampled (OTLP, `SpanFlags`).
+/// The low 8 bits are the W3C flags: sampled (OTLP, `SpanFlags`).
 const SAMPLED: u32 = 1;
 
-/// What a span is in its trace.
+/// Kind of a span (OpenTelemetry, `SpanKind`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// A request that came from somebody else.
+    /// A request from another process.
     Server,
-    /// A request to another service.
+    /// A request to another process.
     Client,
-    /// A part of one.
+    /// A part of a request.
     Internal,
 }
 
 /// A span that has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Span {
-    /// Of which trace.
+    /// Id of the trace.
     pub trace: u128,
-    /// Itself.
+    /// Id of the span.
     pub id: u64,
-    /// Below which; 0: none.
+    /// Id of the parent span; 0: none.
     pub parent: u64,
-    /// One of few.
+    /// Name of the span, one of a small fixed set.
     pub name: &'static str,
     /// Kind of the span.
     pub kind: Kind,
-    /// Nanoseconds since 1970.
+    /// Start, in nanoseconds since 1970.
     pub began_ns: u64,
-    /// The same.
+    /// End, in nanoseconds since 1970.
     pub ended_ns: u64,
-    /// The attributes.
+    /// Attributes of the span.
     pub attributes: Vec<(&'static str, String)>,
-    /// Why it came to nothing.
+    /// The error, if the operation failed.
     pub error: Option<String>,
 }
 
@@ -73,13 +73,13 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// Where spans are put. Cheap to clone; the clones share the queue.
+/// The sending side of the queue of spans. Cheap to clone; clones share the queue.
 #[derive(Clone)]
 pub struct Spans(Arc<QueueState>);
 
 struct QueueState {
     queue: mpsc::Sender<Vec<Span>>,
-    /// Of 2^64.
+    /// The share of traces to sample, as a fraction of 2^64.
     share: u64,
     random: RandomState,
     counted: Counted,
@@ -106,7 +106,7 @@ impl Counted {
     }
 }
 
-/// What waits to be sent: for [`export`].
+/// The receiving side of the queue, for [`export`].
 pub struct SpanQueue {
     queue: mpsc::Receiver<Vec<Span>>,
     counted: Counted,
@@ -124,19 +124,19 @@ impl fmt::Debug for SpanQueue {
     }
 }
 
-/// A queue, of which that share (0 to 1) of the traces that begin here is wanted.
+/// Creates a queue. `share` (0 to 1) of the traces that begin here are sampled.
 #[must_use]
 pub fn queue(share: f64) -> (Spans, SpanQueue) {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     let counted = Counted::new();
-    // Saturating: 1 is all of them.
+    // The conversion saturates, so 1.0 samples all traces.
     let share = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
     let inner = QueueState { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
     (Spans(Arc::new(inner)), SpanQueue { queue: receiver, counted })
 }
 
 impl Spans {
-    /// Whether a trace that begins here is among the share. `number` is one that no other trace has.
+    /// Whether to sample a trace that begins here. `number` must be unique to the trace.
     #[must_use]
     pub fn wants(&self, number: u64) -> bool {
         match self.0.share {
@@ -146,7 +146,7 @@ impl Spans {
         }
     }
 
-    /// Has them sent: those of one request, which are kept or dropped together.
+    /// Queues the spans of one request, which are kept or dropped together.
     pub fn put(&self, spans: Vec<Span>) {
         let count = spans.len() as u64;
         if self.0.queue.try_send(spans).is_err() {
@@ -154,7 +154,7 @@ impl Spans {
         }
     }
 
-    /// Adds its figures to a registry.
+    /// Adds the metrics of the queue to a registry.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "bulla_telemetry_spans",
@@ -164,17 +164,17 @@ impl Spans {
     }
 }
 
-/// Why a collector did not take a batch.
+/// The reason why a collector did not accept a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum NotTaken {
-    /// It may later: no answer, 429, 502, 503, 504.
+    /// Retryable: no response, 429, 502, 503, 504.
     Later(String),
     /// Not retryable.
     Never(String),
 }
 
-/// Sends what is put into the queue until `stop`, and then what is left, for two seconds. `resource` is who speaks; `send` has one
-/// message go to the collector, and ends by itself.
+/// Sends spans from the queue until `stop`, and then the remaining ones, for at most two seconds. `resource` describes the sender.
+/// `send` delivers one message to the collector, and must have its own timeout.
 pub async fn export<F>(
     mut waiting: SpanQueue,
     resource: Vec<(&'static str, String)>,
@@ -219,10 +219,10 @@ pub async fn export<F>(
     }
 }
 
-/// Collects a batch: until it is full, or for a bounded time.
+/// Collects a batch until it is full, but only for a bounded time.
 async fn fill(queue: &mut mpsc::Receiver<Vec<Span>>, batch: &mut Vec<Vec<Span>>) {
     if queue.recv_many(batch, BATCH_MAX).await == 0 {
-        // Nobody puts any more.
+        // All senders are gone.
         return std::future::pending().await;
     }
     let until = Instant::now() + LINGER;
@@ -235,7 +235,7 @@ async fn fill(queue: &mut mpsc::Receiver<Vec<Span>>, batch: &mut Vec<Vec<Span>>)
     }
 }
 
-/// Sends a batch, again where the collector may take it later.
+/// Sends a batch. Retries after a retryable error.
 async fn deliver<F>(
     resource: &[(&'static str, String)],
     batch: &[Vec<Span>],
@@ -336,7 +336,7 @@ mod tests {
         spans.0.counted.all.get_or_create(&OutcomeLabel { outcome }).get()
     }
 
-    /// What is sent is what OpenTelemetry's own types read.
+    /// The message can be parsed with OpenTelemetry's own types.
     #[test]
     fn a_message_is_what_opentelemetry_reads() {
         let root = Span { parent: 0, kind: Kind::Server, error: None, ..span(2) };
@@ -383,7 +383,7 @@ mod tests {
             (0..10_000).filter(|number| spans.wants(*number)).count()
         };
         assert_eq!((wanted(0.0), wanted(1.0)), (0, 10_000));
-        // Six standard deviations.
+        // A tolerance of six standard deviations.
         assert!((820..1_180).contains(&wanted(0.1)), "{}", wanted(0.1));
     }
 
@@ -409,7 +409,7 @@ mod tests {
             let count = read.resource_spans[0].scope_spans[0].spans.len();
             answers.set(answers.get() + 1);
             let answer = match (answers.get(), count) {
-                // The first is taken at its third try.
+                // The first batch is accepted at its third attempt.
                 (1 | 2, _) => Err(NotTaken::Later("busy".to_owned())),
                 (_, 7) => Err(NotTaken::Later("away".to_owned())),
                 (_, 9) => Err(NotTaken::Never("nonsense".to_owned())),

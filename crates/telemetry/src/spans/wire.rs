@@ -1,9 +1,9 @@
-//! As much of OTLP (opentelemetry-proto 1.x, `trace.proto`, `common.proto`, `resource.proto`) as spans need. Fields have the names and
-//! numbers that they have there.
+//! The part of OTLP (opentelemetry-proto 1.x, `trace.proto`, `common.proto`, `resource.proto`) that spans need. Fields have the
+//! same names and numbers as in OTLP.
 
 use prost::{Enumeration, Message, Oneof};
 
-/// What is sent: a POST to `/v1/traces`.
+/// The body of a POST to `/v1/traces`.
 #[derive(Clone, Message, PartialEq)]
 pub(super) struct ExportTraceServiceRequest {
     #[prost(message, repeated, tag = "1")]
