@@ -1,4 +1,4 @@
-//! A certification authority of a test's own.
+//! A certification authority for one test.
 
 use keys::{KeyType, PrivateKey, Signer as _};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use x509::build::{Attribute, CertificateSpec, Extension, distinguished_name, signed, tbs_certificate};
 use x509::{BasicConstraints, SerialNumber, UnixTime};
 
-/// Seconds a certificate lives: real clients compare it with the real time.
+/// Lifetime of a certificate in seconds. Real clients compare it with the current time.
 const LIFE: i64 = 90 * x509::DAY;
 
 /// A root and an intermediate that issues leaves.
@@ -23,7 +23,7 @@ impl Default for Issuer {
 }
 
 impl Issuer {
-    /// An authority with new keys.
+    /// Creates an authority with new keys.
     #[must_use]
     pub fn new() -> Self {
         let made = || PrivateKey::generate(KeyType::P256).unwrap();
@@ -34,19 +34,19 @@ impl Issuer {
         Self { root, intermediate, key }
     }
 
-    /// A leaf with these extensions, and the intermediate.
+    /// A chain of a leaf with these extensions, and the intermediate.
     #[must_use]
     pub fn chain(&self, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<Vec<u8>> {
         vec![certificate(subject, spki, "Issuing", &self.key, extensions), self.intermediate.clone()]
     }
 
-    /// The root, DER.
+    /// The root certificate, DER.
     #[must_use]
     pub fn root(&self) -> &[u8] {
         &self.root
     }
 
-    /// The root, PEM.
+    /// The root certificate, PEM.
     #[must_use]
     pub fn root_pem(&self) -> String {
         x509::pem::encode("CERTIFICATE", &self.root)

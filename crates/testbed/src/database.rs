@@ -1,4 +1,4 @@
-//! A fresh database of a test's own.
+//! A fresh database for one test.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use store::testing::Cluster;
 use store::{Store, StoreOptions, StoreUrl};
 use tempfile::TempDir;
 
-/// An empty database, and a temporary folder beside it. Drop it after the stores that it opened.
+/// An empty database, and a temporary folder. Drop it after the stores that it opened.
 pub struct Database {
-    /// Its address.
+    /// The database's address.
     pub url: StoreUrl,
     folder: TempDir,
     cluster: Option<Arc<Cluster>>,
 }
 
 impl Database {
-    /// A SQLite file in the folder, below `data`.
+    /// A SQLite file in the temporary folder, below `data`.
     #[must_use]
     pub fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -24,12 +24,12 @@ impl Database {
         Self { url, folder, cluster: None }
     }
 
-    /// On the PostgreSQL server that all tests of this process share.
+    /// A database on the PostgreSQL server that all tests of this process share.
     pub async fn postgres() -> Self {
         Self::on(tokio::task::spawn_blocking(Cluster::shared).await.unwrap())
     }
 
-    /// On a PostgreSQL server of its own, which may be stopped.
+    /// A database on a separate PostgreSQL server, which the test may stop.
     pub async fn postgres_of_its_own() -> Self {
         Self::on(Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap()))
     }
@@ -38,12 +38,12 @@ impl Database {
         Self { url: cluster.database(), folder: tempfile::tempdir().unwrap(), cluster: Some(cluster) }
     }
 
-    /// A store with connections of its own, as another process has one.
+    /// Opens a store with its own connections, like another process.
     pub async fn open(&self) -> Store {
         self.open_with(&StoreOptions::default()).await
     }
 
-    /// As [`Self::open`], with options.
+    /// Like [`Self::open`], with options.
     pub async fn open_with(&self, options: &StoreOptions) -> Store {
         Store::open_with(&self.url, options).await.unwrap()
     }
@@ -60,22 +60,22 @@ impl Database {
         self.folder.path().join(name)
     }
 
-    /// Its PostgreSQL server.
+    /// The PostgreSQL server.
     ///
     /// # Panics
-    /// When it is SQLite's.
+    /// The database is SQLite.
     #[must_use]
     pub fn cluster(&self) -> Arc<Cluster> {
         Arc::clone(self.cluster.as_ref().unwrap())
     }
 
-    /// Stops its PostgreSQL server.
+    /// Stops the PostgreSQL server.
     pub async fn stop(&self) {
         let cluster = self.cluster();
         tokio::task::spawn_blocking(move || cluster.stop()).await.unwrap();
     }
 
-    /// Starts its PostgreSQL server again.
+    /// Starts the PostgreSQL server again.
     pub async fn resume(&self) {
         let cluster = self.cluster();
         tokio::task::spawn_blocking(move || cluster.resume()).await.unwrap();

@@ -1,6 +1,6 @@
-//! What the tests of several crates share: databases, a certification authority, waiting for a condition.
+//! Shared helpers of the tests of several crates: databases, a certification authority, waiting for a condition.
 //!
-//! A dev-dependency only. The features keep the tests of low crates from linking high ones.
+//! Use this crate only as a dev-dependency. Its features prevent tests of low-level crates from linking high-level crates.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 

@@ -1,13 +1,13 @@
-//! OpenSSL as the judge of signatures.
+//! Verification of signatures with OpenSSL.
 
 use std::process::Command;
 
 use keys::{Hash, Scheme};
 
-/// Whether OpenSSL accepts the signature over this digest, for Ed25519 over this message; ECDSA's is DER.
+/// Whether OpenSSL accepts the signature. `input` is the digest, or for Ed25519 the message. ECDSA signatures are DER.
 ///
 /// # Panics
-/// When openssl is not installed.
+/// openssl is not installed.
 #[must_use]
 pub fn openssl_verifies(spki: &[u8], scheme: Scheme, input: &[u8], signature: &[u8]) -> bool {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! The test that each crate with tables has for its statements: both databases accept them, and no statement reads a table
-//! from end to end that grows with what was issued, ordered, proven or asked for.
+//! The test of SQL statements, which each crate with tables runs. Both databases must accept the statements. No statement may scan
+//! a whole table whose size grows with certificates, orders, proofs or requests.
 
 use db::Sends;
 use store::Store;
 
-/// Tables that grow without a bound of ours.
+/// Tables whose size has no limit.
 const LARGE: &[&str] = &[
     "acme_accounts",
     "acme_account_keys",
@@ -35,11 +35,11 @@ const LARGE: &[&str] = &[
     "revocations",
 ];
 
-/// These read everything where they are given no condition, which the authority refuses before it asks.
+/// These statements scan a whole table if they have no condition. The authority rejects such requests earlier.
 const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
 
-/// These walk by what they are for: a part of a name has no index; what is sealed is counted and sealed again as a whole,
-/// while all goes on.
+/// These statements need a full scan: a part of a name has no index, and all sealed values are counted and re-encrypted, in the
+/// background.
 const WALKS: &[&str] = &[
     "credentials_like",
     "sealed_count credential_versions.sealed",
@@ -48,7 +48,7 @@ const WALKS: &[&str] = &[
     "sealed_heads credential_wraps.sealed",
     "sealed_page credential_versions.sealed",
     "sealed_page credential_wraps.sealed",
-    // Once a minute, by one proxy of all.
+    // Once a minute, by only one of all proxies.
     "proxy_leaves_count",
     "proxy_leaf_keys_evict",
     "sealed_count proxy_leaves.sealed",
@@ -57,30 +57,30 @@ const WALKS: &[&str] = &[
     "sealed_heads proxy_leaf_keys.sealed",
 ];
 
-/// The tables of [`LARGE`] that a plan reads from end to end, table or index.
+/// The tables of [`LARGE`] that a plan scans completely, by table or by index.
 fn walked(statement: &str, plan: &[String]) -> Vec<String> {
     let bounded = statement.contains("LIMIT");
     let step = |(number, line): (usize, &String)| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let table = words.iter().find(|word| LARGE.contains(word))?;
-        // PostgreSQL's words: a condition of the index stands below its scan, before the next step.
+        // PostgreSQL: the condition of an index is on a line below its scan, before the next step.
         let scan = line.contains("Scan");
         let below = plan[number + 1..].iter().take_while(|line| !line.contains("->"));
         let by_condition = below.into_iter().any(|line| line.contains("Index Cond:"));
-        // Along an index it may be a page in that order, which ends with its LIMIT.
+        // A scan along an index may be for one page in index order, which ends at its LIMIT.
         let postgres = scan && !by_condition && (line.contains("Seq Scan") || !bounded);
-        // SQLite's words.
+        // The SQLite form.
         let sqlite = words.first() == Some(&"SCAN") && (!line.contains("INDEX") || !bounded);
         (postgres || sqlite).then(|| (*table).to_owned())
     };
     plan.iter().enumerate().filter_map(step).collect()
 }
 
-/// Prepares the statements of these modules and looks at their plans; and prepares them once more where every table has a column of a
-/// newer release, as in a rolling upgrade. Returns how many statements there are, those of the engine included.
+/// Prepares the statements of these modules and checks their plans. Prepares them again after each table has got a column of a
+/// newer release, as in a rolling upgrade. Returns the number of statements, including those of the engine.
 ///
 /// # Panics
-/// With the statement that the database does not accept, or with all that walk a large table.
+/// The database does not accept a statement, or statements scan a large table.
 pub async fn check_statements(store: &Store, modules: &[Sends]) -> usize {
     let count = store.check_statements(modules).await.unwrap();
     let plans = store.plans(modules).await.unwrap();
@@ -101,7 +101,7 @@ pub async fn check_statements(store: &Store, modules: &[Sends]) -> usize {
     count
 }
 
-/// What the test looks for is found where it is.
+/// The check detects known full scans.
 #[test]
 fn walks_are_recognised() {
     let plan = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };

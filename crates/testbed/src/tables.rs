@@ -1,4 +1,4 @@
-//! A fresh database for the tests of tables, and observations to put into it.
+//! A fresh database for tests of tables, and observations to store in it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use store::{
 };
 use uuid::Uuid;
 
-/// 2026-11-21, µs.
+/// 2026-11-21, in microseconds since 1970.
 pub const NOW: i64 = 1_795_219_200_000_000;
-/// A day, µs.
+/// A day in microseconds.
 pub const DAY: i64 = 86_400_000_000;
 
-/// A database of its own, and the store over it.
+/// A separate database, and its store.
 pub struct World {
     /// The store.
     pub store: Store,
@@ -27,17 +27,17 @@ pub struct World {
     pub options: StoreOptions,
     clock: AtomicI64,
     folder: Option<tempfile::TempDir>,
-    // Last: the store's connections go before the server.
+    // Declared last, so that the store's connections are dropped before the server.
     _cluster: Option<Arc<Cluster>>,
 }
 
 impl World {
-    /// A SQLite file in a temporary folder.
+    /// A world on a SQLite file in a temporary folder.
     pub async fn sqlite() -> Self {
         Self::sqlite_with(StoreOptions::default()).await
     }
 
-    /// As [`Self::sqlite`], with options.
+    /// Like [`Self::sqlite`], with options.
     pub async fn sqlite_with(options: StoreOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = StoreUrl::sqlite(folder.path().join("data").join("inventory.db"));
@@ -45,13 +45,13 @@ impl World {
         Self { store, url, options, clock: AtomicI64::new(NOW), folder: Some(folder), _cluster: None }
     }
 
-    /// A database of the PostgreSQL server that all tests of this process share.
+    /// A world on the PostgreSQL server that all tests of this process share.
     pub async fn postgres() -> Self {
         let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
         Self::postgres_in(cluster).await
     }
 
-    /// A database of this PostgreSQL server.
+    /// A world on this PostgreSQL server.
     pub async fn postgres_in(cluster: Arc<Cluster>) -> Self {
         let url = cluster.database();
         let options = StoreOptions::default();
@@ -62,13 +62,13 @@ impl World {
     /// The path of the SQLite file.
     ///
     /// # Panics
-    /// When the database is PostgreSQL's.
+    /// The database is PostgreSQL.
     #[must_use]
     pub fn sqlite_path(&self) -> PathBuf {
         self.folder.as_ref().unwrap().path().join("data").join("inventory.db")
     }
 
-    /// A scan, each an hour after the one before.
+    /// Begins a scan, one hour after the previous one.
     pub async fn scan(&self) -> Scan<'_> {
         let started = self.clock.fetch_add(3_600_000_000, Ordering::SeqCst);
         let id = Uuid::now_v7();
@@ -76,7 +76,7 @@ impl World {
         Scan { world: self, id, at: started }
     }
 
-    /// The next transaction fails this way.
+    /// Makes the next transaction fail with `fault`.
     pub fn fail_next(&self, fault: Fault) {
         self.options.fault.store(fault as u8, Ordering::SeqCst);
     }
@@ -88,7 +88,7 @@ pub struct Scan<'w> {
     pub world: &'w World,
     /// The scan's id.
     pub id: Uuid,
-    /// When the scan began, µs.
+    /// Start of the scan, in microseconds since 1970.
     pub at: i64,
 }
 
@@ -98,15 +98,15 @@ impl Scan<'_> {
         store::Scans::of(&self.world.store).record(self.id, batch).await.unwrap()
     }
 
-    /// As [`Self::record`], with the error.
+    /// Like [`Self::record`], but returns errors.
     ///
     /// # Errors
-    /// Those of the database.
+    /// An error of the database.
     pub async fn try_record(&self, batch: &[NewObservation]) -> Result<Recorded, StoreError> {
         store::Scans::of(&self.world.store).record(self.id, batch).await
     }
 
-    /// The observation of a host that answered with this leaf.
+    /// The observation of a host that presented this leaf.
     #[must_use]
     pub fn saw(&self, host: &str, leaf: &Arc<NewCertificate>) -> NewObservation {
         answered(host, leaf, self.at)
@@ -131,7 +131,7 @@ pub fn key(host: &str) -> EndpointKey {
     }
 }
 
-/// A certificate that nobody checks: the store does not read the DER.
+/// A certificate whose DER is not valid. The store does not parse it.
 #[must_use]
 pub fn certificate(name: &str, issuer: &str, not_after_us: i64) -> Arc<NewCertificate> {
     let mut sha256 = [0_u8; 32];
@@ -158,13 +158,13 @@ pub fn certificate(name: &str, issuer: &str, not_after_us: i64) -> Arc<NewCertif
     })
 }
 
-/// The CA certificate that signed every leaf of [`answered`].
+/// The CA certificate that signed all leaves of [`answered`].
 #[must_use]
 pub fn issuing() -> Arc<NewCertificate> {
     certificate("Issuing CA", "CN=Root", NOW + 1000 * DAY)
 }
 
-/// An observation of a host that answered with this leaf.
+/// An observation of a host that presented this leaf.
 #[must_use]
 pub fn answered(host: &str, leaf: &Arc<NewCertificate>, at: i64) -> NewObservation {
     NewObservation {
@@ -220,7 +220,7 @@ macro_rules! walk {
     }};
 }
 
-/// A cursor as it comes back from a user.
+/// A cursor after formatting and parsing, as from a user.
 #[must_use]
 pub fn through_text(cursor: Option<Cursor>) -> Option<Cursor> {
     cursor.map(|cursor| cursor.to_string().parse().unwrap())

@@ -11,7 +11,7 @@ use crate::until_blocking;
 
 const INSTALL: &str = "apt-get install -y swtpm swtpm-tools tpm2-tools";
 
-/// `swtpm` with a state of its own.
+/// A running `swtpm` with its own state.
 pub struct SoftTpm {
     process: Child,
     folder: TempDir,
@@ -24,10 +24,10 @@ impl Drop for SoftTpm {
 }
 
 impl SoftTpm {
-    /// A new TPM, which runs.
+    /// Starts a new TPM.
     ///
     /// # Panics
-    /// With the command that installs `swtpm`, when it is missing.
+    /// `swtpm` is missing. The message has the command that installs it.
     #[must_use]
     pub fn new() -> Self {
         let folder = TempDir::new().unwrap();
@@ -40,35 +40,36 @@ impl SoftTpm {
         let _ = self.process.wait();
     }
 
-    /// Turns the power off and on again.
+    /// Restarts the TPM, as after a power cycle.
     pub fn restart(&mut self) {
         self.end();
         self.process = start(&self.folder);
     }
 
-    /// Puts another TPM in its place, at the same address.
+    /// Replaces it by another TPM at the same address.
     pub fn replace(&mut self) {
         self.end();
         fs::remove_dir_all(self.folder.path().join("state")).unwrap();
         self.process = start(&self.folder);
     }
 
-    /// `unix:PATH`.
+    /// The address, as `unix:PATH`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("unix:{}", self.path("tpm.sock").display())
     }
 
-    /// A file in its folder.
+    /// The path of a file in its folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Runs a program of `tpm2-tools` in its folder, by a line of words. The programs ask for a locality over the control socket.
+    /// Runs a program of `tpm2-tools` in the TPM's folder. `line` is a command line of words. The programs set a locality over the
+    /// control socket.
     ///
     /// # Panics
-    /// With the command that installs them, when they are missing.
+    /// The programs are missing. The message has the command that installs them.
     #[must_use]
     pub fn tool(&self, line: &str) -> Output {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -100,7 +101,7 @@ fn start(folder: &TempDir) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
-    // A socket's file stands before the socket listens.
+    // The file of a socket exists before the socket listens.
     let listens = |path| UnixStream::connect(path).is_ok();
     until_blocking("swtpm to listen", || listens(&socket) && listens(&control));
     process

@@ -1,16 +1,16 @@
-//! Waiting for a condition: time never decides a test, it only ends one that has failed.
+//! Waiting for a condition in tests. Timeouts only end tests that have failed.
 
 use std::time::{Duration, Instant};
 
-/// After this a condition is taken never to hold. A machine under load may take long.
+/// Timeout after which a condition counts as failed. A machine under load may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Shortest and longest pause between two checks of a condition.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The pause before the next check of a condition that is waited for since `began`: a tenth of the time waited so far. Many checks
-/// start a program, and would take the processor from what they wait for.
+/// The pause before the next check of a condition since `began`: a tenth of the time waited so far. Many checks start a program,
+/// and frequent checks would slow down the tested code.
 #[must_use]
 pub fn pause(began: Instant) -> Duration {
     (began.elapsed() / 10).clamp(PAUSE_MIN, PAUSE_MAX)
@@ -19,7 +19,7 @@ pub fn pause(began: Instant) -> Duration {
 /// Waits until a condition holds.
 ///
 /// # Panics
-/// With `what`, when it does not hold within [`PATIENCE`].
+/// The condition does not hold within [`PATIENCE`]. The message contains `what`.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -28,10 +28,10 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// As [`until`], outside a runtime.
+/// Like [`until`], outside a runtime.
 ///
 /// # Panics
-/// As [`until`].
+/// As for [`until`].
 pub fn until_blocking(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -40,18 +40,18 @@ pub fn until_blocking(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// As [`until`], where the condition itself has to be awaited.
+/// Like [`until`], for an async condition.
 ///
 /// # Panics
-/// As [`until`].
+/// As for [`until`].
 pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     until_some(what, async || holds().await.then_some(())).await;
 }
 
-/// Waits until there is a value, and returns it.
+/// Waits until `find` returns a value, and returns it.
 ///
 /// # Panics
-/// As [`until`].
+/// As for [`until`].
 pub async fn until_some<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {

@@ -4,10 +4,10 @@ use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-/// Writes all bytes and flushes. A TLS stream may keep what it has taken, and reading does not send it.
+/// Writes all bytes and flushes. A TLS stream may buffer written bytes, and reading does not send them.
 ///
 /// # Errors
-/// Those of the stream.
+/// An error of the stream.
 pub async fn write_and_flush(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
