@@ -14,24 +14,24 @@ use tower::ServiceExt;
 
 use crate::failure::{Failure, if_allowed};
 
-/// Most bytes of an answer that a page is made from. A page of 500 rows has a tenth of it.
+/// Maximum bytes of a response that is rendered as a page. A page of 500 rows has a tenth of it.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// The header that an unsafe request with a session carries.
+/// The CSRF header, required for unsafe requests with a session.
 pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token");
 
 /// Headers of the browser's request that identify the session and the site, passed on to the API.
 const PASSED_ON: &[&str] =
     &["cookie", "authorization", "host", "origin", "sec-fetch-site", "sec-fetch-mode", "last-event-id"];
 
-/// The routes of the API, and those of the credential store, which has paths of its own.
+/// The routes of the API, and those of the credential store, which has its own paths.
 #[derive(Clone)]
 pub(crate) struct Api {
     routes: Router,
     credentials: Option<Router>,
 }
 
-/// The API for one browser's request: with its session, address and client certificate.
+/// An API client for one browser request: with its session, address and client certificate.
 #[derive(Clone)]
 pub(crate) struct Client {
     routes: Router,
@@ -53,8 +53,8 @@ impl Api {
                 headers.append(HeaderName::from_static(name), value.clone());
             }
         }
-        // These hold what the listener knows about the connection, and the path arguments of the page. The server removes the latter before
-        // it calls the API.
+        // The extensions contain the listener's data about the connection, and the path arguments of the page. The server removes
+        // the path arguments before it calls the API.
         let extensions = parts.extensions.clone();
         Client {
             routes: self.routes.clone(),
@@ -67,17 +67,17 @@ impl Api {
 }
 
 impl Client {
-    /// The server's URL, as the browser calls it.
+    /// Returns the server's URL, as the browser uses it.
     pub(crate) fn server(&self) -> String {
         let host = self.headers.get("host").and_then(|host| host.to_str().ok());
         let host = host.or_else(|| self.authority.as_ref().map(http::uri::Authority::as_str));
         format!("https://{}", host.unwrap_or("HOST"))
     }
 
-    /// The credential store with the same session.
+    /// Returns a client of the credential store with the same session.
     ///
     /// # Errors
-    /// [`Failure`] where this process does not reach one.
+    /// [`Failure`] if this process has no credential store.
     pub(crate) fn credential_store(&self) -> Result<Self, Failure> {
         let Some(routes) = &self.credentials else {
             return Err(Failure::refused(
@@ -89,41 +89,41 @@ impl Client {
         Ok(Self { routes: routes.clone(), ..self.clone() })
     }
 
-    /// The same client with a further header.
+    /// Returns the same client with another header.
     pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
     }
 
-    /// Reads a path of the API with its query.
+    /// Sends a GET request for a path with its query.
     ///
     /// # Errors
-    /// [`Failure`] for an error status, or an answer that cannot be read.
+    /// [`Failure`] for an error status, or an invalid response.
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
         json_of(self.send(Method::GET, path, None, None).await?).await
     }
 
-    /// [`Self::get`], where a person may lack the right: `None` then.
+    /// Sends a GET request like [`Self::get`]; `None` if the user lacks access.
     ///
     /// # Errors
-    /// As [`Self::get`], but for 403, 404 and 503 (a component that this process does not run).
+    /// See [`Self::get`], except for 403, 404 and 503 (a component that this process does not run).
     pub(crate) async fn get_if_allowed(&self, path: &str) -> Result<Option<Value>, Failure> {
         if_allowed(self.get(path).await)
     }
 
-    /// Reads a text, such as the metrics.
+    /// Sends a GET request for a text, such as the metrics.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// See [`Self::get`].
     pub(crate) async fn text(&self, path: &str) -> Result<String, Failure> {
         let bytes = bytes_of(self.send(Method::GET, path, None, None).await?).await?;
         String::from_utf8(bytes.to_vec()).map_err(Failure::unreadable)
     }
 
-    /// Sends a change to the API. `csrf` is the form's token; the API checks it.
+    /// Sends a change to the API. `csrf` is the form's token, which the API checks.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// See [`Self::get`].
     pub(crate) async fn change(
         &self,
         method: Method,
@@ -134,10 +134,10 @@ impl Client {
         json_of(self.send(method, path, Some(csrf), body).await?).await
     }
 
-    /// [`Self::change`], refused with 412 where somebody has changed the object since `revision`.
+    /// Sends a change like [`Self::change`], which fails with 412 if the object has changed since `revision`.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// See [`Self::get`].
     pub(crate) async fn change_at(
         &self,
         method: Method,
@@ -152,10 +152,10 @@ impl Client {
         client.change(method, path, csrf, body).await
     }
 
-    /// Sends a request. The body of the answer is not read yet.
+    /// Sends a request, without reading the response body.
     ///
     /// # Errors
-    /// [`Failure`] for an answer with an error status.
+    /// [`Failure`] for a response with an error status.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -233,7 +233,7 @@ async fn refusal(response: Response) -> Failure {
     })))
 }
 
-/// The reason that the credential store gives: its refusals are CredHub's, not problem documents.
+/// Parses the error text of the credential store, whose errors are in CredHub's format and not problem documents.
 fn refused_by_store(body: &[u8]) -> Option<String> {
     let refusal = serde_json::from_slice::<Value>(body).ok()?;
     let text = |name: &str| refusal.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Styles and scripts, compiled into the program.
+//! Styles and scripts, compiled into the binary.
 
 use std::io::Write;
 use std::sync::LazyLock;
@@ -14,10 +14,10 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, VARY};
 use http::{HeaderValue, StatusCode};
 
-/// An address names the content, so an answer never goes out of date.
+/// Caches assets without expiry, because their URL contains a hash of their content.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
-/// A file as it is sent.
+/// An asset with its response.
 struct Asset {
     name: &'static str,
     kind: &'static str,
@@ -50,7 +50,7 @@ fn packed(plain: &[u8]) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Where a file is served; its content is part of the address.
+/// Returns the URL path of an asset, with a hash of its content.
 pub(crate) fn path(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.path)
 }

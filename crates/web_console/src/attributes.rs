@@ -1,11 +1,11 @@
-//! Attributes of sites and nodes, as people write them: `country=DE region=EU`.
+//! Attributes of sites and nodes in text form: `country=DE region=EU`.
 
 use http::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-/// Attributes in one line.
+/// Formats attributes in one line.
 pub(crate) fn shown(value: &Value, pointer: &str) -> String {
     let attributes = value.pointer(pointer).and_then(Value::as_object);
     let pairs = attributes.into_iter().flatten();
@@ -17,10 +17,10 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Reads pairs that blanks, commas or line ends separate.
+/// Parses pairs that are separated by spaces, commas or line breaks.
 ///
 /// # Errors
-/// [`Failure`] for a word that is no pair, or a name that comes twice.
+/// [`Failure`] for a word that is not a pair, or a duplicate name.
 pub(crate) fn read(text: &str) -> Result<Value, Failure> {
     let mut all = Map::new();
     for pair in text.split(|letter: char| letter.is_whitespace() || letter == ',') {

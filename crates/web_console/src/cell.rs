@@ -1,14 +1,12 @@
-//! Content of a table's cell or of a term's description.
-//! The content of a table cell or of a description list.
+//! Content of a table cell or of a description list.
 
 use jiff::Timestamp;
 
 use crate::format;
 
-/// The colour of a state. A badge always has a word too, since colour alone is not accessible.
+/// The color of a state. A badge always has a text too, because color alone is not accessible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
-    /// A good state.
     /// Healthy.
     Good,
     /// Needs action soon.
@@ -20,7 +18,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    /// The style's class.
+    /// Returns the CSS class.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -30,7 +28,7 @@ impl Tone {
         }
     }
 
-    /// The tone of a state of the API.
+    /// Returns the tone of a state name of the API.
     pub(crate) fn of(state: &str) -> Self {
         match state {
             "active" | "ok" | "valid" | "done" | "succeeded" | "verified" | "online" | "healthy"
@@ -46,44 +44,44 @@ impl Tone {
     }
 }
 
-/// The content of a cell. Templates escape all of it.
+/// The content of a cell. Templates escape it.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
-    /// Unknown.
+    /// An unknown or missing value.
     Empty,
     /// Text.
     Text(String),
-    /// An identifier, in the fixed-width face, that can be copied.
+    /// An identifier in a monospaced font, with a copy button.
     Code(String),
     /// A link within the console.
     Link { href: String, text: String },
-    /// A time with its distance from now.
+    /// A time, and its distance from now.
     Time { iso: String, shown: String, distance: String },
-    /// A state.
+    /// A state, shown as a badge.
     Badge { tone: Tone, text: String },
-    /// A number, aligned to the right.
+    /// A right-aligned number.
     Number(String),
-    /// A box that chooses the row, in the form around the table.
+    /// A checkbox that selects the row, in the form around the table.
     Tick { name: &'static str, value: String, label: String },
 }
 
 impl Cell {
-    /// Text; empty for an empty text.
+    /// Creates a text cell; [`Cell::Empty`] for an empty text.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Some(text.into()).filter(|text| !text.is_empty()).map_or(Self::Empty, Self::Text)
     }
 
-    /// An identifier.
+    /// Creates a cell with an identifier.
     pub(crate) fn code(text: impl Into<String>) -> Self {
         Some(text.into()).filter(|text| !text.is_empty()).map_or(Self::Empty, Self::Code)
     }
 
-    /// A link to a page of the console.
+    /// Creates a link to a page of the console.
     pub(crate) fn link(href: impl Into<String>, text: impl Into<String>) -> Self {
         Self::Link { href: href.into(), text: text.into() }
     }
 
-    /// A time of the API.
+    /// Creates a cell with a time of the API.
     pub(crate) fn time(iso: &str, now: Timestamp) -> Self {
         if iso.is_empty() {
             return Self::Empty;
@@ -91,7 +89,7 @@ impl Cell {
         Self::Time { iso: iso.to_owned(), shown: format::minute(iso), distance: format::distance(iso, now) }
     }
 
-    /// A state as the API names it, `not_deployed` as `not deployed`.
+    /// Creates a badge with a state name of the API; `not_deployed` is shown as `not deployed`.
     pub(crate) fn state(name: &str) -> Self {
         if name.is_empty() {
             return Self::Empty;
@@ -99,17 +97,17 @@ impl Cell {
         Self::Badge { tone: Tone::of(name), text: name.replace('_', " ") }
     }
 
-    /// A state with a tone of its own.
+    /// Creates a badge with a given tone.
     pub(crate) fn badge(tone: Tone, text: impl Into<String>) -> Self {
         Self::Badge { tone, text: text.into() }
     }
 
-    /// A checkbox that selects the row; `label` is its accessible name.
+    /// Creates a checkbox that selects the row; `label` is its accessible name.
     pub(crate) fn tick(name: &'static str, value: impl Into<String>, label: impl Into<String>) -> Self {
         Self::Tick { name, value: value.into(), label: label.into() }
     }
 
-    /// A number.
+    /// Creates a cell with a number.
     pub(crate) fn number(value: i64) -> Self {
         Self::Number(format::number(value))
     }

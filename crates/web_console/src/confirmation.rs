@@ -1,4 +1,4 @@
-//! The page before an action: its consequences, and the form that does it.
+//! The confirmation page of an action: its consequences, and the form that performs it.
 
 use askama::Template;
 
@@ -24,7 +24,7 @@ pub(crate) struct Confirmation {
 }
 
 impl Confirmation {
-    /// A form that is sent to `action`; `cancel` is the page to return to without the action.
+    /// Creates a form that is sent to `action`; `cancel` is the page to return to without the action.
     pub(crate) fn new(
         session: &Session,
         action: impl Into<String>,
@@ -81,7 +81,7 @@ impl Confirmation {
         self
     }
 
-    /// Adds a value that the page does not show.
+    /// Adds a hidden form field.
     pub(crate) fn hidden(self, name: &'static str, value: impl Into<String>) -> Self {
         self.field(Field::hidden(name, value))
     }

@@ -1,4 +1,4 @@
-//! What happens, as it happens: the API's stream of events for the page that a browser shows.
+//! Live events: the API's event stream for the page in the browser.
 
 use axum::Router;
 use axum::extract::State;
@@ -14,7 +14,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new().route("/console/events", get(follow))
 }
 
-/// 204 ends a browser's attempts to connect again: of a person who may not follow events, or whose session has ended.
+/// Streams events. Status 204 stops the browser from reconnecting, when the user may not read events or the session has ended.
 async fn follow(State(api): State<Api>, parts: Parts) -> Response {
     match api.client(&parts).send(Method::GET, "/api/v1/events", None, None).await {
         Ok(stream) => stream,

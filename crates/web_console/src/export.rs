@@ -1,4 +1,4 @@
-//! Whole lists as CSV or JSON.
+//! Exports of complete lists as CSV or JSON.
 
 use std::io;
 
@@ -19,10 +19,10 @@ use crate::json;
 use crate::query::{filters, parameter};
 use crate::session::Session;
 
-/// Rows of one page of the API: the most that it gives.
+/// Rows of one page of the API: its maximum.
 const PAGE_ROWS: usize = 500;
 
-/// The exported lists: the name in the address, and the path of the API.
+/// The exported lists: the name in the URL, and the path of the API.
 const LISTS: &[(&str, &str)] = &[
     ("certificates", "/api/v1/certificates"),
     ("issued", "/api/v1/issued"),
@@ -64,7 +64,7 @@ const LISTS: &[(&str, &str)] = &[
     ("tokens", "/api/v1/tokens"),
 ];
 
-/// The list of credential names, which the credential store gives in one answer.
+/// The list of credential names, which the credential store returns in one response.
 const CREDENTIALS: &str = "credentials";
 
 pub(crate) fn routes() -> Router<Api> {
@@ -100,7 +100,7 @@ async fn export(
 }
 
 async fn credentials(session: &Session, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
-    // A filter of another kind, such as a name, would read values.
+    // Only these filters are passed on: any other, such as a name, would read values.
     let filter = ["path", "name-like"].into_iter().find_map(|filter| {
         let value: String = parameter(Some(filters), filter);
         Some(format!("{path}?{filter}={}", api::path::segment(&value))).filter(|_| !value.is_empty())
@@ -116,27 +116,27 @@ enum Format {
     Json,
 }
 
-/// The export of a list, one page of the API after the other. Memory holds one page, however long the list is.
+/// The export of a list, one page of the API after the other. Only one page is in memory.
 struct Export {
-    /// The API and the path of the list with its filters; `None` once the last page is read.
+    /// The API client and the path of the next page; `None` once the last page is read.
     rest: Option<(Client, String)>,
     format: Format,
     columns: Vec<String>,
     rows: Vec<Value>,
     cursor: String,
     begun: bool,
-    /// Whether a row is written.
+    /// Whether a row has been written.
     has_rows: bool,
 }
 
 impl Export {
-    /// An export of these rows alone.
+    /// Creates an export of exactly these rows.
     fn of(rows: Vec<Value>, format: Format) -> Self {
         let columns = columns(&rows);
         Self { rest: None, format, columns, rows, cursor: String::new(), begun: false, has_rows: false }
     }
 
-    /// Reads the first page, so that a refusal is still a page of its own.
+    /// Reads the first page, so that an error is still shown as a page.
     async fn begin(api: Client, path: &str, filters: String, format: Format) -> Result<Self, Failure> {
         let separator = if filters.is_empty() { "" } else { "&" };
         let mut export = Self::of(Vec::new(), format);
@@ -158,7 +158,7 @@ impl Export {
         Ok(())
     }
 
-    /// The bytes of the file. A failure ends the stream early, which the browser reports as a failed download.
+    /// Returns the bytes of the file. A failure ends the stream early, which the browser reports as a failed download.
     fn into_stream(self) -> impl Stream<Item = Result<Vec<u8>, Failure>> {
         futures_util::stream::try_unfold(Some(self), async |export| {
             let Some(mut export) = export else { return Ok(None) };
@@ -175,7 +175,7 @@ impl Export {
         })
     }
 
-    /// The rows of the present page, with what the file begins and ends with.
+    /// Returns the rows of the current page, with the start or end of the file.
     fn bytes(&self) -> Result<Vec<u8>, Failure> {
         match self.format {
             Format::Csv => self.csv().map_err(Failure::unreadable),
@@ -218,8 +218,8 @@ impl Export {
     }
 }
 
-/// The members of the rows of the first page, in their order. Rows of a list have the same members, but for a few that are left out
-/// where they have no value.
+/// Returns the columns: the members of the first page's rows, in their order. All rows of a list have the same members, except
+/// optional ones.
 fn columns(rows: &[Value]) -> Vec<String> {
     let mut columns: Vec<String> = Vec::new();
     for name in rows.iter().filter_map(Value::as_object).flat_map(|row| row.keys()) {

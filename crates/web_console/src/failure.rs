@@ -5,19 +5,19 @@ use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use http::StatusCode;
 
-/// A page that cannot be shown.
+/// Reason why a page cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The API refused.
+    /// The API returned an error.
     #[error("{}", .0.title)]
     Refused(Box<ProblemDocument>),
-    /// Nobody has signed in; the path to come back to.
+    /// The user is not signed in. Contains the path to return to.
     #[error("not signed in")]
     SignedOut(String),
-    /// An answer of the API cannot be read.
+    /// A response of the API is invalid.
     #[error("an answer of the API cannot be read: {0}")]
     Unreadable(String),
-    /// A page could not be written.
+    /// A page could not be rendered.
     #[error("a page cannot be written: {0}")]
     Template(#[from] askama::Error),
 }
@@ -30,7 +30,7 @@ struct FailurePage<'a> {
     detail: Option<&'a str>,
     hint: Option<&'a str>,
     instance: Option<&'a str>,
-    /// Whether it goes on once the person has proved again who they are.
+    /// Whether the action can continue after the user confirms their identity.
     unproved: bool,
 }
 
@@ -39,7 +39,7 @@ impl Failure {
         Self::Unreadable(error.to_string())
     }
 
-    /// A form or an address that the console itself refuses.
+    /// Creates an error for a form or URL that the console itself rejects.
     pub(crate) fn refused(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Refused(Box::new(ProblemDocument {
             kind: "about:blank".to_owned(),
@@ -52,10 +52,10 @@ impl Failure {
         }))
     }
 
-    /// What a form says above its fields after the API rejected it.
+    /// Returns the error text to show above a form that the API rejected.
     ///
     /// # Errors
-    /// The failure itself where another text in the form would not help.
+    /// The failure itself if other input would not help.
     pub(crate) fn form_problem(self) -> Result<String, Self> {
         match self {
             Self::Refused(problem) if matches!(problem.status, 400 | 409 | 412 | 422) => {
@@ -77,8 +77,7 @@ impl Failure {
     }
 }
 
-/// The result of a request whose object a person may lack access to: `None` for 403, 404 and 503 (a component that this process does
-/// not run).
+/// Returns the result of an optional request: `None` for 403, 404 and 503 (a component that this process does not run).
 ///
 /// # Errors
 /// Any other failure.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::json;
 
-/// A form with one field below the other, or the filters of a list in a row.
+/// A form with one field per line, or the filters of a list in a row.
 #[derive(Template)]
 #[template(path = "form.html")]
 pub(crate) struct Form {
@@ -15,7 +15,7 @@ pub(crate) struct Form {
     button: &'static str,
 }
 
-/// Fields, one below the other.
+/// Form fields, one per line.
 #[derive(Default, Template)]
 #[template(path = "fields.html")]
 pub(crate) struct Fields(Vec<Field>);
@@ -44,37 +44,37 @@ impl Field {
         Self { name, label, value: String::new(), hint: "", required: false, kind, suggestions: Vec::new() }
     }
 
-    /// A line of text.
+    /// Creates a text field with one line.
     pub(crate) fn line(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Line("text"))
     }
 
-    /// A text to search for.
+    /// Creates a search field.
     pub(crate) fn search(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Line("search"))
     }
 
-    /// A whole number, 0 or more.
+    /// Creates a field for a whole number, 0 or more.
     pub(crate) fn number(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Line("number"))
     }
 
-    /// A day in UTC.
+    /// Creates a date field; the date is in UTC.
     pub(crate) fn date(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Line("date"))
     }
 
-    /// Several lines of text.
+    /// Creates a text field with several lines.
     pub(crate) fn lines(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Lines(5))
     }
 
-    /// A document of many lines.
+    /// Creates a text field for a long document.
     pub(crate) fn document(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Lines(22))
     }
 
-    /// One of several values, each with its label.
+    /// Creates a selection of one of several values, each with its label.
     pub(crate) fn choice<V: Into<String>, L: Into<String>>(
         name: &'static str,
         label: &'static str,
@@ -84,7 +84,7 @@ impl Field {
         Self::of(name, label, Kind::Choice(options))
     }
 
-    /// One of several values, none of them selected at first.
+    /// Creates a selection of one of several values, with none selected initially.
     pub(crate) fn required_choice(
         name: &'static str,
         label: &'static str,
@@ -94,23 +94,23 @@ impl Field {
         Self::choice(name, label, std::iter::once(none).chain(options)).required()
     }
 
-    /// A checkbox.
+    /// Creates a checkbox.
     pub(crate) fn checkbox(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Checkbox)
     }
 
-    /// A value that the page does not show.
+    /// Creates a hidden field.
     pub(crate) fn hidden(name: &'static str, value: impl Into<String>) -> Self {
         Self::of(name, "", Kind::Hidden).value(value)
     }
 
-    /// Sets the value at first.
+    /// Sets the initial value.
     pub(crate) fn value(mut self, value: impl Into<String>) -> Self {
         self.value = value.into();
         self
     }
 
-    /// Sets whether a checkbox is checked at first.
+    /// Sets whether a checkbox is checked initially.
     pub(crate) fn checked(self, checked: bool) -> Self {
         self.value(if checked { "true" } else { "" })
     }
@@ -127,7 +127,7 @@ impl Field {
         self
     }
 
-    /// The browser does not send the form without this field.
+    /// Makes the field required, so that the browser does not send the form without it.
     pub(crate) fn required(mut self) -> Self {
         self.required = true;
         self
@@ -135,7 +135,7 @@ impl Field {
 }
 
 impl Form {
-    /// A form that changes something: `csrf` is the session's token.
+    /// Creates a form that changes something; `csrf` is the token of the session.
     pub(crate) fn post(
         action: impl Into<String>,
         csrf: &str,
@@ -145,7 +145,7 @@ impl Form {
         Self { action: action.into(), csrf: Some(csrf.to_owned()), fields: Fields(fields), button }
     }
 
-    /// The filters of a list.
+    /// Creates the filters of a list.
     pub(crate) fn filters(action: impl Into<String>, fields: Vec<Field>) -> Self {
         Self { action: action.into(), csrf: None, fields: Fields(fields), button: "Filter" }
     }
@@ -158,13 +158,13 @@ impl Fields {
     }
 }
 
-/// The names of a list's items as options, after an option for none of them.
+/// Returns the names of a list's items as options, after an option for no selection.
 pub(crate) fn name_options(listing: Option<&Value>, none: &str) -> Vec<(String, String)> {
     let names = names(listing).into_iter().map(|name| (name.clone(), name));
     std::iter::once((String::new(), none.to_owned())).chain(names).collect()
 }
 
-/// The names of a list's items.
+/// Returns the names of a list's items.
 pub(crate) fn names(listing: Option<&Value>) -> Vec<String> {
     let items = listing.map(json::items).unwrap_or_default();
     items.iter().map(|item| json::text(item, "/name").to_owned()).collect()

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::session::CsrfToken;
 
-/// Most bytes of a form: room for a certificate chain or a long note.
+/// Maximum bytes of a form: a certificate chain or a long note fits.
 const FORM_BYTES_MAX: usize = 256 << 10;
 
 /// The fields of a submitted form, in their order; a name may repeat. As an extractor it rejects a form without the CSRF token of the
@@ -18,21 +18,21 @@ const FORM_BYTES_MAX: usize = 256 << 10;
 #[derive(Default)]
 pub(crate) struct FormData(Vec<(String, String)>);
 
-/// A form of a browser that has no session yet.
+/// A form from a browser that has no session yet.
 pub(crate) struct SignInForm(pub(crate) FormData);
 
 impl FormData {
-    /// The first value of a field, trimmed; `None` where it is absent or empty.
+    /// Returns the first value of a field, trimmed; `None` if it is absent or empty.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// The trimmed value of a field; empty where it is absent.
+    /// Returns the trimmed value of a field; empty if it is absent.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.field(name).unwrap_or_default()
     }
 
-    /// The value of a field with its white space, such as a password; `None` where it is absent or empty.
+    /// Returns the value of a field with its white space, such as a password; `None` if it is absent or empty.
     pub(crate) fn exact(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
@@ -43,24 +43,24 @@ impl FormData {
         Self(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
-    /// The trimmed values of a field that are not empty.
+    /// Returns the trimmed values of a field that are not empty.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let of_name = self.0.iter().filter(move |(known, _)| known == name);
         of_name.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// The words of a field, separated by white space or commas.
+    /// Returns the words of a field, separated by white space or commas.
     pub(crate) fn words(&self, name: &str) -> Vec<&str> {
         let words = self.text(name).split(|letter: char| letter.is_whitespace() || letter == ',');
         words.filter(|word| !word.is_empty()).collect()
     }
 
-    /// The CSRF token, which the API checks again.
+    /// Returns the CSRF token, which the API checks again.
     pub(crate) fn csrf(&self) -> &str {
         self.text("csrf")
     }
 
-    /// Returns whether a box is ticked.
+    /// Returns whether a checkbox is checked.
     pub(crate) fn ticked(&self, name: &str) -> bool {
         self.field(name).is_some()
     }
@@ -92,7 +92,8 @@ impl<S: Send + Sync> FromRequest<S> for FormData {
     type Rejection = Failure;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
-        // The session is extracted before the body. A client certificate or a token in the header has an empty one.
+        // The session is extracted before the body. A caller with a client certificate or a token in the header has an empty CSRF
+        // token.
         let wanted = request.extensions().get::<CsrfToken>().cloned();
         let form = Self::read(request).await?;
         let is_own = wanted.is_some_and(|CsrfToken(wanted)| {
@@ -117,8 +118,8 @@ impl<S: Send + Sync> FromRequest<S> for SignInForm {
     }
 }
 
-/// Redirects to a page of the console after a change. `message` is the name of a message in [`crate::shell`]; a change that the API keeps
-/// for approval says so instead.
+/// Redirects to a page of the console after a change. `message` is the name of a message in [`crate::shell`]. If the change waits
+/// for approval, the page shows that message instead.
 pub(crate) fn redirect(page: &str, message: &str, answer: &Value) -> Response {
     let waits = ["required_approvals", "approvals_needed"].iter().any(|member| answer.get(member).is_some());
     let sign = if page.contains('?') { '&' } else { '?' };

@@ -1,14 +1,14 @@
-//! How values are written for people.
+//! Formatting of values for display.
 
 use jiff::{SpanRound, Timestamp, Unit};
 
-/// A time of the API to the minute, in UTC: `2026-11-29 01:02 UTC`. What is no time stays as it is.
+/// Formats a time of the API to the minute, in UTC: `2026-11-29 01:02 UTC`. An invalid time is returned unchanged.
 pub(crate) fn minute(text: &str) -> String {
     text.parse::<Timestamp>()
         .map_or_else(|_| text.to_owned(), |time| time.strftime("%F %H:%M UTC").to_string())
 }
 
-/// How far a time is from now: `in 12 days`, `3 hours ago`.
+/// Formats the distance of a time from now: `in 12 days`, `3 hours ago`.
 pub(crate) fn distance(text: &str, now: Timestamp) -> String {
     let Ok(time) = text.parse::<Timestamp>() else { return String::new() };
     let seconds = time.as_second() - now.as_second();
@@ -30,7 +30,7 @@ fn largest(seconds: u64) -> (u64, &'static str) {
     }
 }
 
-/// A number with thin separators of thousands: `1,240,000`.
+/// Formats a number with separators of thousands: `1,240,000`.
 pub(crate) fn number(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut text = String::new();
@@ -43,7 +43,7 @@ pub(crate) fn number(value: i64) -> String {
     if value < 0 { format!("-{text}") } else { text }
 }
 
-/// A day, counted from today: `2026-11-29`.
+/// Formats a day, counted from today: `2026-11-29`.
 pub(crate) fn day(now: Timestamp, after: i64) -> String {
     let span = jiff::Span::new().hours(after.saturating_mul(24));
     let time =
@@ -51,7 +51,7 @@ pub(crate) fn day(now: Timestamp, after: i64) -> String {
     time.strftime("%F").to_string()
 }
 
-/// A duration in its largest whole unit: `47 days`, `90 minutes`; empty for none.
+/// Formats a duration in its largest whole unit: `47 days`, `90 minutes`; empty for 0.
 pub(crate) fn duration(seconds: i64) -> String {
     let (amount, unit) = match seconds {
         0 => return String::new(),
@@ -63,7 +63,7 @@ pub(crate) fn duration(seconds: i64) -> String {
     format!("{amount} {unit}{}", if amount == 1 { "" } else { "s" })
 }
 
-/// A count with its noun: `1 certificate`, `12 certificates`, `50 certificates or more`.
+/// Formats a count with its noun: `1 certificate`, `12 certificates`, `50 certificates or more`.
 pub(crate) fn counted(count: usize, more: bool, noun: &str) -> String {
     let plural = if count == 1 && !more { "" } else { "s" };
     let more = if more { " or more" } else { "" };

@@ -5,7 +5,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// Nothing from elsewhere, nothing inline, in no frame. Charts set sizes through the object model, which `style-src` permits.
+/// Content security policy: no external or inline content, and no framing. Charts set sizes through the DOM, which `style-src`
+/// permits.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -16,7 +17,7 @@ pub(crate) async fn for_pages(request: Request, next: Next) -> Response {
     set(headers, header::CONTENT_SECURITY_POLICY, POLICY);
     set(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(headers, header::X_FRAME_OPTIONS, "DENY");
-    // Of this site's own pages alone: a path may name a credential.
+    // The referrer is sent only to this site, because a path may contain a credential name.
     set(headers, header::REFERRER_POLICY, "same-origin");
     set(headers, header::STRICT_TRANSPORT_SECURITY, "max-age=31536000");
     set(headers, HeaderName::from_static("cross-origin-opener-policy"), "same-origin");

@@ -1,4 +1,4 @@
-//! Rows of the audit log and events of a run, on the page of their object.
+//! Tables of audit events and events of a run, for the page of their object.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::json;
 use crate::session::Session;
 use crate::table::Table;
 
-/// What was done: when, what, by whom, with which details.
+/// Returns a table of events: time, action, actor and details.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("History", &["Time", "Action", "Actor", "Details"], listing, |one| {
         vec![
@@ -20,7 +20,7 @@ pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     .empty("The audit log has nothing about it yet.")
 }
 
-/// The members of an object as words: `from issuing, to active`.
+/// Formats the members of an object: `from issuing, to active`.
 pub(crate) fn details(details: &Value) -> String {
     let members = details.as_object().into_iter().flatten();
     let worth = members.filter(|(_, value)| !value.is_null());
@@ -28,7 +28,7 @@ pub(crate) fn details(details: &Value) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// A value without the quotes of JSON.
+/// Formats a value; a string without quotes.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),

@@ -1,8 +1,8 @@
-//! The web console: pages for people over the HTTP API.
+//! The web console: HTML pages over the HTTP API.
 //!
-//! Each page is made from answers of the API, asked for in this process with the browser's own session. So a page shows what the API
-//! would show to the same person, and an action is refused where the API refuses it; the console holds no rights and no data of its
-//! own. Pages work without script; script adds live updates, charts and shortcuts.
+//! Each page is rendered from API responses, requested within this process with the browser's own session. A page therefore shows
+//! only data that the API returns to the same user, and the API checks every action. The console has no permissions and no data of
+//! its own. Pages work without scripts; scripts add live updates, charts and shortcuts.
 
 mod actions;
 mod api;
@@ -39,8 +39,9 @@ use http::{StatusCode, Uri};
 use crate::api::Api;
 use crate::failure::Failure;
 
-/// The pages below `/console`, made from the API's routes. Browsers that open `/` are sent there. `credentials` are the routes of the
-/// credential store, which identify callers by their sessions as the API does; without them its pages say that there is none.
+/// Returns the router of the pages below `/console`, which call the API's routes. `/` redirects there. `credentials` are the routes
+/// of the credential store, which identify callers by their sessions as the API does. Without them the credential pages show that
+/// the process has no credential store.
 pub fn pages(api: Router, credentials: Option<Router>) -> Router {
     pages::routes()
         .merge(events::routes())

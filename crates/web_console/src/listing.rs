@@ -1,4 +1,4 @@
-//! One page of a list of the API, with the filters and the cursor of the browser's address.
+//! One page of an API list, with the filters and the cursor from the browser's URL.
 
 use serde_json::Value;
 
@@ -18,10 +18,10 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Reads a list at a path of the API, for a page of the console whose address has this query.
+    /// Reads a list at a path of the API, for a page of the console with this query.
     ///
     /// # Errors
-    /// As [`crate::api::Client::get`].
+    /// See [`crate::api::Client::get`].
     pub(crate) async fn read(
         session: &Session,
         page: &str,
@@ -31,10 +31,10 @@ impl Listing {
         Self::filtered(session, page, path, filters(query), query).await
     }
 
-    /// [`Self::read`] with other filters than those of the address.
+    /// Reads a list like [`Self::read`], with other filters than those of the URL.
     ///
     /// # Errors
-    /// As [`crate::api::Client::get`].
+    /// See [`crate::api::Client::get`].
     pub(crate) async fn filtered(
         session: &Session,
         page: &str,
@@ -48,17 +48,17 @@ impl Listing {
         Ok(Self { page: page.to_owned(), filters, cursor, path, answer })
     }
 
-    /// The requested path with its query.
+    /// Returns the requested path with its query.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The filters, as a query.
+    /// Returns the filters, as a query.
     pub(crate) fn filters(&self) -> &str {
         &self.filters
     }
 
-    /// The list as a table with links to its other pages.
+    /// Returns the list as a table with links to its other pages.
     pub(crate) fn table(
         &self,
         caption: &str,
@@ -68,12 +68,12 @@ impl Listing {
         self.paged(Table::of(caption, columns, &self.answer, row))
     }
 
-    /// The answer of the API.
+    /// Returns the response of the API.
     pub(crate) fn answer(&self) -> &Value {
         &self.answer
     }
 
-    /// A table of this list with links to its other pages.
+    /// Adds links to the other pages of this list to a table.
     pub(crate) fn paged(&self, table: Table) -> Table {
         table.paged(&self.answer, &self.page, &self.filters, self.cursor.as_deref())
     }

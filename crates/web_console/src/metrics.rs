@@ -1,6 +1,6 @@
-//! Samples of the OpenMetrics text format, as far as pages show them.
+//! Samples in the OpenMetrics text format, for pages.
 
-/// One sample: its name, its labels as `outcome=full status=2xx`, and its value as it is written.
+/// A sample: its name, its labels such as `outcome=full status=2xx`, and its value as written.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) name: String,
@@ -8,7 +8,7 @@ pub(crate) struct Sample {
     pub(crate) value: String,
 }
 
-/// The samples of an exposition whose name passes. Lines that are none are left out.
+/// Parses the samples whose name matches. Lines that are not samples are skipped.
 pub(crate) fn samples(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<Sample> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
@@ -20,7 +20,7 @@ pub(crate) fn samples(text: &str, wanted: impl Fn(&str) -> bool) -> Vec<Sample> 
 fn sample(line: &str) -> Option<Sample> {
     let (name, labels, rest) = match line.split_once('{') {
         Some((name, rest)) => {
-            // A value of a label may hold a brace; the sample's value never does.
+            // A label value may contain a brace; the sample's value never does.
             let (labels, rest) = rest.rsplit_once('}')?;
             (name, labels_of(labels), rest)
         }

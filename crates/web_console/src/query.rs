@@ -1,14 +1,14 @@
-//! Query strings of the browser's address.
+//! Query strings of the browser's URL.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The parameters of a query in their order; none for a query that cannot be read.
+/// Parses the parameters of a query in their order; empty for an invalid query.
 pub(crate) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     query.and_then(|query| serde_urlencoded::from_str(query).ok()).unwrap_or_default()
 }
 
-/// A query without empty parameters, and without `cursor` and `done`: the filters of a list.
+/// Returns a query without empty parameters, `cursor` and `done`: the filters of a list.
 pub(crate) fn filters(query: Option<&str>) -> String {
     let pairs = pairs(query);
     let kept = pairs.iter().filter(|(name, value)| !value.is_empty() && name != "cursor" && name != "done");
@@ -18,19 +18,19 @@ pub(crate) fn filters(query: Option<&str>) -> String {
     kept.join("&")
 }
 
-/// The value of a parameter; the default where it is absent.
+/// Returns the value of a parameter; the default if it is absent.
 pub(crate) fn parameter<T: DeserializeOwned + Default>(query: Option<&str>, name: &str) -> T {
     let value = pairs(query).into_iter().find(|(known, _)| known == name);
     value.and_then(|(_, value)| serde_json::from_value(Value::String(value)).ok()).unwrap_or_default()
 }
 
-/// A path, which may have a query, with a further query; the path alone for an empty query.
+/// Adds a query to a path, which may already have one. An empty query adds nothing.
 pub(crate) fn with_query(path: &str, query: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     if query.is_empty() { path.to_owned() } else { format!("{path}{separator}{query}") }
 }
 
-/// The path of an object in a collection. The identity cannot leave its segment, whatever characters it has.
+/// Returns the path of an object in a collection. The ID is escaped, so that it cannot change the path.
 pub(crate) fn item(collection: &str, id: &str) -> String {
     format!("{collection}/{}", api::path::segment(id))
 }

@@ -1,8 +1,8 @@
-//! Revocation reasons (RFC 5280 section 5.3.1) for people.
+//! Revocation reasons (RFC 5280 section 5.3.1) for display.
 
 use x509::crl::Reason;
 
-/// The reasons that a person may choose: the API's name, and what it means.
+/// The reasons that a user may choose: the API's name, and its meaning.
 const CHOICES: &[(Reason, &str)] = &[
     (Reason::KeyCompromise, "Key compromise: somebody else has or may have the private key"),
     (Reason::Superseded, "Superseded: another certificate replaces it"),
@@ -15,17 +15,17 @@ const CHOICES: &[(Reason, &str)] = &[
     (Reason::Unspecified, "Unspecified"),
 ];
 
-/// The choices of a form that revokes for good.
+/// Returns the options of a form that revokes permanently.
 pub(crate) fn options() -> impl Iterator<Item = (&'static str, &'static str)> {
     CHOICES.iter().map(|(reason, meaning)| (reason.name(), *meaning))
 }
 
-/// The choices of a form that may also put a certificate on hold.
+/// Returns the options of a form that may also put a certificate on hold.
 pub(crate) fn options_with_hold() -> impl Iterator<Item = (&'static str, &'static str)> {
     options().chain(std::iter::once((Reason::CertificateHold.name(), "Hold: can be lifted again")))
 }
 
-/// The name of a reason's code, `keyCompromise` as `key compromise`.
+/// Returns the name of a reason code: `keyCompromise` as `key compromise`.
 pub(crate) fn label(code: i64) -> String {
     let name = Reason::from_code(code).unwrap_or(Reason::Unspecified).name();
     let letters = name.chars().flat_map(|letter| {

@@ -1,4 +1,4 @@
-//! The parts of a page, one after the other, each with its heading.
+//! The sections of a page in order, each with its heading.
 
 use askama::Template;
 
@@ -19,7 +19,7 @@ struct Part {
 }
 
 impl Sections {
-    /// Adds a part without a heading.
+    /// Adds a section without a heading.
     ///
     /// # Errors
     /// [`Failure::Template`].
@@ -40,7 +40,8 @@ impl Sections {
         self.add(id, Some(heading), "", body)
     }
 
-    /// Adds a section that is read again when an event happens whose kind begins with one of `live`, separated by blanks.
+    /// Adds a live section. It is reloaded on events whose kind begins with one of the words in `live`, which are separated by
+    /// spaces.
     ///
     /// # Errors
     /// [`Failure::Template`].
@@ -76,27 +77,27 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// What a person should know.
+    /// Creates a note with important information.
     pub(crate) fn hint(text: impl Into<String>) -> Self {
         Self { class: "hint", text: text.into() }
     }
 
-    /// An explanation that may be skipped.
+    /// Creates a note with an optional explanation.
     pub(crate) fn faint(text: impl Into<String>) -> Self {
         Self { class: "faint", text: text.into() }
     }
 }
 
-/// A secret that is shown this once.
+/// A secret that is shown only once.
 #[derive(Template)]
 #[template(path = "one_time_secret.html")]
 pub(crate) struct OneTimeSecret {
-    /// What it is.
+    /// Description of the secret.
     pub(crate) what: &'static str,
     /// The secret.
     pub(crate) secret: String,
-    /// How it is used: a command.
+    /// The command that uses the secret.
     pub(crate) usage: String,
-    /// The link.
+    /// URL of the link.
     pub(crate) href: String,
 }

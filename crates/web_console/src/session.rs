@@ -1,4 +1,4 @@
-//! The session of a request: the person, their permissions, and the API with their rights.
+//! The session of a request: the user, their permissions, and an API client with their session.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -13,11 +13,11 @@ use crate::json;
 #[derive(Clone)]
 pub(crate) struct CsrfToken(pub(crate) String);
 
-/// A signed-in session. As an extractor it redirects to the sign-in page where there is none.
+/// A signed-in session. As an extractor it redirects to the sign-in page if the user is not signed in.
 pub(crate) struct Session {
-    /// The API with this person's session.
+    /// The API client with this user's session.
     pub(crate) api: Client,
-    /// The time of this page.
+    /// The time at which the page is rendered.
     pub(crate) now: Timestamp,
     /// The path and query of this page.
     pub(crate) path: String,
@@ -25,17 +25,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// As the audit log names the person.
+    /// Returns the user's actor name in the audit log.
     pub(crate) fn actor(&self) -> &str {
         json::text(&self.me, "/actor")
     }
 
-    /// The token that forms of this session carry.
+    /// Returns the CSRF token for forms of this session.
     pub(crate) fn csrf(&self) -> &str {
         json::text(&self.me, "/csrf_token")
     }
 
-    /// Whether the person has a permission in any scope, such as `certificate.read`. Only to hide what would be refused: the API decides.
+    /// Returns whether the user has a permission in any scope, such as `certificate.read`. Only hides actions that would fail: the
+    /// API checks permissions.
     pub(crate) fn may(&self, permission: &str) -> bool {
         json::list(&self.me, "/granted")
             .iter()
@@ -43,7 +44,7 @@ impl Session {
             .any(|granted| granted.as_str() == Some(permission))
     }
 
-    /// The person's own description by the API.
+    /// Returns the API's response about the user.
     pub(crate) fn me(&self) -> &Value {
         &self.me
     }

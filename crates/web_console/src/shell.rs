@@ -6,11 +6,11 @@ use axum::response::{Html, IntoResponse, Response};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// A page of the navigation.
+/// A page in the navigation.
 struct NavigationItem {
     name: &'static str,
     path: &'static str,
-    /// The permission that the page needs; empty for none.
+    /// The permission that the page requires; empty for none.
     permission: &'static str,
 }
 
@@ -67,7 +67,7 @@ const NAVIGATION: &[(&str, &[NavigationItem])] = &[
     ),
 ];
 
-/// A page of the console.
+/// A page of the console, with its frame.
 pub(crate) struct Page<'a> {
     session: &'a Session,
     title: String,
@@ -90,12 +90,12 @@ struct Shell<'a> {
     body: String,
 }
 
-/// The kinds of events that a live region may follow.
+/// Returns the event kinds that a live region may subscribe to.
 fn event_kinds() -> String {
     events::Event::KINDS.join(" ")
 }
 
-/// Messages after an action. The address carries only the name, so a link cannot contain a text of its own.
+/// Messages after an action. The URL contains only the name, so that a link cannot show its own text.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
     ("confirmed", "Identity confirmed. Go back to the previous page and send its form again."),
@@ -115,18 +115,18 @@ const DONE: &[(&str, &str)] = &[
 ];
 
 impl<'a> Page<'a> {
-    /// A page with a title, which is its heading too.
+    /// Creates a page with a title, which is also its heading.
     pub(crate) fn new(session: &'a Session, title: impl Into<String>) -> Self {
         Self { session, title: title.into(), commands: Vec::new(), reads: Vec::new(), script: None }
     }
 
-    /// The command that shows or does the same.
+    /// Adds the equivalent command.
     pub(crate) fn command(mut self, line: impl Into<String>) -> Self {
         self.commands.push(line.into());
         self
     }
 
-    /// The path of the API that the page is made from.
+    /// Sets the API path that the page shows.
     pub(crate) fn reads(mut self, path: impl Into<String>) -> Self {
         self.reads.push(path.into());
         self

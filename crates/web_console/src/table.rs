@@ -1,4 +1,4 @@
-//! A list as a table, with filters, pages and export. Narrow screens show each row as a card.
+//! A list as a table, with filters, pagination and export. Narrow screens show each row as a card.
 
 use askama::Template;
 use serde_json::Value;
@@ -14,12 +14,12 @@ pub(crate) struct Table {
     caption: String,
     columns: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
-    /// What an empty table says: why, and what to do.
+    /// Text of an empty table: the reason, and what to do.
     empty: String,
     next: Option<String>,
-    /// The first page, on any other page.
+    /// URL of the first page, unless this is the first page.
     first: Option<String>,
-    /// The number of rows of all pages.
+    /// The number of rows on all pages.
     total: Option<String>,
     filters: String,
     export: Option<Export>,
@@ -32,7 +32,7 @@ struct Export {
 }
 
 impl Table {
-    /// A table of rows.
+    /// Creates a table of rows.
     pub(crate) fn new(
         caption: &str,
         columns: &[&'static str],
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// A table with a row for each item of a listing.
+    /// Creates a table with a row for each item of a listing.
     pub(crate) fn of(
         caption: &str,
         columns: &[&'static str],
@@ -63,7 +63,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Sets what an empty table says: why, and what to do.
+    /// Sets the text of an empty table: the reason, and what to do.
     pub(crate) fn empty(mut self, text: &str) -> Self {
         text.clone_into(&mut self.empty);
         self

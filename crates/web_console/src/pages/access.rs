@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Users or tokens: both are identities with grants.
+/// Users or tokens: the pages of both kinds of identities share their code.
 #[derive(Clone, Copy)]
 struct Noun {
     one: &'static str,
@@ -75,7 +75,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/roles/{name}/remove", get(ask_remove_role).post(remove_role))
 }
 
-/// `operator in team:web`, one a grant.
+/// Formats grants, one per line: `operator in team:web`.
 fn grants(identity: &Value) -> String {
     let grants = json::list(identity, "/grants").iter();
     let words = grants.map(|grant| {
@@ -85,7 +85,7 @@ fn grants(identity: &Value) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// Grants of a field, as [`grants`] writes them.
+/// Parses grants in the format of [`grants`].
 fn grants_of(text: &str) -> Value {
     let words = text.split([';', '\n']).map(str::trim).filter(|word| !word.is_empty());
     let grants = words.map(|word| match word.split_once(" in ") {
@@ -270,7 +270,7 @@ async fn ask_disable_token(session: Session, Path(id): Path<String>) -> Result<R
     ask_disable(&session, TOKENS, &id).await
 }
 
-/// Asks first: disabling takes effect at once, while enabling again may wait for another person.
+/// Shows a confirmation page, because disabling is effective immediately, while enabling again may require approval.
 async fn ask_disable(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
     let one = session.api.get(&noun.at(id)).await?;
     let page = noun.page_of(id);

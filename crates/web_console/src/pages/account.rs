@@ -1,4 +1,4 @@
-//! The person's own page: who they are, what they may do, and their sessions.
+//! The user's account page: identity, permissions and sessions.
 
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -55,7 +55,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
         .show(&parts)
 }
 
-/// Sessions as a table.
+/// Returns sessions as a table.
 pub(crate) fn sessions_table(session: &Session, sessions: &Value) -> Table {
     Table::of("Sessions of browsers", &["Address", "Signed in", "Last seen", "Expires"], sessions, |one| {
         vec![

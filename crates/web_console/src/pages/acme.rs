@@ -1,4 +1,4 @@
-//! The ACME server: directories, accounts, orders, external account keys, exceptions from limits.
+//! The ACME server: directories, accounts, orders, external account keys, limit overrides.
 
 use askama::Template;
 use axum::Router;
@@ -42,7 +42,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/acme/limit-overrides/{id}/remove", post(remove_override))
 }
 
-/// A directory with the commands of clients.
+/// A directory with the commands for clients.
 struct Directory {
     profile: String,
     url: String,
@@ -84,7 +84,7 @@ fn needs_binding(directory: &Value) -> bool {
     json::flag(directory, "/meta/externalAccountRequired")
 }
 
-/// The default directory, and those of the profiles that it names.
+/// Returns the default directory, and those of the profiles that it lists.
 fn directories(directory: &Value) -> Vec<Directory> {
     let Some(server) = json::text(directory, "/newNonce").strip_suffix("/acme/new-nonce") else {
         return Vec::new();
@@ -334,7 +334,7 @@ fn any(list: String) -> String {
     if list.is_empty() { "any".to_owned() } else { list }
 }
 
-/// Whether a key still binds accounts.
+/// Returns whether a key can still bind accounts.
 fn key_state(session: &Session, one: &Value) -> Cell {
     let ended = |pointer| {
         let time = json::text(one, pointer).parse::<jiff::Timestamp>();
@@ -360,7 +360,7 @@ struct CreatedKey {
     hmac_key: String,
 }
 
-/// The key is shown by the answer itself and never again.
+/// Creates a key. Only this response shows its secret.
 async fn create_key(session: Session, form: FormData) -> Result<Response, Failure> {
     let mut body = json!({
         "label": form.text("label"),
@@ -459,7 +459,7 @@ async fn disable(session: Session, Path(id): Path<String>, form: FormData) -> Re
     Ok(redirect(&format!("{KEYS}/{id}"), "saved", &answer))
 }
 
-/// An exception with its description.
+/// A limit override with its description.
 struct Override {
     id: String,
     kind: String,

@@ -1,4 +1,4 @@
-//! Agents, the hosts that deploy certificates: their groups, their work, and tokens that enrol them.
+//! Agents, the hosts that deploy certificates: groups, work, and enrollment tokens.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
@@ -120,14 +120,14 @@ fn row(session: &Session, agent: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Labels as they are written: `env=prod, site=paris`.
+/// Formats labels: `env=prod, site=paris`.
 fn labels(value: &Value, pointer: &str) -> String {
     let labels = value.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     let pairs = labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// Labels of a field. What has no equals sign gets an empty value: the API says what is wrong with it.
+/// Parses the labels of a field. A label without an equals sign gets an empty value, which the API rejects with a reason.
 fn labels_of(text: Option<&str>) -> Value {
     let pairs = text.unwrap_or_default().split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));

@@ -30,7 +30,7 @@ const SILENCES: &str = "/console/alert-silences";
 const STATES: &[&str] = &["open", "acknowledged", "resolved"];
 const MESSAGE_STATES: &[&str] = &["waiting", "sent", "dead"];
 
-/// How long a silence may be, in hours, with the words.
+/// Possible durations of a silence: hours, and the text of the option.
 const HOURS: &[(&str, &str)] =
     &[("1", "1 hour"), ("4", "4 hours"), ("24", "1 day"), ("168", "7 days"), ("720", "30 days")];
 
@@ -58,7 +58,7 @@ struct Alerts {
 }
 
 impl Alerts {
-    /// The lists about alerts, and which one this is.
+    /// Returns the links to all lists of alerts, with the current one marked.
     fn places(&self) -> [(&'static str, &'static str, bool); 5] {
         let all = [
             (PAGE, "Alerts"),
@@ -159,7 +159,7 @@ fn facts(session: &Session, alert: &Value) -> Facts {
         .with("Details", Cell::text(details(alert.pointer("/attributes").unwrap_or(&Value::Null))))
 }
 
-/// A link to what an alert is about, where it has a page.
+/// Returns a link to the subject of an alert, if it has a page.
 fn subject(subject: &str) -> Cell {
     match subject.split_once('/') {
         Some(("certificate", id)) => Cell::link(item("/console/certificates", id), "the certificate"),
@@ -264,7 +264,7 @@ fn silence_of(form: &FormData, now: Timestamp) -> Option<Value> {
     Some(json!({"when": when, "until": until, "reason": form.field("reason")?}))
 }
 
-/// A member of a rule's condition list, as words.
+/// Formats the conditions of a rule.
 fn conditions(when: &Value) -> String {
     let members = when.as_object().into_iter().flatten();
     let words = members
@@ -279,7 +279,7 @@ fn when(one: &Value) -> String {
     conditions(one.pointer("/rule/when").unwrap_or(&Value::Null))
 }
 
-/// Silences keep their times in microseconds.
+/// Formats a time of a silence, which is in microseconds.
 fn time_of(one: &Value, pointer: &str, now: Timestamp) -> Cell {
     let text = json::text(one, pointer);
     if !text.is_empty() {

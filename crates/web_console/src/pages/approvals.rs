@@ -1,4 +1,4 @@
-//! What waits for a second person: issuance, changes of what decides about issuance, enrolments of devices.
+//! Pending approvals: issuance, changes of gates, and device enrollments.
 
 use askama::Template;
 use axum::Router;
@@ -20,21 +20,21 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// States that all three kinds have.
+/// States that all three kinds of approvals have.
 const STATES: &[&str] = &["open", "approved", "rejected"];
 
-/// What may wait for approval.
+/// A kind of approvals.
 struct Kind {
-    /// The last part of its path, in the API and here.
+    /// The last part of its path, in the API and in the console.
     path: &'static str,
     heading: &'static str,
     caption: &'static str,
     noun: &'static str,
     command: &'static str,
-    /// Members of the subject and of the requester.
+    /// The JSON pointers of the subject and of the requester.
     subject: &'static str,
     asker: &'static str,
-    /// The consequence of an approval.
+    /// The text about the consequence of an approval.
     follows: &'static str,
     empty: &'static str,
 }
@@ -109,7 +109,7 @@ struct Approvals {
     tables: Vec<(&'static str, &'static str, Table)>,
 }
 
-/// All that waits, of each kind the newest.
+/// Shows the newest approvals of each kind.
 async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let state = state_of(query);
@@ -126,7 +126,7 @@ async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
     page.show(&Approvals { states: STATES, state, page: "/console/approvals".to_owned(), tables })
 }
 
-/// The requested state, if valid; otherwise open.
+/// Returns the requested state; `open` if it is missing or invalid.
 fn state_of(query: Option<&str>) -> String {
     let asked = parameter::<String>(query, "state");
     if STATES.contains(&asked.as_str()) { asked } else { "open".to_owned() }
@@ -155,7 +155,7 @@ async fn list(session: &Session, kind: &'static Kind, query: Option<&str>) -> Re
     Page::new(session, kind.heading).command(command(kind, None)).reads(listing.path()).show(&body)
 }
 
-/// The command that lists them, or shows one; enrolments have none of their own.
+/// Returns the command that lists approvals or shows one. Enrollments have no such command.
 fn command(kind: &Kind, id: Option<&str>) -> String {
     match (kind.command, id) {
         ("", None) => format!("bulla api /api/v1/{}", kind.path),
@@ -197,7 +197,7 @@ fn state(one: &Value) -> Cell {
     }
 }
 
-/// How many of how many people approved, and who.
+/// Formats the number of approvals, the required number, and the approvers.
 fn given(one: &Value) -> String {
     let (given, needed) = (json::number(one, "/approvals_given"), json::number(one, "/approvals_needed"));
     let who = json::joined(one, "/approvers");
@@ -308,7 +308,7 @@ async fn decide(
     let body = Value::Object(body);
     session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
     let done = if action == "approve" { "approved" } else { "rejected" };
-    // Each answer has a count of approvals, so `back` would take it for one that waits.
+    // Every response has a count of approvals, so that `back` would treat it as a pending change.
     Ok(redirect(&format!("/console/{}/{segment}", kind.path), done, &Value::Null))
 }
 

@@ -24,7 +24,7 @@ use crate::table::Table;
 
 const PAGE: &str = "/console/audit";
 
-/// How the log is verified from a program, here or far from the server.
+/// The command that verifies the log, on this or another machine.
 const VERIFY: &str = "bulla audit verify";
 
 pub(crate) fn routes() -> Router<Api> {
@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/audit/heads", post(sign))
 }
 
-/// The filters as the API takes them: days of the form become times.
+/// Converts the filters of the form for the API: days become times.
 fn api_filters(query: Option<&str>) -> String {
     let pairs = ["actor", "action", "resource", "from", "before"].into_iter().filter_map(|name| {
         let value: String = parameter(query, name);
@@ -148,13 +148,13 @@ fn unknown() -> Failure {
     )
 }
 
-/// The microsecond after a time: the log's times have microseconds.
+/// Returns the time one microsecond later, because the log has microsecond precision.
 fn after(at: &str) -> Option<String> {
     let at: jiff::Timestamp = at.parse().ok()?;
     Some(at.checked_add(jiff::Span::new().microseconds(1)).ok()?.to_string())
 }
 
-/// What an event is about, with its page where the console has one of that noun.
+/// Returns the resource of an event, with a link if the console has a page for it.
 fn subject(resource: &str) -> Cell {
     let page = resource.split_once('/').and_then(|(noun, id)| {
         let noun = match noun {
@@ -194,7 +194,7 @@ async fn integrity(session: Session) -> Result<Response, Failure> {
         .show(&parts)
 }
 
-/// The actions, the key and the segments, after what was found out.
+/// Adds the actions, the key and the segments to the given sections.
 async fn integrity_parts(session: &Session, parts: Sections) -> Result<Sections, Failure> {
     let key = session.api.get_if_allowed("/api/v1/audit/key").await?.unwrap_or_default();
     let segments = session.api.get_if_allowed("/api/v1/audit/segments?limit=500").await?.unwrap_or_default();

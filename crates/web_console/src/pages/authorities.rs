@@ -1,4 +1,4 @@
-//! Certification authorities: the tree, one CA, and a new intermediate.
+//! Certification authorities: the hierarchy, one CA, and a new intermediate.
 
 use askama::Template;
 use axum::Router;
@@ -22,10 +22,10 @@ use crate::{format, json};
 
 const PAGE: &str = "/console/authorities";
 
-/// Most profiles that are looked through for those that a CA issues for.
+/// The profiles that are searched for a CA, at most 500.
 const PROFILES: &str = "/api/v1/profiles?limit=500";
 
-/// Days of an intermediate's life unless changed: five years.
+/// Default lifetime of an intermediate CA in days: five years.
 const LIFETIME_DAYS: i64 = 1826;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -40,7 +40,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/authorities/{ca}/request", post(give_up))
 }
 
-/// One CA in the tree, with those that it signed.
+/// A CA in the hierarchy, with the CAs that it signed.
 #[derive(Template)]
 #[template(path = "branch.html")]
 struct Branch {
@@ -78,7 +78,7 @@ async fn tree(session: Session) -> Result<Response, Failure> {
         .show(&Authorities { roots, may_create: session.may("ca.manage") })
 }
 
-/// What the tree is made of.
+/// The data for rendering the hierarchy.
 struct Parts<'a> {
     session: &'a Session,
     all: &'a [Value],
@@ -130,7 +130,7 @@ fn badges(ca: &Value) -> Vec<Cell> {
     badges
 }
 
-/// The state of the full CRL and of the OCSP responder.
+/// Adds the state of the full CRL and of the OCSP responder.
 fn published(facts: Facts, session: &Session, publication: &Value) -> Facts {
     let full = json::list(publication, "/crls").iter().find(|crl| json::text(crl, "/part") == "full");
     let full = full.unwrap_or(&Value::Null);
@@ -140,7 +140,7 @@ fn published(facts: Facts, session: &Session, publication: &Value) -> Facts {
         .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
 }
 
-/// The profiles that a CA issues for, each with its page.
+/// Returns the profiles that issue from a CA, each with its page.
 fn used_by(ca: &Value, profiles: &Value) -> Vec<(String, String)> {
     let (name, is_default) = (json::text(ca, "/name"), json::flag(ca, "/default"));
     let of = |profile: &&Value| {
@@ -158,7 +158,7 @@ struct Authority {
     csrf: String,
     facts: Facts,
     actions: Vec<(String, &'static str)>,
-    /// From this CA upwards: name, page, subject, end.
+    /// The chain from this CA to its root: name, page, subject, expiry.
     chain: Vec<(String, String, String, Cell)>,
     below: Vec<(String, String)>,
     profiles: Vec<(String, String)>,
@@ -259,7 +259,7 @@ fn actions(session: &Session, ca: &Value) -> Vec<(String, &'static str)> {
     actions
 }
 
-/// From a CA upwards to its root.
+/// Returns the chain from a CA to its root.
 fn chain(session: &Session, ca: &Value, all: &[Value]) -> Vec<(String, String, String, Cell)> {
     let mut chain: Vec<(String, String, String, Cell)> = Vec::new();
     let mut next = Some(ca);
@@ -315,7 +315,7 @@ fn responder(session: &Session, publication: &Value) -> Facts {
         )
 }
 
-/// What every CA publishes, in one table.
+/// Shows the publications of every CA in one table.
 async fn publications(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/publications";
     let listing = session.api.get(path).await?;

@@ -1,4 +1,4 @@
-//! Public keys for which nothing is issued.
+//! Blocked public keys.
 
 use askama::Template;
 use axum::Router;

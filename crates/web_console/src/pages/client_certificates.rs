@@ -1,4 +1,4 @@
-//! Client certificates that may use the API, and what each may do.
+//! Client certificates that may use the API, and their permissions.
 
 use askama::Template;
 use axum::Router;
@@ -76,7 +76,7 @@ fn enabled(one: &Value) -> Cell {
     }
 }
 
-/// `viewer, operator in profile:web`.
+/// Formats grants: `viewer, operator in profile:web`.
 fn grants(one: &Value) -> String {
     let shown = |grant: &Value| {
         let role = json::text(grant, "/role");

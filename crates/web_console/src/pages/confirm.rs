@@ -1,4 +1,4 @@
-//! Proving again who one is, before something dangerous.
+//! Confirmation of the user's identity, before a dangerous action.
 
 use askama::Template;
 use axum::Router;

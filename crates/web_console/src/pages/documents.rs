@@ -17,18 +17,18 @@ use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 
-/// A kind of object that is created and edited as a document.
+/// A kind of object that is created and edited as a JSON document.
 struct Kind {
-    /// The last part of its path, in the API and here.
+    /// The last part of its path, in the API and in the console.
     path: &'static str,
     noun: &'static str,
-    /// The name of the path's parameter.
+    /// Name of the path parameter.
     parameter: &'static str,
     /// The member that an edit replaces; empty for the whole object.
     member: &'static str,
     method: Method,
     example: &'static str,
-    /// The consequence of an edit, and that of a deletion.
+    /// Texts about the consequences of an edit and of a deletion.
     edited: &'static str,
     deleted: &'static str,
     help: &'static str,
@@ -160,7 +160,7 @@ fn parsed(text: &str) -> Result<Value, Failure> {
     })
 }
 
-/// The part of an object that an edit replaces, without what the server computes.
+/// Returns the part of an object that an edit replaces, without members that the server computes.
 fn editable(kind: &Kind, object: &Value) -> Value {
     if !kind.member.is_empty() {
         return object.get(kind.member).cloned().unwrap_or_default();
@@ -210,7 +210,7 @@ async fn save(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Resu
     }
 }
 
-/// Sends the edited document, where the object has a revision for that revision alone.
+/// Sends the edited document, with a condition on the revision if the object has one.
 async fn put(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Result<Value, Failure> {
     let document = parsed(form.text("document"))?;
     let body = if kind.member.is_empty() { document } else { json!({ kind.member: document }) };

@@ -1,4 +1,4 @@
-//! Endpoints that scans have found: the list, one endpoint, and bringing what they serve under management.
+//! Endpoints that scans have found: the list, one endpoint, and claiming its certificate into management.
 
 use askama::Template;
 use axum::Router;
@@ -26,7 +26,7 @@ use crate::table::Table;
 
 const PAGE: &str = "/console/endpoints";
 
-/// Most endpoints that are claimed at once: the rows of a page.
+/// Maximum endpoints in one claim: the rows of a page.
 const CLAIMS_MAX: usize = 50;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/endpoints/undismiss", post(undismiss))
 }
 
-/// The API's name of the list, as search hits have it.
+/// Redirects from the API's path of the list, to which search results link.
 async fn moved(RawQuery(query): RawQuery) -> Redirect {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::to(&format!("{PAGE}{query}"))
@@ -98,7 +98,7 @@ fn filter_form(query: Option<&str>) -> Form {
     )
 }
 
-/// A box for what can be claimed; nothing for the rest.
+/// Returns a checkbox for an endpoint that can be claimed; otherwise an empty cell.
 fn choice(found: &Value) -> Cell {
     let claimable =
         found.get("leaf").is_some_and(|leaf| !leaf.is_null()) && json::text(found, "/state") != "managed";
@@ -122,7 +122,7 @@ fn row(session: &Session, found: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Team and owner, by the rules of ownership.
+/// Returns team and owner, by the ownership rules.
 fn owner(found: &Value) -> Cell {
     let both = [json::text(found, "/owner"), json::text(found, "/team")];
     Cell::text(both.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "))
@@ -144,7 +144,7 @@ fn severity(found: &Value) -> Cell {
     }
 }
 
-/// The state with a link to the certificate that it is managed as.
+/// Returns the state, with a link to the managed certificate if any.
 fn state(found: &Value) -> Cell {
     match json::text(found, "/certificate") {
         "" => match json::text(found, "/state") {
@@ -155,7 +155,7 @@ fn state(found: &Value) -> Cell {
     }
 }
 
-/// An endpoint in an address: its five members.
+/// Formats an endpoint as query parameters: its five members.
 fn address(endpoint: &Value) -> String {
     let port = json::number(endpoint, "/port").to_string();
     let of = |name: &str| api::path::segment(json::text(endpoint, name)).to_string();
@@ -168,7 +168,7 @@ fn address(endpoint: &Value) -> String {
     )
 }
 
-/// The endpoint of an address, as the API takes it.
+/// Parses an endpoint from a query, in the format of the API.
 fn endpoint_of(address: Option<&str>) -> Value {
     let of = |name| parameter::<String>(address, name);
     json!({
@@ -180,7 +180,7 @@ fn endpoint_of(address: Option<&str>) -> Value {
     })
 }
 
-/// An endpoint for people: `smtp://mx.example.net:25 (mail.example.net)`.
+/// Formats an endpoint for display: `smtp://mx.example.net:25 (mail.example.net)`.
 fn title(endpoint: &Value) -> String {
     let (host, protocol) = (json::text(endpoint, "/host"), json::text(endpoint, "/protocol"));
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
@@ -197,7 +197,7 @@ fn title(endpoint: &Value) -> String {
     title
 }
 
-/// The row of one endpoint, with the path that gave it.
+/// Returns the row of one endpoint, with the path of the API request.
 async fn find(session: &Session, endpoint: &Value) -> Result<(Value, String), Failure> {
     let host = json::text(endpoint, "/host");
     let path = format!("/api/v1/inventory?sort=host&limit=500&host={}", api::path::segment(host));
@@ -281,7 +281,7 @@ fn leaf(session: &Session, found: &Value) -> Facts {
         .with("SHA-256 fingerprint", Cell::code(json::text(found, "/leaf/fingerprint")))
 }
 
-/// The form that takes a certificate out of the unmanaged ones, or brings it back.
+/// Returns the form that dismisses a certificate, or cancels the dismissal.
 fn dismissal(session: &Session, found: &Value) -> Form {
     let shared = || {
         vec![
@@ -316,12 +316,12 @@ async fn undismiss(session: Session, form: FormData) -> Result<Response, Failure
 async fn said(session: &Session, form: &FormData, what: &str, body: &Value) -> Result<Response, Failure> {
     let path = format!("/api/v1/inventory/{what}");
     let answer = session.api.change(Method::POST, &path, form.csrf(), Some(body)).await?;
-    // Written again from its members: nothing else gets into the address.
+    // Formatted again from the parsed members, so that nothing else gets into the URL.
     let at = address(&endpoint_of(form.field("at")));
     Ok(redirect(&format!("{PAGE}/one?{at}"), "saved", &answer))
 }
 
-/// The form for the chosen endpoints.
+/// Shows the form for the selected endpoints.
 async fn ask_claim(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let chosen = chosen(query.as_deref())?;
     let (profiles, issuers, owners, teams) = (
@@ -360,7 +360,7 @@ async fn ask_claim(session: Session, RawQuery(query): RawQuery) -> Result<Respon
         .show(&parts)
 }
 
-/// The endpoints of a query, each once.
+/// Returns the endpoints of a query, without duplicates.
 fn chosen(query: Option<&str>) -> Result<Vec<Value>, Failure> {
     let pairs: Vec<(String, String)> =
         query.and_then(|query| serde_urlencoded::from_str(query).ok()).unwrap_or_default();
@@ -380,7 +380,7 @@ fn bounded<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<Vec<Value>, F
     Ok(chosen)
 }
 
-/// Claims each of the chosen endpoints. The API claims one at a time, so some may be refused and others not.
+/// Claims each of the selected endpoints. The API claims one at a time, so that some may fail and others succeed.
 async fn claim(session: Session, form: FormData) -> Result<Response, Failure> {
     let chosen = bounded(form.all("endpoint"))?;
     let mut rows = Vec::new();

@@ -25,7 +25,7 @@ use crate::{format, json, revocation_reasons};
 
 const PAGE: &str = "/console/issued";
 
-/// How many other certificates of the same key are looked for.
+/// Maximum other certificates with the same key that are shown.
 const SAME_KEY: usize = 50;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -70,7 +70,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 const COLUMNS: &[&str] =
     &["Names", "Status", "Expires", "Issued", "Profile", "Requested by", "Protocol", "Key"];
 
-/// Certificates issued, as a table.
+/// Returns issued certificates as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Certificates issued", COLUMNS, listing, |one| row(session, one))
 }
@@ -88,7 +88,7 @@ fn row(session: &Session, one: &Value) -> Vec<Cell> {
     ]
 }
 
-/// `good` of the API as `valid`, the word of all other pages.
+/// Returns the status for display: the API's `good` is `valid`, as on all other pages.
 fn shown_status(one: &Value) -> &str {
     match json::text(one, "/status") {
         "good" => "valid",
@@ -96,7 +96,7 @@ fn shown_status(one: &Value) -> &str {
     }
 }
 
-/// The first name and how many there are besides; the subject or the serial number of a certificate without names.
+/// Returns the first name and the number of further names; the subject or the serial number of a certificate without names.
 fn title(one: &Value) -> String {
     let names: Vec<&str> = json::list(one, "/names").iter().filter_map(Value::as_str).collect();
     match names.as_slice() {
@@ -173,7 +173,7 @@ fn managed_table(session: &Session, found: &Value) -> Table {
     .empty("No certificate under management has it as a version: nothing renews or deploys it.")
 }
 
-/// The name of its CA; the id for a person who may not see CAs.
+/// Returns the name of the CA, or its ID if the user may not read CAs.
 async fn ca_name(session: &Session, one: &Value) -> Result<String, Failure> {
     let id = json::text(one, "/ca");
     let ca = session.api.get_if_allowed(&item("/api/v1/authorities", id)).await?;
@@ -208,7 +208,7 @@ async fn pem(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     download(json::text(&one, "/serial"), json::text(&one, "/certificate"))
 }
 
-/// A certificate as a file.
+/// Returns a certificate as a file download.
 pub(crate) fn download(name: &str, pem: &str) -> Result<Response, Failure> {
     let kept = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let name: String = name.chars().filter(kept).collect();
@@ -248,7 +248,7 @@ async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         .show(&question)
 }
 
-/// What depends on a certificate under management.
+/// Describes the use of a managed certificate.
 fn in_use(certificate: &Value) -> String {
     let name = json::text(certificate, "/name");
     let owner = json::text(certificate, "/owner");
@@ -291,7 +291,7 @@ async fn revocations(session: Session, RawQuery(query): RawQuery) -> Result<Resp
 
 const REVOKED: &[&str] = &["Serial number", "Reason", "Revoked", "Actor", "Profile", "Expires"];
 
-/// Revocations, as a table.
+/// Returns revocations as a table.
 pub(crate) fn revoked(session: &Session, listing: &Value) -> Table {
     Table::of("Revoked certificates", REVOKED, listing, |one| revoked_row(session, one))
 }

@@ -61,7 +61,7 @@ struct Issuers {
     table: Table,
 }
 
-/// Its health in a word: of its switch, its configuration and its circuit breaker, the worst.
+/// Returns the issuer's health: the worst of enabled state, configuration and circuit breaker.
 fn health(issuer: &Value) -> Cell {
     if !json::flag(issuer, "/enabled") {
         return Cell::badge(Tone::Calm, "disabled");
@@ -103,7 +103,7 @@ struct Issuer {
     name: String,
 }
 
-/// The page of an issuer. A name instead of an identity, as a certificate has it, redirects to the page.
+/// Shows the page of an issuer. A name instead of an ID redirects to the page.
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     if id.parse::<uuid::Uuid>().is_ok() {
         return show(&session, &id, None).await;
@@ -173,7 +173,7 @@ fn health_facts(session: &Session, issuer: &Value) -> Facts {
         .with("Time", Cell::time(text("/health/last_error_at"), session.now))
 }
 
-/// A test issues nothing, so its result is shown at once and kept nowhere.
+/// Tests an issuer. The test issues nothing, so that its result is shown directly and not stored.
 async fn test(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/issuers/{}/test", api::path::segment(&id));
     let result = session.api.change(Method::POST, &path, form.csrf(), None).await?;

@@ -64,7 +64,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Jobs").command("bulla job list").reads(listing.path()).show(&body)
 }
 
-/// Deployments to all targets.
+/// Shows deployments to all targets.
 async fn deployments(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let listing = Listing::read(&session, DEPLOYMENTS, "/api/v1/deployments", query).await?;
@@ -91,7 +91,7 @@ async fn deployments(session: Session, RawQuery(query): RawQuery) -> Result<Resp
 const COLUMNS: &[&str] =
     &["Job", "Certificate", "State", "Next attempt", "Attempts", "Requested by", "Last error"];
 
-/// A listing of jobs as a table.
+/// Returns a listing of jobs as a table.
 pub(super) fn table(session: &Session, caption: &str, listing: &Value) -> Table {
     Table::of(caption, COLUMNS, listing, |job| row(session, job))
 }

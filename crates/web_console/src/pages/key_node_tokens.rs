@@ -1,4 +1,4 @@
-//! Node tokens: each makes one host a node of the key service. A token is shown once.
+//! Node tokens: each enrolls one host as a node of the key service. A token is shown only once.
 
 use askama::Template;
 use axum::Router;
@@ -25,7 +25,7 @@ const PAGE: &str = "/console/key-node-tokens";
 
 const TOKENS: &str = "/api/v1/key-node-tokens";
 
-/// How long a token may be good: the value of the form in seconds, and what the form says.
+/// Possible lifetimes of a token: seconds, and the text of the option.
 const LIFETIMES: &[(&str, &str)] =
     &[("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days")];
 
@@ -76,7 +76,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .show(&body)
 }
 
-/// What became of a token.
+/// Returns the state of a token.
 fn state(token: &Value, now: jiff::Timestamp) -> (Tone, &'static str) {
     if !json::text(token, "/used_at").is_empty() {
         return (Tone::Calm, "used");

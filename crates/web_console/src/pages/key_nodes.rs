@@ -65,7 +65,7 @@ fn site_href(site: &str) -> String {
     item("/console/key-sites", site)
 }
 
-/// Nodes of a listing as a table.
+/// Returns a listing of nodes as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Nodes of the key service", COLUMNS, listing, |node| row(session, node)).empty(
         "No node yet. Create a node token, and start `bulla key serve --join` with it on a host of the site.",
@@ -84,7 +84,7 @@ fn row(session: &Session, node: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Whether a node is there, was not heard from in time, or is retired.
+/// Returns whether a node is online, overdue, or retired.
 fn state(node: &Value) -> Cell {
     let retired = !json::text(node, "/retired_at").is_empty();
     match (retired, json::flag(node, "/hostile"), json::flag(node, "/present")) {
@@ -116,7 +116,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 
 async fn one(session: Session, Path(node): Path<String>) -> Result<Response, Failure> {
     let found = session.api.get(&path_of(&node)).await?;
-    // The measured times name nodes by their identities.
+    // Needed for the names, because measured latencies refer to nodes by ID.
     let others = session.api.get("/api/v1/key-nodes?limit=500&retired=true").await?;
     let name = json::text(&found, "/name").to_owned();
     let is_retired = !json::text(&found, "/retired_at").is_empty();
@@ -147,7 +147,7 @@ fn facts(session: &Session, node: &Value) -> Facts {
         .with("Identity", Cell::code(json::text(node, "/id")))
 }
 
-/// The nodes that a node has measured, the nearest first.
+/// Returns the nodes whose latency a node has measured, the nearest first.
 fn neighbours(node: &Value, others: &Value) -> Table {
     let measured = node.pointer("/measured").and_then(Value::as_object);
     let times = measured.into_iter().flatten();
@@ -164,7 +164,7 @@ fn neighbours(node: &Value, others: &Value) -> Table {
         .empty("This node has not measured any other node.")
 }
 
-/// Whether the host of a retired node is still trusted.
+/// Options on whether the host of a retired node is still trusted.
 const RETIREMENT: &[(&str, &str)] = &[
     ("trusted", "Yes: it is retired from service"),
     ("hostile", "No: rotate every policy whose keys it could open"),

@@ -1,4 +1,4 @@
-//! Policies of keys: the list, one policy with the sites and nodes that satisfy it, and formulas tried before they count.
+//! Key policies: the list, one policy with the sites and nodes that satisfy it, and a preview of formulas.
 
 use askama::Template;
 use axum::Router;
@@ -82,7 +82,7 @@ fn href(policy: &str) -> String {
     item(PAGE, policy)
 }
 
-/// A word of a command line, quoted for a shell.
+/// Quotes a word of a command line for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -98,7 +98,7 @@ fn row(session: &Session, policy: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Policies of a listing as a table.
+/// Returns a listing of policies as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Policies of keys", COLUMNS, listing, |policy| row(session, policy))
         .empty("No policy yet. A policy says which nodes may open the keys that are sealed to it, such as `region: EU`.")
@@ -114,7 +114,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Policies of keys").command("bulla key policy list").reads(listing.path()).show(&body)
 }
 
-/// Asks which nodes satisfy a formula. It changes nothing; the API takes it as a POST, so the session's token goes along.
+/// Requests the nodes that satisfy a formula. Changes nothing, but the API uses POST, so that the CSRF token is needed.
 async fn resolve(session: &Session, formula: &str) -> Result<Satisfied, Failure> {
     let body = json!({ "formula": formula });
     let answer = session.api.change(Method::POST, CHECK, session.csrf(), Some(&body)).await?;
@@ -171,7 +171,7 @@ fn node_row(node: &Value) -> Vec<Cell> {
     vec![link, Cell::text(json::text(node, "/site")), Cell::text(attributes::shown(node, "/attributes"))]
 }
 
-/// `country: DE, FR; region: EU`: what a formula can ask for.
+/// Formats the attributes that a formula can use: `country: DE, FR; region: EU`.
 fn known_values(answer: &Value) -> String {
     let attributes = answer.pointer("/attributes").and_then(Value::as_object);
     let all = attributes.into_iter().flatten();
@@ -208,7 +208,7 @@ fn facts(session: &Session, policy: &Value) -> Facts {
         .with("Identity", Cell::code(json::text(policy, "/id")))
 }
 
-/// The pairs of a policy, the newest first.
+/// Returns the key pairs of a policy, newest first.
 fn generations(session: &Session, policy: &Value) -> Table {
     let rows = json::list(policy, "/generations").iter().rev().map(|pair| {
         let lagging = json::joined(pair, "/lagging");
@@ -256,7 +256,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     Ok(redirect(&href(name), "created", &answer))
 }
 
-/// How many keys are sealed to a policy, to any of its pairs.
+/// Returns the number of keys encrypted under a policy, with any of its key pairs.
 fn sealed(policy: &Value) -> i64 {
     json::list(policy, "/generations").iter().map(|pair| json::number(pair, "/keys")).sum()
 }

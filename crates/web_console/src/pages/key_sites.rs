@@ -54,7 +54,7 @@ struct SitePage {
     may_enroll: bool,
 }
 
-/// The page of a site.
+/// Returns the URL of a site's page.
 pub(crate) fn href(site: &str) -> String {
     item(PAGE, site)
 }

@@ -1,4 +1,4 @@
-//! The key service at a glance: its sites, how far they are from each other, its policies and its sealed keys.
+//! Overview of the key service: sites, latencies between them, policies and encrypted keys.
 
 use askama::Template;
 use axum::Router;
@@ -15,13 +15,13 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Sites that the matrix has; those with the most nodes. More do not fit on a screen.
+/// Maximum sites in the matrix: those with the most nodes. More do not fit on a screen.
 const SITES_MAX: usize = 24;
 
-/// Round trips up to this many milliseconds are those within a region.
+/// Maximum round-trip time within a region, in milliseconds.
 const NEAR_MS: i64 = 30;
 
-/// Round trips above this many milliseconds delay a handshake noticeably.
+/// Round-trip time above which handshakes are noticeably delayed, in milliseconds.
 const FAR_MS: i64 = 150;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -49,11 +49,11 @@ struct Count {
     tone: Tone,
 }
 
-/// The shortest round trip from each site to each other.
+/// The shortest round-trip times between sites.
 #[derive(Debug, Default, PartialEq)]
 struct Matrix {
     sites: Vec<Site>,
-    /// Of each site, the milliseconds to each site in the same order; `None` where no node has measured it.
+    /// For each site, the milliseconds to each site in the same order; `None` if no node has measured it.
     rows: Vec<Vec<Option<i64>>>,
 }
 
@@ -152,7 +152,8 @@ impl Matrix {
         Self { sites: shown, rows }.with_near_sites_together()
     }
 
-    /// Orders the sites so that each is followed by the nearest one that remains: what is near on the map is near in the matrix.
+    /// Orders the sites so that each is followed by its nearest remaining site. Sites that are near on the map are then near in the
+    /// matrix.
     fn with_near_sites_together(self) -> Self {
         let mut left: Vec<usize> = (0..self.sites.len()).collect();
         let mut order = Vec::with_capacity(left.len());
@@ -171,7 +172,7 @@ impl Matrix {
         }
     }
 
-    /// Each site with its cells: the style's class, and the milliseconds if they are known.
+    /// Returns each site with its cells: the CSS class, and the milliseconds if known.
     fn cells(&self) -> Vec<(&Site, Vec<(&'static str, String)>)> {
         let cell =
             |time: &Option<i64>| (tone_of(*time).class(), time.map_or_else(String::new, |ms| ms.to_string()));
@@ -182,7 +183,7 @@ impl Matrix {
         self.rows.get(from).and_then(|row| row.get(to)).copied().flatten()
     }
 
-    /// In either direction: one of both sites may have no node that measures.
+    /// Returns the round-trip time in either direction, because one of the sites may have no node that measures.
     fn between(&self, one: usize, other: usize) -> Option<i64> {
         self.at(one, other).into_iter().chain(self.at(other, one)).min()
     }
@@ -196,7 +197,7 @@ fn of_site(site: &Value, nodes: &Value) -> Site {
     Site { name: name.to_owned(), present, nodes: own.len() }
 }
 
-/// The shortest round trip that a present node of one site has measured to a node of another, in milliseconds.
+/// Returns the shortest round-trip time that an online node of one site has measured to a node of another, in milliseconds.
 fn shortest(nodes: &Value, from: &str, to: &str) -> Option<i64> {
     let at = |site: &str, node: &&Value| json::text(node, "/site") == site && json::flag(node, "/present");
     let targets: Vec<&str> =

@@ -1,4 +1,4 @@
-//! The pages. Each module has the pages of one noun; a page's path is that of the API with `/console` in place of `/api/v1`.
+//! The pages. Each module has the pages of one noun. A page's path is the API path with `/console` in place of `/api/v1`.
 
 mod access;
 mod account;

@@ -13,13 +13,13 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::{format, json};
 
-/// Rows that are counted at most, where the API has no count.
+/// Maximum rows that are counted, for lists without a count in the API.
 const COUNTED_MAX: usize = 100;
 
-/// The longest life of a public TLS certificate from March 2029 on (CA/Browser Forum ballot SC-081).
+/// Maximum lifetime of a public TLS certificate from March 2029 on, in days (CA/Browser Forum ballot SC-081).
 const READY_DAYS: i64 = 47;
 
-/// How many days ahead endings are shown.
+/// Days ahead for which expiries are shown.
 const DAYS: i64 = 90;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -91,7 +91,7 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
     open.map(|(count, what, tone, href)| Need { count: format::number(count), what, href, tone }).collect()
 }
 
-/// What waits for a person beside certificates.
+/// Returns open tasks for the user other than certificates.
 async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
         ("open alerts", "alerts?state=open", Tone::Bad, "/console/alerts"),
@@ -113,7 +113,7 @@ async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     Ok(needs)
 }
 
-/// How the authorities publish, and how many certificates are ready for short lives.
+/// Returns the state of the CAs' publications, and the share of certificates ready for short lifetimes.
 async fn health(session: &Session) -> Result<Vec<Need>, Failure> {
     let mut health = Vec::new();
     if let Some(publications) = session.api.get_if_allowed("/api/v1/publications").await? {
@@ -127,7 +127,7 @@ async fn health(session: &Session) -> Result<Vec<Need>, Failure> {
     Ok(health)
 }
 
-/// CRLs and OCSP responders: how many of how many are current.
+/// Returns how many CRLs and OCSP responders are current.
 fn published(publications: &Value) -> Vec<Need> {
     let authorities = json::items(publications);
     let crls: Vec<&Value> = authorities.iter().flat_map(|one| json::list(one, "/crls")).collect();
@@ -145,7 +145,7 @@ fn published(publications: &Value) -> Vec<Need> {
     parts.into_iter().filter(|(_, all)| !all.is_empty()).map(|(what, all)| need(what, &all)).collect()
 }
 
-/// The share of certificates whose profile gives at most [`READY_DAYS`] days.
+/// Returns the share of certificates whose profile allows at most [`READY_DAYS`] days.
 fn ready(groups: &Value, profiles: &Value) -> Option<Need> {
     let seconds_of = |name: &str| {
         let found = json::items(profiles).iter().find(|one| json::text(one, "/name") == name)?;
@@ -179,7 +179,7 @@ fn days(session: &Session, summary: &Value) -> Vec<(String, i64)> {
     (0..DAYS).map(|after| (day(after), json::number(summary, &format!("/by_day/{}", day(after))))).collect()
 }
 
-/// Issued, renewed and failed by the hour.
+/// Returns issued, renewed and failed certificates by hour.
 fn hours(series: &Value) -> Vec<(String, u64, u64, u64)> {
     let Ok(from) = json::text(series, "/from").parse::<jiff::Timestamp>() else { return Vec::new() };
     let counts = |name: &str| -> Vec<u64> {

@@ -1,4 +1,4 @@
-//! Teams and owners, and the rules that assign them to what scans find.
+//! Teams and owners, and the rules that assign results of scans to them.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
@@ -26,7 +26,7 @@ use crate::table::Table;
 
 const RULES: &str = "/console/ownership-rules";
 
-/// Teams or owners.
+/// Teams or owners: the pages of both share their code.
 #[derive(Clone, Copy)]
 struct Noun {
     one: &'static str,
@@ -66,7 +66,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/ownership-rules/{id}/remove", get(ask_remove_rule).post(remove_rule))
 }
 
-/// Contacts of a person as a field has them: `email ada@example.net`, one a line.
+/// Formats the contacts of a person for a form field, one per line: `email ada@example.net`.
 fn contacts(person: &Value) -> Vec<String> {
     let contacts = json::list(person, "/contacts").iter();
     contacts.map(|one| format!("{} {}", json::text(one, "/kind"), json::text(one, "/address"))).collect()
@@ -300,7 +300,7 @@ async fn remove_owner(
     remove(&session, OWNERS, &name, &form).await
 }
 
-/// The members of an object that have a value: `host: *.a.example, network: 10.0.0.0/8`.
+/// Formats the members of an object that have a value: `host: *.a.example, network: 10.0.0.0/8`.
 fn members(value: &Value, pointer: &str) -> String {
     let members = value.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
     let words = members.filter_map(|(name, value)| match value {

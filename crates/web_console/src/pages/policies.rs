@@ -1,4 +1,4 @@
-//! Policies that certificates must meet, when they renew, and what violates them.
+//! Policies for certificates: their scope, renewal times and violations.
 
 use askama::Template;
 use axum::Router;
@@ -21,7 +21,7 @@ use crate::table::Table;
 const PAGE: &str = "/console/policies";
 const VIOLATIONS: &str = "/console/violations";
 
-/// Severities to filter by.
+/// Severities of the filter.
 const SEVERITIES: &[&str] = &["info", "warning", "error", "critical"];
 
 pub(crate) fn routes() -> Router<Api> {
@@ -70,7 +70,7 @@ fn enforcement(policy: &Value) -> Cell {
     }
 }
 
-/// `everything`, or conditions such as `environments prod, teams web`.
+/// Formats the scope of a policy: `everything`, or conditions such as `environments prod, teams web`.
 fn applies_to(policy: &Value) -> String {
     if json::flag(policy, "/policy/applies_to/all") {
         return "everything".to_owned();
@@ -91,7 +91,7 @@ fn applies_to(policy: &Value) -> String {
     if conditions.is_empty() { "certificates that name it".to_owned() } else { conditions.join(", ") }
 }
 
-/// When certificates renew: `14 days before the end`.
+/// Formats the renewal time of a policy: `14 days before the end`.
 fn renews(policy: &Value) -> String {
     let Some(when) = policy.pointer("/policy/renewal/renew_before").and_then(Value::as_object) else {
         return "by the profile".to_owned();
@@ -181,7 +181,7 @@ fn rules(policy: &Value) -> Table {
     .empty("It has no rules: it only says when certificates renew.")
 }
 
-/// What a rule demands: its members besides the name and the severity.
+/// Formats the requirements of a rule: its members except the name and the severity.
 fn limits(rule: &Value) -> String {
     let members = rule.as_object().into_iter().flatten();
     let members = members.filter(|(name, _)| !matches!(name.as_str(), "rule" | "severity"));

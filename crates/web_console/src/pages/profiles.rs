@@ -1,4 +1,4 @@
-//! Profiles: what may be issued.
+//! Certificate profiles.
 
 use askama::Template;
 use axum::Router;
@@ -25,7 +25,7 @@ use crate::table::Table;
 
 const PAGE: &str = "/console/profiles";
 
-/// Seconds of a day.
+/// Seconds in a day.
 const DAY: i64 = 86_400;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -78,7 +78,8 @@ fn approval(profile: &Value) -> Cell {
     }
 }
 
-/// Rules for names as lines: text stays as it is, a suffix with conditions is JSON, and the rule for every name is `every name`.
+/// Formats rules for names, one per line: a string stays unchanged, a suffix with conditions is JSON, and the rule for every name
+/// is `every name`.
 fn rules(profile: &Value, pointer: &str) -> Vec<String> {
     let shown = |rule: &Value| match rule {
         Value::String(text) => text.clone(),
@@ -132,7 +133,7 @@ async fn one(session: Session, Path(name): Path<String>) -> Result<Response, Fai
         .show(&body)
 }
 
-/// Certificates under management, in short.
+/// Returns managed certificates as a short table.
 pub(crate) fn followers(session: &Session, listing: &Value) -> Table {
     let row = |certificate: &Value| {
         let id = json::text(certificate, "/id");
@@ -231,7 +232,7 @@ struct Edit {
     description: String,
     days: String,
     max_days: String,
-    /// Field, label, lines.
+    /// Lists of names: field, label, lines.
     lists: Vec<(&'static str, &'static str, String)>,
     followers: String,
 }
@@ -274,7 +275,7 @@ async fn edit(session: Session, Path(name): Path<String>) -> Result<Response, Fa
         .show(&body)
 }
 
-/// Seconds as days with what is left over as a fraction, empty for none.
+/// Formats seconds as days with a fraction; empty for 0.
 fn days(seconds: i64) -> String {
     if seconds == 0 {
         return String::new();
@@ -286,7 +287,7 @@ fn days(seconds: i64) -> String {
     days.to_string()
 }
 
-/// Days of the form as seconds; `None` for no days.
+/// Converts days from the form to seconds; `None` if the field is empty.
 fn seconds(days: Option<&str>) -> Result<Option<i64>, Failure> {
     let Some(days) = days else { return Ok(None) };
     let parsed = days.parse::<f64>().ok().filter(|days| (0.0..=36_500.0).contains(days) && *days > 0.0);
@@ -321,7 +322,7 @@ async fn save(session: Session, Path(name): Path<String>, form: FormData) -> Res
     Ok(redirect(&format!("{PAGE}/{segment}"), "saved", &answer))
 }
 
-/// A rule a line.
+/// Parses rules, one per line.
 fn names_of(text: &str, label: &str, rules: bool) -> Result<Value, Failure> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let rule = |line: &str| match line.starts_with('{') && rules {

@@ -1,4 +1,4 @@
-//! Private keys that are sealed to policies: the list, one key, and its withdrawal.
+//! Private keys that are encrypted under policies: the list, one key, and its withdrawal.
 
 use askama::Template;
 use axum::Router;
@@ -71,7 +71,7 @@ fn row(session: &Session, key: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Sealed keys of a listing as a table.
+/// Returns a listing of encrypted keys as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Sealed keys", COLUMNS, listing, |key| row(session, key)).empty(EMPTY)
 }

@@ -1,4 +1,4 @@
-//! One search over everything that a person may see.
+//! Search over everything that a user may see.
 
 use askama::Template;
 use axum::Router;
@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Fewest characters that are looked for.
+/// Minimum characters of a search.
 const LETTERS_MIN: usize = 2;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -65,7 +65,7 @@ fn hits(session: &Session, found: &Value) -> Table {
     )
 }
 
-/// The page of what the API has at a path.
+/// Returns the console page for an API path.
 fn place(href: &str) -> String {
     href.strip_prefix("/api/v1/").map_or_else(|| "/console".to_owned(), |rest| format!("/console/{rest}"))
 }

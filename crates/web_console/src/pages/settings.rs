@@ -1,4 +1,4 @@
-//! Settings: what the server runs on, and the way to people, roles, tokens and rules.
+//! Settings: the server's components, and links to people, roles, tokens and rules.
 
 use axum::Router;
 use axum::response::Response;

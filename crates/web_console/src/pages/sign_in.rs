@@ -1,4 +1,4 @@
-//! Signing in and out.
+//! Sign-in and sign-out.
 
 use askama::Template;
 use axum::Router;
@@ -40,7 +40,7 @@ fn show(to: &str, problem: Option<String>) -> Result<Response, Failure> {
     Ok(Html(SignIn { to, login, problem }.render()?).into_response())
 }
 
-/// The page to show after signing in: `to` where it is a page of this console, the overview otherwise.
+/// Returns the page to show after signing in: `to` if it is a page of this console, otherwise the overview.
 fn own_path(to: &str) -> String {
     let path = to.split(['?', '#']).next().unwrap_or_default();
     let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
@@ -49,7 +49,7 @@ fn own_path(to: &str) -> String {
     if is_plain && is_inside && !has_step { to.to_owned() } else { "/console".to_owned() }
 }
 
-/// With a code of a link, or a name and a password.
+/// Signs in with the code of a link, or a name and a password.
 async fn sign_in(
     State(api): State<Api>,
     parts: Parts,

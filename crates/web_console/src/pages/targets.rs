@@ -1,4 +1,4 @@
-//! Deployment targets: where agents put certificates.
+//! Deployment targets of agents.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
@@ -49,7 +49,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Targets").command("bulla target list").reads(listing.path()).show(&parts)
 }
 
-/// Targets as a table.
+/// Returns targets as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Deployment targets", &["Name", "Kind", "Agent", "Changed"], listing, |target| {
         vec![
@@ -69,7 +69,7 @@ fn agent(id: &str) -> Cell {
     Cell::link(item("/console/agents", id), id)
 }
 
-/// Deployments as a table.
+/// Returns deployments as a table.
 pub(crate) fn deployments(session: &Session, listing: &Value) -> Table {
     let columns = ["Certificate", "Target", "State", "Served", "Attempts", "Changed", "Error"];
     Table::of("Deployments, newest first", &columns, listing, |one| {
@@ -133,7 +133,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         .show(&parts)
 }
 
-/// The members of a target, which differ by kind.
+/// Returns the members of a target as a table, which differ by kind.
 fn members(target: &Value) -> Table {
     let members = target.as_object().into_iter().flatten();
     let rows = members.filter(|(_, value)| !value.is_null()).map(|(name, value)| {
@@ -197,7 +197,7 @@ async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response
 
 async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let answer = session.api.change(Method::DELETE, &at(&id), form.csrf(), None).await?;
-    // 202 answers with the change that waits for approval.
+    // A 202 response contains the change that waits for approval.
     let done = if answer.is_null() { "removed" } else { "waiting" };
     Ok(redirect(PAGE, done, &Value::Null))
 }

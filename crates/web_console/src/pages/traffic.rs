@@ -1,4 +1,4 @@
-//! Traffic: what this server knows of proxies and edges, and where the rest is seen.
+//! Traffic: metrics of proxies and edges on this server, and recent reads of credentials.
 
 use askama::Template;
 use axum::Router;
@@ -15,10 +15,10 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// What all figures of proxies and edges begin with.
+/// Prefix of all metrics of proxies and edges.
 const PREFIX: &str = "bulla_intercept_";
 
-/// Figures of a proxy, without the prefix, and what they count.
+/// Metrics of a proxy without the prefix, and their meaning.
 const PROXY: &[(&str, &str)] = &[
     ("proxy_connections", "Open connections"),
     ("proxy_request_duration_seconds_count", "Requests"),
@@ -33,7 +33,7 @@ const PROXY: &[(&str, &str)] = &[
     ("leaves_failed_total", "Leaf certificates that could not be minted"),
 ];
 
-/// Figures of an edge, without the prefix, and what they count.
+/// Metrics of an edge without the prefix, and their meaning.
 const EDGE: &[(&str, &str)] = &[
     ("edge_connections", "Open connections"),
     ("edge_handshakes_total", "TLS handshakes"),
@@ -44,7 +44,7 @@ const EDGE: &[(&str, &str)] = &[
     ("edge_certificates", "Certificates served"),
 ];
 
-/// Readings of credentials that the page shows.
+/// API path of the recent reads of credentials.
 const READINGS: &str = "/api/v1/audit?action=credential.read&limit=50";
 
 pub(crate) fn routes() -> Router<Api> {
@@ -81,7 +81,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
         .show(&body)
 }
 
-/// The known figures in their order: meaning, labels, value.
+/// Returns the known metrics in their order: meaning, labels, value.
 fn figures_of(
     figures: &[Sample],
     known: &[(&'static str, &'static str)],

@@ -1,4 +1,4 @@
-//! Certificate Transparency: watched domains, what was issued for them, and the logs.
+//! Certificate Transparency: watched domains, certificates issued for them, and the logs.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
@@ -111,7 +111,7 @@ fn issuance_row(session: &Session, one: &Value) -> Vec<Cell> {
     ]
 }
 
-/// The first names; a link needs words even where there is none.
+/// Returns the first names, or a placeholder, because a link needs a text.
 fn names(one: &Value) -> String {
     let names = json::list(one, "/names");
     let first: Vec<&str> = names.iter().take(3).filter_map(Value::as_str).collect();
@@ -221,7 +221,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
     Page::new(&session, names(&one)).command(format!("bulla ct issuance {id}")).reads(path).show(&parts)
 }
 
-/// The reason of a verdict in words: `{"known": "managed"}` as `known: managed`.
+/// Formats the reason of a verdict: `{"known": "managed"}` as `known: managed`.
 fn why(reason: &Value) -> String {
     match reason {
         Value::String(text) => text.replace('_', " "),

@@ -96,7 +96,7 @@ fn row(session: &Session, watch: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Nothing for a paused watch: no run begins.
+/// Returns the time of the next run; empty for a paused watch.
 fn next_run(session: &Session, watch: &Value) -> Cell {
     if !json::flag(watch, "/enabled") {
         return Cell::Empty;
@@ -104,7 +104,7 @@ fn next_run(session: &Session, watch: &Value) -> Cell {
     Cell::time(json::text(watch, "/next_run_at"), session.now)
 }
 
-/// Figures of scans and of the scanner, those that moved first.
+/// Returns metrics of scans and of the scanner, those that changed first.
 fn history(session: &Session, series: &Value) -> Table {
     let figure = |value: &Value, pointer: &str| {
         value
@@ -125,7 +125,7 @@ fn history(session: &Session, series: &Value) -> Table {
     .empty("No figures yet: they begin with the first runs.")
 }
 
-/// A run under way: read again every two seconds until it has ended.
+/// A run in progress, reloaded every two seconds until it ends.
 #[derive(Template)]
 #[template(path = "watch_run.html")]
 struct Run {
@@ -287,7 +287,7 @@ fn fields(watch: &Value) -> Vec<Field> {
     ]
 }
 
-/// What the API takes, from a form and from the watch as it was.
+/// Returns the request body for the API, from a form and the watch before the change.
 fn body(form: &FormData, before: &Value) -> Value {
     let minutes = form.field("minutes").and_then(|minutes| minutes.parse::<i64>().ok()).unwrap_or_default();
     let interval = minutes.saturating_mul(60);

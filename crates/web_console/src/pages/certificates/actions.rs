@@ -1,4 +1,4 @@
-//! What a person does with one certificate. Each action has a page of its own that says what follows.
+//! Actions on one certificate. Each has a confirmation page that describes its consequences.
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -25,7 +25,7 @@ fn unknown(action: &str) -> Failure {
     )
 }
 
-/// The page before an action.
+/// Shows the confirmation page of an action.
 pub(super) async fn ask(
     session: Session,
     Path((id, action)): Path<(String, String)>,
@@ -55,7 +55,7 @@ pub(super) async fn ask(
     Page::new(&session, title).command(format!("{command} {id}")).reads(path).show(&confirmation)
 }
 
-/// The form of an action.
+/// Returns the form of an action.
 fn form(
     session: &Session,
     id: &str,
@@ -80,7 +80,7 @@ fn summary(session: &Session, certificate: &Value) -> Facts {
         .with("Current version", Cell::code(json::text(certificate, "/current/fingerprint")))
 }
 
-/// How many endpoints showed a version when scans last looked.
+/// Describes how many endpoints presented a version of the certificate in their last scan.
 async fn serving(session: &Session, id: &str) -> Result<String, Failure> {
     let listing = session.api.get_if_allowed(&format!("{}/endpoints?limit=100", api_path(id))).await?;
     let Some(listing) = listing else { return Ok("You may not see which endpoints serve it.".to_owned()) };
@@ -155,7 +155,7 @@ async fn owner(session: &Session, id: &str, certificate: &Value) -> Result<Confi
         .field(Field::line("team", "Team").suggestions(teams).value(json::text(certificate, "/team"))))
 }
 
-/// Names of owners and teams, to suggest.
+/// Returns the names of owners and teams, as suggestions.
 pub(super) async fn people(session: &Session) -> Result<(Vec<String>, Vec<String>), Failure> {
     Ok((
         names(session.api.get_if_allowed("/api/v1/owners?limit=500&fields=name").await?.as_ref()),
@@ -163,7 +163,7 @@ pub(super) async fn people(session: &Session) -> Result<(Vec<String>, Vec<String
     ))
 }
 
-/// Does an action, then shows the certificate again.
+/// Performs an action, and redirects to the certificate.
 pub(super) async fn act(
     session: Session,
     Path((id, action)): Path<(String, String)>,

@@ -1,4 +1,4 @@
-//! One action on many certificates: the set is shown first, then what became of it.
+//! Bulk actions on certificates: a confirmation page with the selected certificates, then the results.
 
 use askama::Template;
 use axum::response::Response;
@@ -19,10 +19,11 @@ use crate::shell::Page;
 use crate::table::Table;
 use crate::{format, json, revocation_reasons};
 
-/// Up to so many the form names each certificate, so that exactly those shown are meant, whatever matches a minute later.
+/// Up to this number the form lists each certificate, so that the action applies to exactly those shown, even if others match
+/// later.
 const NAMED_MAX: i64 = 500;
 
-/// The three actions, as the API names them.
+/// Returns the texts of an action, by the API's name.
 fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
     match action {
         "renew" => Ok(("Renew many", "Renew these")),
@@ -36,7 +37,7 @@ fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
     }
 }
 
-/// The set that the filter of the list means, and the form.
+/// Shows the certificates that match the filter of the list, and the form.
 pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) -> Result<Response, Failure> {
     let (title, button) = words(action)?;
     let filters = filters(query);
@@ -83,7 +84,7 @@ fn filter_words(filters: &str) -> String {
     }
 }
 
-/// The command that does the same with the parts of the filter that it has.
+/// Returns the equivalent command, with the filters that it supports.
 fn command(action: &str, filters: &str) -> String {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
     let option = |name: &str| match name {
@@ -135,7 +136,7 @@ struct Outcome {
     back: String,
 }
 
-/// Does the action and shows what became of each.
+/// Performs the action, and shows the result for each certificate.
 pub(super) async fn act(session: &Session, action: &str, form: &FormData) -> Result<Response, Failure> {
     let (title, _) = words(action)?;
     let mut body = Map::new();
@@ -159,7 +160,7 @@ pub(super) async fn act(session: &Session, action: &str, form: &FormData) -> Res
     Page::new(session, format!("{title}: done")).reads(LIST).show(&outcome)
 }
 
-/// The certificates that the form names; those of its filter only where it says that all are meant.
+/// Returns the certificates that the form lists, or its filter if the form selects all matches.
 fn selection(form: &FormData) -> Value {
     if !form.ticked("all") {
         let ids: Vec<&str> = form.all("id").collect();

@@ -1,4 +1,4 @@
-//! The chain of a certificate as a picture: leaf, intermediates, and the root that they lead to.
+//! A diagram of a certificate chain: leaf, intermediates and root.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -17,7 +17,8 @@ pub(super) struct Link {
     pub(super) fingerprint: String,
 }
 
-/// The links of a chain, leaf first. `authorities` are those of this server, which know the root that a chain leaves out.
+/// Returns the links of a chain, leaf first. `authorities` are the CAs of this server, in which the root is looked up, because
+/// chains leave it out.
 pub(super) fn links(pem: &str, authorities: &[Value], now: Timestamp) -> Vec<Link> {
     let parsed = x509::pem::certificates(pem.as_bytes()).filter_map(|(_, der)| Certificate::parse(&der).ok());
     let chain: Vec<Certificate> = parsed.collect();
@@ -50,7 +51,7 @@ fn link(index: usize, certificate: &Certificate, authorities: &[Value], now: Tim
     }
 }
 
-/// The root that signed the last certificate. Servers do not send it, so it may be unknown here.
+/// Returns the root that signed the last certificate. Servers do not send it, so that it may be unknown.
 fn root_of(last: &Certificate, authorities: &[Value], now: Timestamp) -> Link {
     let name = &last.issuer.text;
     let is_it = |one: &&Value| json::flag(one, "/root") && json::text(one, "/subject") == name.as_str();

@@ -1,4 +1,4 @@
-//! Facets of the list: the values of a member with their counts, each a link that narrows the list.
+//! Facets of the list: the values of a property with their counts. Each value is a link that filters the list.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::{format, json};
 
-/// Parameters that narrow the list; others sort it.
+/// Query parameters that filter the list; others sort it.
 pub(super) const NARROWS: &[&str] = &[
     "status",
     "name",
@@ -30,10 +30,10 @@ pub(super) const NARROWS: &[&str] = &[
     "finding",
 ];
 
-/// Most values that a facet shows, the most frequent first.
+/// Maximum values of a facet, the most frequent first.
 const VALUES_MAX: usize = 8;
 
-/// The facets: the heading, the parameter that narrows, and what the API groups by.
+/// The facets: the heading, the filter parameter, and the API's grouping.
 const FACETS: &[(&str, &str, &str)] = &[
     ("State", "status", "status"),
     ("Issuer", "issuer", "issuer"),
@@ -48,7 +48,7 @@ pub(super) struct Facet {
     pub(super) all: Option<String>,
 }
 
-/// A value, how many have it, and the list of those.
+/// A value, its count, and the link to its list.
 pub(super) struct Bucket {
     pub(super) words: String,
     pub(super) count: String,
@@ -56,7 +56,7 @@ pub(super) struct Bucket {
     pub(super) chosen: bool,
 }
 
-/// The facets of a list with these filters. A facet counts without its own filter, so that another value can be chosen.
+/// Returns the facets of a list with these filters. A facet counts without its own filter, so that another value can be selected.
 pub(super) async fn of(session: &Session, filters: &str) -> Result<Vec<Facet>, Failure> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
     let mut facets = Vec::new();
@@ -81,7 +81,7 @@ async fn groups(session: &Session, by: &str, filters: &str) -> Result<Value, Fai
     session.api.get(&format!("{LIST}/groups?by={by}{sign}{filters}")).await
 }
 
-/// The filters but for these parameters, and without what only sorts.
+/// Returns the filters without these parameters, and without sort parameters.
 fn without(pairs: &[(String, String)], names: &[&str]) -> String {
     let kept = pairs
         .iter()
@@ -109,7 +109,7 @@ fn bucket(group: &Value, parameter: &str, rest: &str, chosen: Option<&str>) -> B
     }
 }
 
-/// Spans of days until the end, with what ends in each.
+/// Returns spans of remaining days, with the number of certificates that expire in each.
 fn windows(now: Timestamp, days: &[Value], rest: &str, filters: &str) -> Vec<Bucket> {
     let day = |after| format::day(now, after);
     let spans = [

@@ -1,4 +1,4 @@
-//! Certificates under management: the list, one certificate, and what a person does with it.
+//! Managed certificates: the list, one certificate, and its actions.
 
 mod actions;
 mod bulk;
@@ -25,17 +25,17 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Actions on many: the name, its words, and the permission.
+/// Bulk actions: the name, the text, and the permission.
 const MANY: &[(&str, &str, &str)] = &[
     ("renew", "Renew all of these", "certificate.renew"),
     ("reassign", "Change their owner", "certificate.manage"),
     ("revoke", "Revoke all of these", "certificate.revoke"),
 ];
 
-/// The list with its total.
+/// The path of the list with its total.
 const COUNTED: &str = "/api/v1/certificates?count=true";
 
-/// States to filter by.
+/// States of the filter.
 const STATES: &[&str] = &[
     "active",
     "failed",
@@ -109,7 +109,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Certificates").command("bulla cert list").reads(listing.path()).show(&body)
 }
 
-/// Filters that the form has no field for: chosen by a facet or a link, and kept when the form is sent.
+/// Returns filters without a form field, which a facet or a link has set. The form keeps them.
 fn kept(filters: &str) -> Vec<(String, String)> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
     let of_form = ["status", "contains", "issuer", "owner"];

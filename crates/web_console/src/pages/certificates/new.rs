@@ -1,4 +1,4 @@
-//! Bringing a certificate under management.
+//! Creation of a managed certificate.
 
 use axum::response::Response;
 use http::Method;
@@ -15,7 +15,7 @@ use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 
-/// The empty form.
+/// Shows the empty form.
 pub(super) async fn ask(session: Session) -> Result<Response, Failure> {
     show(&session, None, &FormData::default()).await
 }
@@ -50,7 +50,7 @@ fn profile(profile: &Value) -> (String, String) {
     (name.to_owned(), format!("{name}{dash}{description}{waits}"))
 }
 
-/// Asks for the certificate. What the API refuses is said above the form, which keeps what was written.
+/// Requests the certificate. An API error is shown above the form, which keeps the input.
 pub(super) async fn act(session: Session, form: FormData) -> Result<Response, Failure> {
     let names: Vec<&str> = form.text("names").split([',', ' ', '\n', '\r']).collect();
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();

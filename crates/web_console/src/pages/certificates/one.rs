@@ -36,7 +36,7 @@ struct One {
     history: Option<Table>,
 }
 
-/// What the page is made from.
+/// The data for rendering the page.
 struct Known {
     certificate: Value,
     versions: Value,
@@ -71,7 +71,7 @@ async fn known(session: &Session, id: &str) -> Result<Known, Failure> {
     })
 }
 
-/// The page of one certificate.
+/// Shows the page of one certificate.
 pub(super) async fn page(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let known = known(&session, &id).await?;
     let certificate = &known.certificate;
@@ -103,7 +103,7 @@ fn page_of(id: &str) -> String {
     item(PAGE, id)
 }
 
-/// The name of an action's page, its words, and whether it is a dangerous one.
+/// Returns the actions: the name of the page, the text, and whether the action is dangerous.
 fn actions(session: &Session, certificate: &Value) -> Vec<(&'static str, &'static str, bool)> {
     let archived = json::text(certificate, "/status") == "archived";
     let has_current = certificate.pointer("/current").is_some_and(Value::is_object);
@@ -175,7 +175,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
         .with("Managed since", time("/created_at"))
 }
 
-/// A link to the page of an issuer, by its name.
+/// Returns a link to the page of an issuer, by its name.
 fn issuer(name: &str) -> Cell {
     match name {
         "" => Cell::Empty,
@@ -192,7 +192,7 @@ fn link(list: &str, name: &str) -> Cell {
     }
 }
 
-/// The chain of the current version; of the newest, while there is no current one.
+/// Returns the chain of the current version, or of the newest version if none is current.
 fn current_chain(known: &Known) -> &str {
     let current = json::text(&known.certificate, "/current/fingerprint");
     let versions = json::items(&known.versions);
@@ -225,7 +225,7 @@ fn served(session: &Session, endpoints: &Value) -> Table {
     .empty("No scan has seen a version of it. Add its endpoints to a watch (`bulla watch add`), then the next scan says here who serves which version.")
 }
 
-/// The beginning of a fingerprint: enough to tell versions apart.
+/// Returns the first digits of a fingerprint, enough to distinguish versions.
 fn short(fingerprint: &str) -> &str {
     fingerprint.get(..16).unwrap_or(fingerprint)
 }
@@ -304,7 +304,7 @@ fn versions(session: &Session, known: &Known) -> Table {
     .empty("No version was issued yet. The jobs below show the reason.")
 }
 
-/// The chain as a file. Private keys do not pass through a browser.
+/// Downloads the chain. Private keys never pass through a browser.
 pub(super) async fn chain_file(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let answer = session.api.send(Method::GET, &format!("{}/chain", api_path(&id)), None, None).await?;
     let headers = [

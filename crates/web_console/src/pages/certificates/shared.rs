@@ -1,4 +1,4 @@
-//! What the pages of certificates share: their addresses, and a certificate as a row.
+//! Shared parts of the certificate pages: their URLs, and the table row of a certificate.
 
 use serde_json::Value;
 
@@ -7,21 +7,21 @@ use crate::json;
 use crate::query::item;
 use crate::session::Session;
 
-/// The list of certificates.
+/// Console path of the certificate list.
 pub(super) const PAGE: &str = "/console/certificates";
 
-/// Where the API has them.
+/// API path of the certificate list.
 pub(super) const LIST: &str = "/api/v1/certificates";
 
-/// The heads of [`row`].
+/// The column headings of [`row`].
 pub(super) const COLUMNS: &[&str] = &["Name", "State", "Expires", "Served", "Issuer", "Owner", "Key"];
 
-/// Where the API has a certificate.
+/// Returns the API path of a certificate.
 pub(super) fn api_path(id: &str) -> String {
     item(LIST, id)
 }
 
-/// Whether what endpoints show is the current version.
+/// Returns whether endpoints present the current version.
 pub(super) fn served_state(certificate: &Value) -> Cell {
     let state = json::text(certificate, "/served_status");
     let tone = match state {
@@ -33,7 +33,7 @@ pub(super) fn served_state(certificate: &Value) -> Cell {
     Cell::badge(tone, state.replace('_', " "))
 }
 
-/// A certificate in a table.
+/// Returns a certificate as a table row.
 pub(super) fn row(session: &Session, certificate: &Value) -> Vec<Cell> {
     let id = json::text(certificate, "/id");
     vec![

@@ -38,7 +38,7 @@ pub(super) fn routes() -> Router<Api> {
         .route("/console/credentials/permission/removal", post(take))
 }
 
-/// A field of a type of credential.
+/// A form field of a credential type.
 struct Field {
     name: &'static str,
     label: &'static str,
@@ -56,7 +56,7 @@ enum FieldKind {
 }
 
 impl FieldKind {
-    /// The type of the input; empty for a field of several lines.
+    /// Returns the HTML type of the input; empty for a field of several lines.
     fn input(self) -> &'static str {
         match self {
             Self::Line | Self::List => "text",
@@ -76,7 +76,7 @@ use FieldKind::{Flag, Line, List, Long, Number, Secret};
 
 const PAIR: &[Field] = &[field("public_key", "Public key", Long), field("private_key", "Private key", Long)];
 
-/// The fields of each type that is set. A type with the field `value` is that text; any other is an object.
+/// The fields of each type whose value can be set. A type with the field `value` is a string; any other is an object.
 const SET: &[(&str, &[Field])] = &[
     ("password", &[field("value", "Password", Secret)]),
     ("value", &[field("value", "Value", Long)]),
@@ -94,7 +94,7 @@ const SET: &[(&str, &[Field])] = &[
     ("rsa", PAIR),
 ];
 
-/// The parameters of each type that is generated.
+/// The parameters of each type that can be generated.
 const GENERATE: &[(&str, &[Field])] = &[
     (
         "password",
@@ -166,7 +166,7 @@ async fn ask_generate(session: Session, RawQuery(query): RawQuery) -> Result<Res
         .show(&body)
 }
 
-/// What a form gives for a field; `None` where it is left empty.
+/// Returns a field's value from the form; `None` if it is empty.
 fn value_of(form: &FormData, field: &Field) -> Option<Value> {
     let text = form.exact(field.name)?.replace("\r\n", "\n");
     match field.kind {
@@ -183,7 +183,7 @@ fn object(form: &FormData, fields: &[Field]) -> Map<String, Value> {
     all.collect()
 }
 
-/// The value that a form sets.
+/// Returns the credential value from the form.
 fn value(form: &FormData, kind: &str) -> Result<Value, Failure> {
     let mut object = object(form, fields_of(SET, kind));
     let Some(text) = object.remove("value") else { return Ok(Value::Object(object)) };

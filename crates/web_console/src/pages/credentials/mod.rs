@@ -1,4 +1,4 @@
-//! Credentials: the tree by path, one credential, its value on request, and changes.
+//! Credentials: the tree of paths, one credential, its value on request, and changes.
 
 mod change;
 mod one;

@@ -1,4 +1,4 @@
-//! One credential without its value: versions, rotation, and who may read it.
+//! A credential without its value: versions, rotation, and read access.
 
 use askama::Template;
 use axum::Router;
@@ -30,7 +30,7 @@ struct Credential {
     kind: String,
     csrf: String,
     crumb: String,
-    /// As the audit log names it.
+    /// Name of the credential as a resource in the audit log.
     history: String,
     facts: Facts,
     versions: Table,
@@ -38,15 +38,15 @@ struct Credential {
     operations: &'static [&'static str],
 }
 
-/// What a permission may allow.
+/// The operations of a permission.
 const OPERATIONS: &[&str] = &["read", "write", "delete", "read_acl", "write_acl"];
 
-/// The page of a credential: its name has slashes, so it stands in the query.
+/// Returns the URL of a credential's page. The name contains slashes, so that it is in the query.
 pub(super) fn href(name: &str) -> String {
     format!("{PAGE}/one?name={}", api::path::segment(name))
 }
 
-/// What the console knows of a credential without its value.
+/// The data of a credential without its value.
 pub(super) struct Known {
     pub(super) versions: Value,
     rotations: Value,

@@ -1,4 +1,4 @@
-//! The tree of names: what lies directly below a path, or all names with a text in them.
+//! The tree of names: the names directly below a path, or all names that contain a text.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Rows of a page of the tree; a longer path or a text narrows what is shown.
+/// Maximum rows of a page; a longer path or a search text shows fewer.
 const ROWS_MAX: usize = 500;
 
 pub(super) fn routes() -> Router<Api> {
-    // The second is where a search leads: the API's path of one credential.
+    // The second path is the API path of a credential, to which search results link.
     Router::new().route(PAGE, get(page)).route("/console/data", get(named))
 }
 
@@ -40,12 +40,12 @@ struct Tree {
     below: usize,
 }
 
-/// What lies directly below a path.
+/// The names directly below a path.
 #[derive(Debug, Default, PartialEq)]
 struct Level<'a> {
-    /// By the name in lower case: the name as it is written, and how many credentials are below.
+    /// Folders by name in lower case: the name as written, and the number of credentials below it.
     folders: BTreeMap<String, (&'a str, usize)>,
-    /// Name and time of the newest version.
+    /// Credentials: the name, and the time of the newest version.
     credentials: Vec<(&'a str, &'a str)>,
 }
 
@@ -53,7 +53,7 @@ async fn named(RawQuery(query): RawQuery) -> Response {
     Redirect::to(&href(&parameter::<String>(query.as_deref(), "name"))).into_response()
 }
 
-/// A path with a slash at both ends: `/` or `/team/`.
+/// Returns a path with leading and trailing slash: `/` or `/team/`.
 fn folder(path: &str) -> String {
     let inner = path.trim().trim_matches('/');
     if inner.is_empty() { "/".to_owned() } else { format!("/{inner}/") }
@@ -63,7 +63,7 @@ fn folder_href(path: &str) -> String {
     format!("{PAGE}?path={}", api::path::segment(path))
 }
 
-/// Each part of a path with the path to it, the whole tree first.
+/// Returns the parts of a path, each with the path to it, starting with the root.
 fn crumbs(path: &str) -> Vec<(String, String)> {
     let mut all = vec![("All".to_owned(), folder_href("/"))];
     let mut so_far = "/".to_owned();
@@ -75,7 +75,7 @@ fn crumbs(path: &str) -> Vec<(String, String)> {
 }
 
 impl<'a> Level<'a> {
-    /// Of what a search found below a path that begins and ends with a slash. Names are the same in either case.
+    /// Returns the level of a path (with leading and trailing slash) from a search result. Names are compared without case.
     fn of(found: &'a Value, path: &str) -> Self {
         let mut level = Self::default();
         for credential in json::list(found, "/credentials") {
@@ -130,7 +130,7 @@ fn matching(found: &Value) -> Vec<(&str, &str)> {
     all.map(|one| (json::text(one, "/name"), json::text(one, "/version_created_at"))).collect()
 }
 
-/// An answer that is longer than a page can be made from.
+/// Returns the error for a response that is too long for a page.
 fn too_many(failure: Failure) -> Failure {
     match failure {
         Failure::Unreadable(_) => Failure::refused(

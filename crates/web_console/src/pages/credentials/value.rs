@@ -1,4 +1,4 @@
-//! A value, for half a minute and only when a person asks for it. The credential store's audit log names each reading.
+//! A credential value, shown for half a minute at the user's request. The audit log records each read.
 
 use askama::Template;
 use axum::Router;
@@ -18,10 +18,10 @@ use crate::shell::Page;
 /// Seconds until a revealed value is hidden again.
 const SECONDS: u32 = 30;
 
-/// Parts of a value that a page has.
+/// Maximum parts of a value on a page.
 const PARTS_MAX: usize = 200;
 
-/// Members that are public by nature. All others are masked until each is asked for.
+/// Members that are public. All others are masked until the user reveals each one.
 const PUBLIC: &[&str] =
     &["/username", "/certificate", "/ca", "/ca_name", "/public_key", "/public_key_fingerprint"];
 
@@ -45,17 +45,18 @@ struct Revealed {
 /// A part of a value that has no parts itself.
 #[derive(Debug, PartialEq)]
 struct Part {
-    /// Where it is (RFC 6901); empty for a value that is a text.
+    /// JSON pointer of the part (RFC 6901); empty for a value that is a string.
     pointer: String,
-    /// The names that lead there.
+    /// Member names on the path to the part.
     label: String,
-    /// Itself; `None` while it is masked.
+    /// The text of the part; `None` while it is masked.
     shown: Option<String>,
-    /// Whether it is hidden again.
+    /// Whether the part is secret, so that it is hidden again.
     secret: bool,
 }
 
-/// The parts of a value. Secret ones are masked but the one at `asked`; a text is shown, for there is nothing to choose.
+/// Returns the parts of a value. Secret parts are masked except the one at `asked`. A string is always shown, because it is the
+/// only part.
 fn parts(value: &Value, asked: Option<&str>) -> Vec<Part> {
     let mut all = Vec::new();
     collect(value, asked, String::new(), String::new(), &mut all);
@@ -141,7 +142,7 @@ mod tests {
     fn what_is_public_is_not_masked_and_a_text_is_shown() {
         let user = shown(&json!({ "username": "ada", "password": "p", "password_hash": "h" }), None);
         assert_eq!(user.iter().filter_map(|(_, shown)| shown.clone()).collect::<Vec<_>>(), ["ada"]);
-        // A member of the same name further down may be anything.
+        // A nested member with a public name may still be secret.
         assert_eq!(shown(&json!({ "x": { "username": "u" } }), None)[0].1, None);
         assert_eq!(shown(&json!("s3cret"), None), [(String::new(), Some("s3cret".to_owned()))]);
     }
