@@ -1,4 +1,4 @@
-//! A certificate, read.
+//! Parsed certificates.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -8,79 +8,79 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
 
-/// Everything an X.509 certificate says (RFC 5280 section 4.1), owned, cheap to share in an `Arc`.
+/// A parsed X.509 certificate (RFC 5280 section 4.1). It owns its data and can be shared in an `Arc`.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The bytes as found.
+    /// The original DER bytes.
     pub der: Arc<[u8]>,
     /// SHA-256 of `der`.
     pub fingerprint: Fingerprint,
-    /// 1, 2 or 3.
+    /// Version: 1, 2 or 3.
     pub version: u8,
-    /// As on the wire, rules broken or not.
+    /// Serial number as encoded, even if it breaks rules.
     pub serial: SerialNumber,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: DistinguishedName,
-    /// The subject.
+    /// Name of the subject.
     pub subject: DistinguishedName,
     /// First second of validity.
     pub not_before: UnixTime,
     /// Last second of validity (inclusive, RFC 5280 section 4.1.2.5).
     pub not_after: UnixTime,
-    /// The subject's key.
+    /// Public key of the subject.
     pub public_key: PublicKey,
-    /// How the issuer signed.
+    /// Signature algorithm.
     pub signature: SignatureAlgorithm,
-    /// Subject alternative names, in order; empty when the extension is absent.
+    /// Subject alternative names, in order; empty if the extension is absent.
     pub subject_alt_names: Vec<GeneralName>,
-    /// RFC 5280 section 4.2.1.9.
+    /// basicConstraints (RFC 5280 section 4.2.1.9).
     pub basic_constraints: Option<BasicConstraints>,
-    /// RFC 5280 section 4.2.1.3.
+    /// keyUsage (RFC 5280 section 4.2.1.3).
     pub key_usage: Option<KeyUsage>,
-    /// Extended key usages as dotted object identifiers; `None` when the extension is absent.
+    /// Extended key usages as dotted object identifiers; `None` if the extension is absent.
     pub extended_key_usage: Option<Vec<String>>,
-    /// RFC 5280 section 4.2.1.10.
+    /// nameConstraints (RFC 5280 section 4.2.1.10).
     pub name_constraints: Option<NameConstraints>,
-    /// RFC 5280 section 4.2.1.2.
+    /// subjectKeyIdentifier (RFC 5280 section 4.2.1.2).
     pub subject_key_id: Option<Vec<u8>>,
-    /// The keyIdentifier of RFC 5280 section 4.2.1.1.
+    /// keyIdentifier of authorityKeyIdentifier (RFC 5280 section 4.2.1.1).
     pub authority_key_id: Option<Vec<u8>>,
-    /// OCSP responders named by Authority Information Access.
+    /// URLs of OCSP responders in Authority Information Access.
     pub ocsp_urls: Vec<String>,
-    /// Issuer certificates named by Authority Information Access.
+    /// URLs of issuer certificates in Authority Information Access.
     pub issuer_urls: Vec<String>,
-    /// CRL distribution points.
+    /// URLs of CRL distribution points.
     pub crl_urls: Vec<String>,
-    /// Certificate policies, dotted.
+    /// Certificate policies as dotted object identifiers.
     pub policies: Vec<String>,
-    /// Signed certificate timestamps embedded (RFC 6962 section 3.3): how many.
+    /// Number of embedded signed certificate timestamps (RFC 6962 section 3.3).
     pub embedded_scts: u16,
-    /// The TLS feature extension asks for a stapled OCSP response (RFC 7633).
+    /// Whether the TLS feature extension requires a stapled OCSP response (RFC 7633).
     pub must_staple: bool,
-    /// The issuer publishes nothing on whether it is revoked (noRevAvail, RFC 9608 section 2).
+    /// Whether the issuer publishes no revocation status for the certificate (noRevAvail, RFC 9608 section 2).
     pub no_revocation: bool,
-    /// The CT poison extension is there: a precertificate, never to be served (RFC 6962 section 3.1).
+    /// Whether the CT poison extension is present: a precertificate, which is never served (RFC 6962 section 3.1).
     pub precertificate: bool,
-    /// Unknown critical extensions, dotted.
+    /// Unknown critical extensions as dotted object identifiers.
     pub unknown_critical: Vec<String>,
-    /// Parts that could not be read or break DER, tolerated so that the rest is known.
+    /// Errors in parts that could not be read or violate DER. The other parts are still available.
     pub faults: Vec<String>,
-    /// Where in `der` the signed part lies.
+    /// Range of the signed part in `der`.
     pub(crate) tbs_range: Range<usize>,
-    /// Where in `der` the signature lies.
+    /// Range of the signature in `der`.
     pub(crate) signature_range: Range<usize>,
 }
 
-/// A name as an X.501 sequence.
+/// A distinguished name (X.501).
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct DistinguishedName {
-    /// The DER `Name`, by which issuers and subjects are matched.
+    /// The DER `Name`, which is compared to match issuers and subjects.
     pub der: Arc<[u8]>,
-    /// For people, `CN=…, O=…, C=…` (RFC 4514 escapes, most specific first).
+    /// Text for people: `CN=…, O=…, C=…` (RFC 4514 escapes, most specific first).
     pub text: String,
-    /// Every commonName, in order.
+    /// All commonName values, in order.
     pub common_names: Vec<String>,
-    /// The first organizationName.
+    /// The first organizationName value.
     pub organization: Option<String>,
 }
 
@@ -88,32 +88,32 @@ pub struct DistinguishedName {
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GeneralName {
-    /// As found; may hold a wildcard, capitals or nonsense.
+    /// dNSName as encoded; it may contain a wildcard, capitals or invalid text.
     Dns(String),
-    /// 4 or 16 bytes.
+    /// iPAddress of 4 or 16 bytes.
     Ip(IpAddr),
-    /// An address of any other length, in hexadecimal.
+    /// iPAddress of any other length, in hexadecimal.
     BadIp(String),
-    /// rfc822Name.
+    /// rfc822Name: an email address.
     Email(String),
     /// uniformResourceIdentifier.
     Uri(String),
     /// directoryName, as text.
     Directory(String),
-    /// Anything else, by its tag.
+    /// Any other kind of name, given by its tag.
     Other(String),
 }
 
-/// RFC 5280 section 4.2.1.9.
+/// basicConstraints (RFC 5280 section 4.2.1.9).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
 pub struct BasicConstraints {
-    /// May sign certificates.
+    /// Whether the subject may sign certificates.
     pub ca: bool,
-    /// How many intermediates may follow.
+    /// Maximum number of intermediates below this certificate.
     pub path_len: Option<u32>,
 }
 
-/// RFC 5280 section 4.2.1.3, bit 0 (digitalSignature) as the lowest bit.
+/// keyUsage (RFC 5280 section 4.2.1.3), with bit 0 (digitalSignature) as the lowest bit.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyUsage(pub u16);
@@ -138,36 +138,36 @@ impl KeyUsage {
     /// decipherOnly
     pub const DECIPHER_ONLY: u16 = 1 << 8;
 
-    /// Whether any bit of `bits` is set.
+    /// Returns whether any bit of `bits` is set.
     #[must_use]
     pub fn allows(self, bits: u16) -> bool {
         self.0 & bits != 0
     }
 }
 
-/// RFC 5280 section 4.2.1.10.
+/// nameConstraints (RFC 5280 section 4.2.1.10).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NameConstraints {
-    /// Names must fall under one of these, per kind of name.
+    /// Names must be in one of these subtrees of their kind.
     pub permitted: Vec<Subtree>,
-    /// Names must fall under none of these.
+    /// Names must not be in any of these subtrees.
     pub excluded: Vec<Subtree>,
 }
 
-/// The base of a name constraint.
+/// Base of a name constraint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Subtree {
-    /// A host and everything under it.
+    /// A host and all its subdomains.
     Dns(String),
-    /// Address and mask, 4 or 16 bytes each.
+    /// IP address and mask, 4 or 16 bytes each.
     Ip(IpAddr, IpAddr),
     /// A mailbox, a host or, with a leading dot, a domain.
     Email(String),
     /// A host or, with a leading dot, a domain.
     Uri(String),
-    /// A DER name prefix.
+    /// Prefix of a DER name.
     Directory(Arc<[u8]>),
-    /// A kind of name we do not judge: a certificate bearing such names is refused.
+    /// A kind of name that is not supported: certificates with such names are rejected.
     Other,
 }
 
@@ -176,9 +176,9 @@ pub enum Subtree {
 pub struct PublicKey {
     /// Algorithm of the key.
     pub algorithm: KeyAlgorithm,
-    /// RSA and DSA: bits of the modulus; elliptic curves: bits of the field. 0 when unknown.
+    /// Size in bits: of the modulus for RSA and DSA, of the field for elliptic curves. 0 if unknown.
     pub bits: u32,
-    /// RSA: the public exponent, if it fits.
+    /// RSA: the public exponent, if it fits into 64 bits.
     pub rsa_exponent: Option<u64>,
     /// The DER SubjectPublicKeyInfo.
     pub spki: Arc<[u8]>,
@@ -186,7 +186,7 @@ pub struct PublicKey {
     pub spki_sha256: SpkiHash,
 }
 
-/// Kinds of public key.
+/// Algorithms of public keys.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum KeyAlgorithm {
     /// rsaEncryption
@@ -201,19 +201,19 @@ pub enum KeyAlgorithm {
     EcP384,
     /// NIST P-521
     EcP521,
-    /// Any other curve, dotted
+    /// Any other curve, as a dotted object identifier
     EcOther(String),
-    /// RFC 8410
+    /// Ed25519 (RFC 8410)
     Ed25519,
-    /// RFC 8410
+    /// Ed448 (RFC 8410)
     Ed448,
-    /// FIPS 204, by its parameter set: 44, 65 or 87
+    /// ML-DSA (FIPS 204), by its parameter set: 44, 65 or 87
     MlDsa(u8),
-    /// Anything else, dotted
+    /// Any other algorithm, as a dotted object identifier
     Other(String),
 }
 
-/// How a certificate was signed.
+/// Signature algorithm of a certificate.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum SignatureAlgorithm {
     /// PKCS #1 v1.5 with MD2
@@ -228,7 +228,7 @@ pub enum SignatureAlgorithm {
     RsaSha384,
     /// PKCS #1 v1.5 with SHA-512
     RsaSha512,
-    /// RSASSA-PSS with the hash of that many bits (160, 256, 384, 512)
+    /// RSASSA-PSS with a hash of this many bits (160, 256, 384, 512)
     RsaPss(u16),
     /// ECDSA with SHA-1
     EcdsaSha1,
@@ -242,49 +242,49 @@ pub enum SignatureAlgorithm {
     DsaSha1,
     /// DSA with SHA-256
     DsaSha256,
-    /// RFC 8410
+    /// Ed25519 (RFC 8410)
     Ed25519,
-    /// RFC 8410
+    /// Ed448 (RFC 8410)
     Ed448,
-    /// FIPS 204, by its parameter set
+    /// ML-DSA (FIPS 204), by its parameter set: 44, 65 or 87
     MlDsa(u8),
-    /// Anything else, dotted
+    /// Any other algorithm, as a dotted object identifier
     Other(String),
 }
 
-/// Bytes that are no certificate at all. A certificate that merely breaks rules parses.
+/// The bytes are not a certificate. A certificate that only violates rules can be parsed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Longer than [`Certificate::DER_MAX`] bytes.
+    /// The bytes are longer than [`Certificate::DER_MAX`].
     #[error("{0} bytes: certificates over {max} are not read", max = Certificate::DER_MAX)]
     TooLong(usize),
-    /// Not the DER of RFC 5280 section 4.1.
+    /// The bytes are not the DER of RFC 5280 section 4.1.
     #[error("not an X.509 certificate: {0}")]
     NotCertificate(String),
 }
 
 impl PublicKey {
-    /// Whether keys of this kind come in sizes, so that a size of 0 means an unreadable key.
+    /// Returns whether keys with this algorithm have a size, so that a size of 0 means an unreadable key.
     pub(crate) fn has_size(&self) -> bool {
         !matches!(self.algorithm, KeyAlgorithm::MlDsa(_) | KeyAlgorithm::Other(_))
     }
 }
 
 impl Certificate {
-    /// Issuer and subject are the same name (RFC 5280 section 3.2 calls it self-issued).
+    /// Returns whether issuer and subject are the same name (self-issued, RFC 5280 section 3.2).
     #[must_use]
     pub fn is_self_issued(&self) -> bool {
         self.issuer.matches(&self.subject)
     }
 
-    /// Marked as a certification authority. Version 1 and 2 certificates have no way to say so.
+    /// Returns whether the certificate is marked as a CA. Certificates of version 1 and 2 cannot be marked.
     #[must_use]
     pub fn is_ca(&self) -> bool {
         self.basic_constraints.is_some_and(|constraints| constraints.ca)
     }
 
-    /// The hosts it is for, as text: DNS names and addresses of the subject alternative name, or,
-    /// when there are none, the common names.
+    /// Returns the hosts of the certificate as text: the DNS names and IP addresses of the subject alternative name, or else the
+    /// common names.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let hosts = self.subject_alt_names.iter().filter_map(|name| match name {
@@ -296,7 +296,6 @@ impl Certificate {
         if hosts.is_empty() { self.subject.common_names.clone() } else { hosts }
     }
 
-    /// Bytes a certificate may have: real ones stay under 10 KB, a few with hundreds of names
-    /// reach 50.
+    /// Maximum bytes of a certificate. Real ones have less than 10 KB; a few with hundreds of names have 50 KB.
     pub const DER_MAX: usize = 64 * 1024;
 }

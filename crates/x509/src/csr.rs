@@ -1,7 +1,7 @@
 //! Certification requests (RFC 2986), PKCS #10.
 //!
-//! Unlike certificates they are read strictly: anyone who asks can be told to ask properly, and an
-//! authority must not sign what it could not read.
+//! Unlike certificates they are parsed strictly: the requester can correct a request, and a CA must not sign what it could not
+//! read.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,66 +16,65 @@ use crate::{
     SignatureError, extension, oid, pem, verify_document,
 };
 
-/// Attributes read. Windows sends four, others one or two.
+/// Maximum attributes. Windows sends four, other clients one or two.
 const ATTRIBUTES_MAX: usize = 32;
-/// Bytes of a challenge password, RFC 2985's ub-pkcs9-challengePassword-length.
+/// Maximum bytes of a challenge password: ub-pkcs9-challengePassword-length of RFC 2985.
 const PASSWORD_MAX: usize = 255;
 
-/// Bytes that are no request an authority could answer.
+/// The bytes are not a valid request.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Longer than [`CertificateRequest::DER_MAX`] bytes.
+    /// The request is longer than [`CertificateRequest::DER_MAX`] bytes.
     #[error("{0} bytes: requests over {max} are not read", max = CertificateRequest::DER_MAX)]
     TooLong(usize),
-    /// Not the DER of RFC 2986 section 4, or a part of it is malformed.
+    /// The bytes are not the DER of RFC 2986 section 4, or a part is malformed.
     #[error("not a certification request: {0}")]
     NotRequest(String),
-    /// Text without a block of that label.
+    /// The text has no PEM block of a request.
     #[error("no PEM block CERTIFICATE REQUEST, and no DER either")]
     NoPem,
 }
 
-/// What someone asks an authority to certify. Read is not verified: see [`Self::verify`].
+/// A parsed certification request. Its signature is not verified yet: see [`Self::verify`].
 #[derive(Clone)]
 pub struct CertificateRequest {
-    /// The bytes as received.
+    /// The original DER bytes.
     pub der: Arc<[u8]>,
     /// The requested subject.
     pub subject: DistinguishedName,
-    /// The key to certify.
+    /// The public key to certify.
     pub public_key: PublicKey,
     /// The signature algorithm.
     pub signature: SignatureAlgorithm,
-    /// The requested alternative names as found, in order.
+    /// Requested subject alternative names, unchanged and in order.
     pub subject_alt_names: Vec<GeneralName>,
-    /// challengePassword (RFC 2985 section 5.4.1), which SCEP authenticates by. A secret.
+    /// challengePassword (RFC 2985 section 5.4.1), which authenticates SCEP clients. A secret.
     pub challenge_password: Option<String>,
-    /// The TLS feature status_request is requested (RFC 7633).
+    /// Whether the TLS feature status_request is requested (RFC 7633).
     pub must_staple: bool,
-    /// Requested extended key usages, dotted.
+    /// Requested extended key usages as dotted object identifiers.
     pub extended_key_usage: Option<Vec<String>>,
     /// Requested key usage.
     pub key_usage: Option<KeyUsage>,
     /// Requested basic constraints.
     pub basic_constraints: Option<BasicConstraints>,
-    /// Every requested extension, those above too, in order.
+    /// All requested extensions in order, including the ones parsed above.
     pub extensions: Vec<Extension>,
-    /// Attributes beside the extension request and the password, dotted, in order.
+    /// Other attributes than the extension request and the password, as dotted object identifiers in order.
     pub other_attributes: Vec<String>,
     tbs_range: Range<usize>,
     signature_range: Range<usize>,
 }
 
 impl CertificateRequest {
-    /// Bytes a request may have; one with 2,000 names has 50,000.
+    /// Maximum bytes of a request. A request with 2,000 names has 50,000.
     pub const DER_MAX: usize = 64 * 1024;
 
-    /// Reads a request. Its signature is not checked here.
+    /// Parses a request. Does not verify its signature.
     ///
     /// # Errors
-    /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotRequest`] when any part of
-    /// it that is known here cannot be read, an attribute or extension is there twice, or bytes
-    /// follow it.
+    /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotRequest`] if a known part cannot be read, an attribute or
+    /// extension occurs twice, or bytes follow the request.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
             return Err(ParseError::TooLong(der.len()));
@@ -83,8 +82,8 @@ impl CertificateRequest {
         Self::read(der).map_err(|(part, error)| ParseError::NotRequest(format!("{part}: {error}")))
     }
 
-    /// Reads a request in PEM (`CERTIFICATE REQUEST`, or `NEW CERTIFICATE REQUEST` as old tools have
-    /// it) or DER. Of several blocks the first one counts.
+    /// Parses a request in DER or in PEM (`CERTIFICATE REQUEST`, or `NEW CERTIFICATE REQUEST` of old tools). Uses the first of
+    /// several blocks.
     ///
     /// # Errors
     /// As [`Self::parse`]; [`ParseError::NoPem`] for text without such a block.
@@ -92,7 +91,7 @@ impl CertificateRequest {
         if octets.first() == Some(&tag::SEQUENCE) {
             return Self::parse(octets);
         }
-        // Base64 takes four letters for three bytes, and there may be text around it.
+        // Base64 needs four characters for three bytes, and other text may surround it.
         if octets.len() > 2 * Self::DER_MAX {
             return Err(ParseError::TooLong(octets.len()));
         }
@@ -101,28 +100,28 @@ impl CertificateRequest {
         Self::parse(&found.ok_or(ParseError::NoPem)?.1)
     }
 
-    /// Proof of possession: the request is signed with the key it wants certified.
+    /// Verifies proof of possession: the request is signed with the key to be certified.
     ///
     /// # Errors
-    /// [`SignatureError::Invalid`] when it is not; [`SignatureError::Unsupported`] when that cannot be
-    /// told, which is no proof either.
+    /// [`SignatureError::Invalid`] if it is not; [`SignatureError::Unsupported`] if the signature cannot be verified, which proves
+    /// nothing either.
     pub fn verify(&self) -> Result<(), SignatureError> {
         verify_document(&self.public_key, &self.signature, self.tbs(), self.signature_value())
     }
 
-    /// The signed part, certificationRequestInfo.
+    /// Returns the signed part, certificationRequestInfo.
     #[must_use]
     pub fn tbs(&self) -> &[u8] {
         self.der.get(self.tbs_range.clone()).unwrap_or_default()
     }
 
-    /// The signature over [`Self::tbs`].
+    /// Returns the signature over [`Self::tbs`].
     #[must_use]
     pub fn signature_value(&self) -> &[u8] {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 
-    /// The names to certify: see [`names_of`].
+    /// Returns the names to certify: see [`names_of`].
     #[must_use]
     pub fn names(&self) -> Vec<GeneralName> {
         names_of(&self.subject, &self.subject_alt_names)
@@ -161,7 +160,7 @@ impl CertificateRequest {
             tbs_range: range_in(der, info.whole),
             signature_range: range_in(der, signature),
         };
-        // The attributes are not optional, yet some tools leave an empty set of them out.
+        // The attributes are mandatory, but some tools leave out an empty set.
         if let Some(attributes) =
             fields.optional(tag::context_constructed(0)).map_err(|e| ("attributes", e))?
         {
@@ -185,7 +184,7 @@ impl CertificateRequest {
             if seen.len() == ATTRIBUTES_MAX {
                 return Err(DerError::Malformed("attributes: too many"));
             }
-            // Two names for one thing: both together would be two extension requests.
+            // Two identifiers of the same attribute: with both, the extension request would occur twice.
             let kind = if kind == oid::MS_EXTENSION_REQUEST { oid::EXTENSION_REQUEST } else { kind };
             if seen.contains(&kind) {
                 return Err(DerError::Malformed("attributes: one is repeated"));
@@ -237,7 +236,7 @@ impl CertificateRequest {
 }
 
 impl fmt::Debug for CertificateRequest {
-    /// Without the bytes and the password in them.
+    /// Leaves out the DER bytes and the password in them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CertificateRequest")
             .field("subject", &self.subject.text)
@@ -249,9 +248,9 @@ impl fmt::Debug for CertificateRequest {
     }
 }
 
-/// The names of a request or certificate: the alternative names, and the common names that are a DNS name of
-/// two labels or more, a wildcard or an address and are not among them. DNS names come in the form of
-/// [`GeneralName::parse`] where it reads them, else as found; none comes twice.
+/// Returns the names of a request or certificate without duplicates: the alternative names, and those common names that are a DNS
+/// name of at least two labels, a wildcard or an IP address. DNS names have the form of [`GeneralName::parse`], or are unchanged if
+/// it cannot parse them.
 #[must_use]
 pub fn names_of(subject: &DistinguishedName, alternative: &[GeneralName]) -> Vec<GeneralName> {
     let tidy = |name: &GeneralName| match name {
@@ -266,7 +265,7 @@ pub fn names_of(subject: &DistinguishedName, alternative: &[GeneralName]) -> Vec
     alternative.iter().map(tidy).chain(common).filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// The part that is wrong, and how.
+/// Name of the wrong part, and the error.
 type Misshapen = (&'static str, DerError);
 
 fn public_key(spki: Element<'_>) -> Result<PublicKey, DerError> {
@@ -285,7 +284,7 @@ fn password(value: Element<'_>) -> Result<String, DerError> {
     Ok(text)
 }
 
-/// A common name that names a host: people's and devices' names do not.
+/// Returns the common name if it is a host name. Names of people and devices are not.
 fn common_name(text: &str) -> Option<GeneralName> {
     let name = GeneralName::parse(text).ok()?;
     match &name {
@@ -295,9 +294,9 @@ fn common_name(text: &str) -> Option<GeneralName> {
     }
 }
 
-/// The certificationRequestInfo of a request for `spki` (whole SubjectPublicKeyInfo) under the DER
-/// `Name` `subject`: sign it with that key, then see [`crate::build::signed`]. The password goes into a
-/// UTF8String, or a PrintableString where its letters allow.
+/// Encodes the certificationRequestInfo for `spki` (a complete SubjectPublicKeyInfo) with the DER `Name` `subject`. Sign it with
+/// that key, then call [`crate::build::signed`]. The password is written as a PrintableString if possible, otherwise as a
+/// UTF8String.
 #[must_use]
 pub fn tbs(
     subject: &[u8],

@@ -1,4 +1,4 @@
-//! Distinguished names: read, written for people, compared.
+//! Parsing, display and comparison of distinguished names.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use data_encoding::HEXLOWER;
 use crate::der::{self, DerError, Element, Reader, tag};
 use crate::{DistinguishedName, oid};
 
-/// Attributes of a name that are read. Real names have under a dozen.
+/// Maximum attributes of a name. Real names have less than a dozen.
 const ATTRIBUTES_MAX: usize = 128;
 
 impl DistinguishedName {
-    /// Reads a DER `Name` (RFC 5280 section 4.1.2.4).
+    /// Parses a DER `Name` (RFC 5280 section 4.1.2.4).
     ///
     /// # Errors
-    /// When it is not a SEQUENCE OF SET OF attributes.
+    /// If it is not a SEQUENCE OF SET OF attributes.
     pub fn parse(der: &[u8]) -> Result<Self, DerError> {
         let mut name = Self { der: der.into(), ..Self::default() };
         let mut relative = Vec::new();
@@ -59,45 +59,45 @@ impl DistinguishedName {
         Ok(())
     }
 
-    /// Whether there is no attribute at all.
+    /// Returns whether the name has no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         Reader::new(&self.der).sequence().is_ok_and(|name| name.is_empty())
     }
 
-    /// How many attributes there are, of whatever kind.
+    /// Returns the number of attributes of any type.
     #[must_use]
     pub fn attribute_count(&self) -> usize {
         let Ok(name) = Reader::new(&self.der).sequence() else { return 0 };
         name.flatten().map(|set| set.inside().flatten().count()).sum()
     }
 
-    /// Whether both name the same entity, after the folding of RFC 5280 section 7.1: string types,
-    /// case of ASCII letters and runs of spaces do not matter.
+    /// Compares two names by the rules of RFC 5280 section 7.1: string types, case of ASCII letters and repeated spaces are
+    /// ignored.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
-        // Issuers mostly copy names byte by byte, and names that differ mostly differ at once.
+        // Issuers usually copy names byte by byte, and different names usually differ early.
         self.der == other.der || (self.may_match(other) && self.folded() == other.folded())
     }
 
-    /// A comparison without allocation that never says no to names that match.
+    /// Compares without allocation. May return true for different names, but never false for matching ones.
     fn may_match(&self, other: &Self) -> bool {
         fn letters(text: &str) -> impl Iterator<Item = u8> {
             let significant = |b: &u8| !b.is_ascii_whitespace() && *b != b'\\';
             text.bytes().filter(significant).map(|b| b.to_ascii_lowercase())
         }
-        // The order within a multi-valued relative name is form, too.
+        // The order within a multi-valued relative name does not matter either.
         self.text.contains('+') || letters(&self.text).eq(letters(&other.text))
     }
 
-    /// The name with differences of form removed; equal for names that match.
+    /// Returns the name in a normalised form that is equal for names that match.
     #[must_use]
     pub(crate) fn folded(&self) -> Vec<u8> {
         fold_name(&self.der).concat()
     }
 }
 
-/// The relative names of a DER `Name`, each folded so that equal ones have equal bytes.
+/// Returns the relative names of a DER `Name`, each normalised so that equal ones have equal bytes.
 pub(crate) fn fold_name(der: &[u8]) -> Vec<Vec<u8>> {
     let Ok(name) = Reader::new(der).sequence() else {
         return vec![der.to_vec()];
@@ -105,7 +105,7 @@ pub(crate) fn fold_name(der: &[u8]) -> Vec<Vec<u8>> {
     let fold_set = |set: Element<'_>| {
         let mut attributes: Vec<Vec<u8>> = set.inside().flatten().map(fold_attribute).collect();
         attributes.sort();
-        // The count of bytes keeps neighbours from running into each other.
+        // Each part has a length prefix, so that adjacent parts cannot be confused.
         let mut out = der::write(|w| {
             w.element(tag::SET, &attributes.concat());
         });
@@ -144,7 +144,7 @@ fn is_string(tag: u8) -> bool {
     )
 }
 
-/// RFC 4514 section 3 and, beyond its table, the names OpenSSL prints.
+/// Returns the short name by RFC 4514 section 3, or the name that OpenSSL prints.
 fn short_name(kind: &[u8]) -> Option<&'static str> {
     if let Some([attribute]) = kind.strip_prefix(oid::AT) {
         return Some(match attribute {
@@ -175,8 +175,8 @@ fn short_name(kind: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// The escapes of RFC 4514 section 2.4; control characters too, so that a name cannot drive the
-/// terminal it is shown on.
+/// Applies the escapes of RFC 4514 section 2.4. Also escapes control characters, so that a name cannot control the terminal on
+/// which it is shown.
 fn push_escaped(out: &mut String, value: &str) {
     let last = value.chars().count().saturating_sub(1);
     for (index, character) in value.chars().enumerate() {

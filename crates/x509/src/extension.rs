@@ -1,4 +1,4 @@
-//! Certificate extensions (RFC 5280 section 4.2 and those that came after).
+//! Certificate extensions (RFC 5280 section 4.2 and later RFCs).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,17 +11,17 @@ use crate::{
     BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, NameConstraints, oid, sct,
 };
 
-/// Extensions read. Real certificates have up to fifteen.
+/// Maximum extensions that are read. Real certificates have up to fifteen.
 pub(crate) const EXTENSIONS_MAX: usize = 64;
-/// Subject alternative names read. Public CAs stop at 100 to 2,000, and [`Certificate::DER_MAX`]
-/// holds no more than this many of the shortest.
+/// Maximum subject alternative names that are read. Public CAs allow 100 to 2,000. Even with the shortest names,
+/// [`Certificate::DER_MAX`] allows no more than this.
 const NAMES_MAX: usize = 10_000;
-/// URLs, policies and key usages read of each kind. Real certificates have one to five.
+/// Maximum URLs, policies and key usages that are read of each kind. Real certificates have one to five.
 const ITEMS_MAX: usize = 64;
-/// Name constraints read: the longest lists, of governments and large companies, have hundreds.
+/// Maximum name constraints that are read. The longest lists, of governments and large companies, have hundreds.
 const SUBTREES_MAX: usize = 2_000;
 
-/// Reads the `[3]` field of a tbsCertificate into `certificate`.
+/// Parses the `[3]` field of a tbsCertificate into `certificate`.
 pub(crate) fn read_all(field: Element<'_>, certificate: &mut Certificate, faults: &mut Faults) {
     let list = match field.inside().sequence() {
         Ok(list) => list,
@@ -37,7 +37,7 @@ pub(crate) fn read_all(field: Element<'_>, certificate: &mut Certificate, faults
             return faults.add(format!("over {EXTENSIONS_MAX} extensions: the rest is not read"));
         }
         if seen.contains(&extension.id) {
-            // RFC 5280 section 4.2; the first one counts.
+            // RFC 5280 section 4.2 forbids repetition; the first extension is used.
             faults.add(format!("extension {} is repeated", der::oid_text(extension.id)));
             continue;
         }
@@ -52,8 +52,8 @@ pub(crate) struct Extension<'a> {
     pub(crate) value: &'a [u8],
 }
 
-/// The extensions side by side in `list`, held to the rules: each of the right shape and there once
-/// (RFC 5280 section 4.2), up to [`EXTENSIONS_MAX`] of them.
+/// Parses the extensions in `list` strictly: each must be well-formed and occur once (RFC 5280 section 4.2), and there are at most
+/// [`EXTENSIONS_MAX`].
 pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
     let mut out: Vec<Extension<'_>> = Vec::new();
     for element in list {
@@ -70,7 +70,7 @@ pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
 }
 
 impl<'a> Extension<'a> {
-    /// The same with bytes of its own.
+    /// Returns an owned copy.
     pub(crate) fn owned(&self) -> crate::build::Extension {
         crate::build::Extension::custom(der::oid_text(self.id), self.value.to_vec()).critical(self.critical)
     }
@@ -90,7 +90,7 @@ impl<'a> Extension<'a> {
             Err(error) => {
                 let id = der::oid_text(self.id);
                 faults.add(format!("extension {id}: {error}"));
-                // Constraints that cannot be read cannot be kept either.
+                // Name constraints that cannot be read cannot be enforced.
                 if self.critical || self.id == oid::NAME_CONSTRAINTS {
                     certificate.unknown_critical.push(id);
                 }
@@ -98,7 +98,7 @@ impl<'a> Extension<'a> {
         }
     }
 
-    /// `false` when nobody here knows the extension.
+    /// Reads an extension into `cert`. Returns `false` if the extension is unknown.
     fn take(&self, cert: &mut Certificate, faults: &mut Faults) -> Result<bool, DerError> {
         let mut value = Reader::new(self.value);
         match self.id {
@@ -185,7 +185,7 @@ fn general_name(name: Element<'_>, faults: &mut Faults) -> GeneralName {
     }
 }
 
-/// IA5String content; bytes beyond ASCII are a fault and become U+FFFD.
+/// Returns the content of an IA5String. Non-ASCII bytes are a fault and become U+FFFD.
 fn ascii(element: Element<'_>, faults: &mut Faults) -> String {
     if !element.content.is_ascii() {
         faults.add("an alternative name that is not ASCII");
@@ -206,7 +206,7 @@ pub(crate) fn basic_constraints(mut fields: Reader<'_>) -> Result<BasicConstrain
         None => false,
     };
     let path_len = match fields.optional(tag::INTEGER)? {
-        // A huge one is no limit in practice; a negative one is nonsense.
+        // A huge length is no limit in practice, and a negative one is invalid.
         Some(length) => {
             Some(u32::try_from(length.integer()?).map_err(|_| DerError::Malformed("pathLenConstraint"))?)
         }
@@ -261,7 +261,7 @@ pub(crate) fn crl_urls(points: Reader<'_>) -> Result<Vec<String>, DerError> {
     Ok(urls)
 }
 
-/// The URLs of a distributionPoint `[0] CHOICE { fullName [0] GeneralNames, … }`.
+/// Returns the URLs of a distributionPoint `[0] CHOICE { fullName [0] GeneralNames, … }`.
 pub(crate) fn point_urls(point: Element<'_>) -> Result<Vec<String>, DerError> {
     let Some(full) = point.inside().optional(tag::context_constructed(0))? else {
         return Ok(Vec::new());
@@ -280,7 +280,7 @@ fn policies(list: Reader<'_>) -> Result<Vec<String>, DerError> {
     list.take(ITEMS_MAX).map(|policy| Ok(der::oid_text(policy?.inside().expect(tag::OID)?.content))).collect()
 }
 
-/// status_request, the TLS extension that asks for a stapled response (RFC 6066 section 8).
+/// Returns whether the features contain status_request, the TLS extension for a stapled response (RFC 6066 section 8).
 pub(crate) fn features_status(features: Reader<'_>) -> bool {
     const STATUS_REQUEST: i64 = 5;
     features.flatten().any(|feature| feature.integer() == Ok(STATUS_REQUEST))
@@ -302,7 +302,7 @@ fn subtree((index, entry): (usize, Result<Element<'_>, DerError>)) -> Result<Sub
     }
     let mut fields = entry?.inside();
     let base = fields.any()?;
-    // minimum 0 and no maximum is all that RFC 5280 section 4.2.1.10 allows.
+    // RFC 5280 section 4.2.1.10 permits only minimum 0 and no maximum.
     fields.end()?;
     let text = || String::from_utf8_lossy(base.content).into_owned();
     Ok(match base.tag {

@@ -1,6 +1,6 @@
-//! The faults of a certificate: a bounded list of the parts that cannot be read.
+//! Faults of a certificate: a bounded list of the parts that cannot be read.
 
-/// Faults kept of one certificate. More say nothing new, and a hostile certificate could have thousands.
+/// Maximum faults stored for a certificate. More add no information, and a hostile certificate could have thousands.
 const FAULTS_MAX: usize = 16;
 
 /// The parts of a certificate that cannot be read, at most [`FAULTS_MAX`].

@@ -1,4 +1,4 @@
-//! Hashes that name things.
+//! SHA-256 hashes that identify certificates and keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// Text that is not 64 hexadecimal digits (colons and spaces between them are let pass).
+/// The text is not 64 hexadecimal digits. Colons and spaces between digits are allowed.
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
 #[error("a SHA-256 is 64 hexadecimal digits, this is {0:?}")]
 pub struct NotSha256(String);
@@ -25,19 +25,19 @@ macro_rules! hash_name {
         pub struct $name([u8; 32]);
 
         impl $name {
-            /// The SHA-256 of `der`.
+            /// Computes the SHA-256 of `der`.
             #[must_use]
             pub fn of(der: &[u8]) -> Self {
                 Self(sha256(der))
             }
 
-            /// A hash computed before, for example one read from the database.
+            /// Wraps an existing hash, for example one from the database.
             #[must_use]
             pub fn from_bytes(bytes: [u8; 32]) -> Self {
                 Self(bytes)
             }
 
-            /// The 32 bytes.
+            /// Returns the 32 bytes.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
@@ -84,10 +84,10 @@ macro_rules! hash_name {
 }
 
 hash_name! {
-    /// SHA-256 of the DER certificate: its name in logs, URLs and tables.
+    /// SHA-256 of the DER certificate. It identifies the certificate in logs, URLs and tables.
     Fingerprint
 }
 hash_name! {
-    /// SHA-256 of the DER SubjectPublicKeyInfo: the name of a public key (RFC 7469 section 2.4).
+    /// SHA-256 of the DER SubjectPublicKeyInfo. It identifies a public key (RFC 7469 section 2.4).
     SpkiHash
 }

@@ -1,4 +1,4 @@
-//! The host of an authority (RFC 3986 section 3.2.2): a name or an IP address.
+//! Host of a URI authority (RFC 3986 section 3.2.2): a name or an IP address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,31 +8,31 @@ use crate::{HostName, InvalidHostName};
 /// A host name or an IP address.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum HostOrIp {
-    /// A host name in lower case, without a final dot; never a wildcard.
+    /// A lower-case host name without a trailing dot; never a wildcard.
     Dns(HostName),
-    /// An IPv4 or IPv6 address. IPv4 addresses mapped to IPv6 are IPv4 here.
+    /// An IPv4 or IPv6 address. IPv4-mapped IPv6 addresses are converted to IPv4.
     Ip(IpAddr),
 }
 
-/// Text that is neither a host name nor an IP address.
+/// The text is neither a host name nor an IP address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{name:?} is no host name: {reason}")]
 pub struct NotHostOrIp {
-    /// The text, cut at 253 characters.
+    /// The text, truncated to 253 characters.
     pub name: String,
     /// The rule of host names that the text breaks.
     pub reason: InvalidHostName,
 }
 
 impl HostOrIp {
-    /// Reads a host name, or an IP address with or without brackets.
+    /// Parses a host name, or an IP address with or without brackets.
     ///
     /// # Errors
     /// [`NotHostOrIp`]
     pub fn parse(text: &str) -> Result<Self, NotHostOrIp> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse::<IpAddr>() {
-            // One address has one name: ::ffff:10.0.0.1 is 10.0.0.1.
+            // Each address has a single form: ::ffff:10.0.0.1 becomes 10.0.0.1.
             return Ok(Self::Ip(address.to_canonical()));
         }
         HostName::parse(text)

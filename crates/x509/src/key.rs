@@ -1,4 +1,4 @@
-//! Public keys and signature algorithms, as SubjectPublicKeyInfo and AlgorithmIdentifier write them.
+//! Public keys and signature algorithms in SubjectPublicKeyInfo and AlgorithmIdentifier.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,18 +7,18 @@ use crate::der::{self, DerError, Element, Reader, tag};
 use crate::{KeyAlgorithm, PublicKey, SignatureAlgorithm, SpkiHash, oid};
 
 impl PublicKey {
-    /// Reads a SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7). A key of a kind nobody here knows,
-    /// or broken within, is read as far as it goes: its algorithm says so and its bits are 0.
+    /// Parses a SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7). An unknown or malformed key is accepted, with its algorithm and a
+    /// size of 0 bits.
     ///
     /// # Errors
-    /// When it has not even the shape of one.
+    /// If the bytes do not have the structure of a SubjectPublicKeyInfo.
     pub fn parse(spki: &[u8]) -> Result<Self, DerError> {
         let parts = Parts::of(spki)?;
         let (algorithm, bits, rsa_exponent) = parts.describe();
         Ok(Self { algorithm, bits, rsa_exponent, spki: spki.into(), spki_sha256: SpkiHash::of(spki) })
     }
 
-    /// The subjectPublicKey: what the algorithm calls its public key.
+    /// Returns the content of subjectPublicKey, in the format of the algorithm.
     #[must_use]
     pub fn key_octets(&self) -> &[u8] {
         Parts::of(&self.spki).map(|parts| parts.key).unwrap_or_default()
@@ -90,13 +90,13 @@ impl<'a> Parts<'a> {
                 oid::P521 => KeyAlgorithm::EcP521,
                 other => KeyAlgorithm::EcOther(der::oid_text(other)),
             },
-            // RFC 5480 section 2.1.1 forbids both.
+            // RFC 5480 section 2.1.1 forbids explicit and implicit curve parameters.
             Some(Element { tag: tag::SEQUENCE, .. }) => KeyAlgorithm::EcOther("explicit".to_owned()),
             _ => KeyAlgorithm::EcOther("implicit".to_owned()),
         }
     }
 
-    /// From the length of the point: exact for the curves whose field is whole bytes.
+    /// Computes the size from the length of the point. It is exact for curves whose field size is a multiple of 8 bits.
     fn field_bits(&self) -> u32 {
         let octets = match self.key {
             [4 | 6 | 7, point @ ..] => point.len() / 2,
@@ -125,7 +125,7 @@ fn ml_dsa(algorithm: &[u8]) -> Option<u8> {
 }
 
 impl SignatureAlgorithm {
-    /// Reads the content of an AlgorithmIdentifier (RFC 5280 section 4.1.1.2).
+    /// Parses the content of an AlgorithmIdentifier (RFC 5280 section 4.1.1.2).
     pub(crate) fn read(mut identifier: Reader<'_>) -> Result<Self, DerError> {
         let algorithm = identifier.expect(tag::OID)?.content;
         let parameters = identifier.any().ok();
@@ -166,8 +166,7 @@ impl SignatureAlgorithm {
         }
     }
 
-    /// The algorithm of a TLS SignatureScheme (RFC 8446 section 4.2.3); `None` for those no
-    /// certificate could be signed with either.
+    /// Returns the algorithm of a TLS SignatureScheme (RFC 8446 section 4.2.3). `None` for schemes that cannot sign certificates.
     #[must_use]
     pub fn from_tls_scheme(scheme: u16) -> Option<Self> {
         Some(match scheme {
@@ -194,7 +193,7 @@ impl SignatureAlgorithm {
         })
     }
 
-    /// As people write it, `SHA256-RSA`; an unknown one dotted.
+    /// Returns the usual name, such as `SHA256-RSA`. Unknown algorithms are dotted object identifiers.
     #[must_use]
     pub fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
@@ -226,7 +225,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// The hash of RSASSA-PSS parameters (RFC 4055 section 3.1), where MGF1 uses the same one.
+/// Returns the hash of RSASSA-PSS parameters (RFC 4055 section 3.1), if MGF1 uses the same hash.
 fn pss_hash(parameters: Option<Element<'_>>) -> Option<u16> {
     let mut fields = parameters.filter(|p| p.tag == tag::SEQUENCE)?.inside();
     let hash = match fields.optional(tag::context_constructed(0)).ok()? {
@@ -246,7 +245,7 @@ fn pss_hash(parameters: Option<Element<'_>>) -> Option<u16> {
     (hash == mask_hash).then_some(hash)
 }
 
-/// The default of both hashes in RSASSA-PSS-params.
+/// Default of both hashes in RSASSA-PSS-params, in bits.
 const SHA1_BITS: u16 = 160;
 
 fn hash_bits(mut identifier: Reader<'_>) -> Option<u16> {
@@ -263,7 +262,7 @@ fn hash_bits(mut identifier: Reader<'_>) -> Option<u16> {
 }
 
 impl KeyAlgorithm {
-    /// As people write it, `RSA`, `P-256`; an unknown one dotted.
+    /// Returns the usual name, such as `RSA` or `P-256`. Unknown algorithms are dotted object identifiers.
     #[must_use]
     pub fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {

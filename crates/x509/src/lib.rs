@@ -1,7 +1,7 @@
-//! Names, serials and fingerprints; certificates parsed, verified and linted.
+//! X.509: names, serial numbers and fingerprints; parsing, verification and linting of certificates.
 //!
-//! Pure: no clock, no I/O. Time is always an argument, and a certificate that breaks the rules is
-//! still read: what is wrong with it is a [`Finding`], not an error.
+//! All functions are pure, without clock and I/O. Time is always an argument. A certificate that breaks rules can still be parsed:
+//! its errors are [`Finding`]s.
 
 pub mod build;
 mod certificate;

@@ -1,23 +1,22 @@
 //! The Merkle tree of RFC 6962 section 2.1: hashes, roots, proofs.
 //!
-//! Nothing here fetches: where a proof needs the hash of a whole subtree it asks a function for it, which
-//! a caller that keeps the tree in tiles answers from them.
+//! Functions that need the hash of a subtree call a function of the caller, which can read it from stored tiles.
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
-/// SHA-256, the hash of every CT log.
+/// A SHA-256 hash, as in every CT log.
 pub type Hash = [u8; 32];
 
-/// Hashes of the longest proof: a tree of 2⁶⁴ leaves is so high, and a consistency proof has one more.
+/// Maximum hashes of a proof. A tree of 2⁶⁴ leaves has 64 levels, and a consistency proof has one hash more.
 pub const PROOF_MAX: usize = 65;
 
-/// The hash of a leaf's bytes: SHA-256(0x00 ‖ leaf).
+/// Computes the hash of a leaf: SHA-256(0x00 ‖ leaf).
 #[must_use]
 pub fn leaf_hash(leaf: &[u8]) -> Hash {
     leaf_hash_of(&[leaf])
 }
 
-/// [`leaf_hash`] of a leaf that lies in parts.
+/// Like [`leaf_hash`], for a leaf given in parts.
 #[must_use]
 pub fn leaf_hash_of(parts: &[&[u8]]) -> Hash {
     let mut context = Context::new(&SHA256);
@@ -26,7 +25,7 @@ pub fn leaf_hash_of(parts: &[&[u8]]) -> Hash {
     taken(context.finish().as_ref())
 }
 
-/// The hash of a node: SHA-256(0x01 ‖ left ‖ right).
+/// Computes the hash of a node: SHA-256(0x01 ‖ left ‖ right).
 #[must_use]
 pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     let mut octets = [0; 65];
@@ -36,13 +35,13 @@ pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     sha256(&octets)
 }
 
-/// The root of the tree without leaves.
+/// Returns the root of an empty tree.
 #[must_use]
 pub fn empty_root() -> Hash {
     sha256(&[])
 }
 
-/// SHA-256 without the tree's prefixes.
+/// Computes SHA-256 without the tree's prefixes.
 #[must_use]
 pub fn sha256(octets: &[u8]) -> Hash {
     taken(digest(&SHA256, octets).as_ref())
@@ -54,11 +53,11 @@ fn taken(digest: &[u8]) -> Hash {
     hash
 }
 
-/// The root over `hashes`: those of leaves, or of perfect subtrees of one size of which the last may be smaller.
+/// Computes the root over `hashes`: hashes of leaves, or of perfect subtrees of the same size, of which the last may be smaller.
 #[must_use]
 pub fn root_of(hashes: &[Hash]) -> Hash {
-    // Neighbours are joined level by level; one left over rises as it is, which is the split at the largest power of
-    // two that RFC 6962 asks for.
+    // Joins neighbours level by level. An unpaired node moves up unchanged, which gives the split at the largest power of two that
+    // RFC 6962 requires.
     let Some(first) = hashes.first() else { return empty_root() };
     if hashes.len() == 1 {
         return *first;
@@ -75,16 +74,17 @@ fn join(hashes: &[Hash]) -> Vec<Hash> {
     pairs.iter().map(|[left, right]| node_hash(left, right)).chain(rest.iter().copied()).collect()
 }
 
-/// The largest power of two below `n`, which is at least 2.
+/// Returns the largest power of two below `n`, which is at least 2.
 fn split(n: u64) -> u64 {
     1 << (63 - (n - 1).leading_zeros())
 }
 
-/// Asks for the hash of the perfect subtree of 2^`height` leaves that is number `index` from the left.
+/// Function that returns the hash of a perfect subtree with 2^`height` leaves. `index` counts such subtrees from the left. `None`
+/// if it is unknown.
 pub type Subtree<'a> = &'a dyn Fn(u32, u64) -> Option<Hash>;
 
-/// The hash over the leaves `from..to`, as it occurs in trees and proofs: `from` is a multiple of the least power of
-/// two not below the count. `None` when a subtree is not known.
+/// Computes the hash over the leaves `from..to` of a tree or proof. `from` must be a multiple of the smallest power of two that is
+/// not below the number of leaves. `None` if a subtree is unknown.
 fn range_hash(from: u64, to: u64, subtree: Subtree<'_>) -> Option<Hash> {
     let count = to - from;
     if count == 0 {
@@ -98,14 +98,14 @@ fn range_hash(from: u64, to: u64, subtree: Subtree<'_>) -> Option<Hash> {
     Some(node_hash(&range_hash(from, from + k, subtree)?, &range_hash(from + k, to, subtree)?))
 }
 
-/// The root of the first `size` leaves.
+/// Computes the root of the first `size` leaves.
 #[must_use]
 pub fn root_at(size: u64, subtree: Subtree<'_>) -> Option<Hash> {
     range_hash(0, size, subtree)
 }
 
-/// The inclusion proof of leaf `index` in the tree of `size` leaves (RFC 6962 section 2.1.1); `None` when there is no
-/// such leaf or a subtree is not known.
+/// Creates the inclusion proof of leaf `index` in the tree of `size` leaves (RFC 6962 section 2.1.1). `None` if there is no such
+/// leaf or a subtree is unknown.
 #[must_use]
 pub fn inclusion_proof(index: u64, size: u64, subtree: Subtree<'_>) -> Option<Vec<Hash>> {
     if index >= size {
@@ -127,7 +127,7 @@ pub fn inclusion_proof(index: u64, size: u64, subtree: Subtree<'_>) -> Option<Ve
     Some(path)
 }
 
-/// Whether `proof` shows that the tree of `size` leaves under `root` has `leaf` at `index` (RFC 9162 section 2.1.3.2).
+/// Verifies that the tree with `size` leaves and root `root` has `leaf` at `index` (RFC 9162 section 2.1.3.2).
 #[must_use]
 pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root: &Hash) -> bool {
     if index >= size || proof.len() > PROOF_MAX {
@@ -140,7 +140,7 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root
         }
         if place & 1 == 1 || place == last {
             hash = node_hash(sibling, &hash);
-            // A node without a right neighbour rises until it is one.
+            // A node without a right neighbour moves up until it is a right node.
             while place & 1 == 0 && place != 0 {
                 (place, last) = (place >> 1, last >> 1);
             }
@@ -152,8 +152,8 @@ pub fn verify_inclusion(leaf: &Hash, index: u64, size: u64, proof: &[Hash], root
     last == 0 && hash == *root
 }
 
-/// The proof that the first `old` leaves of the tree of `new` leaves are the old tree (RFC 6962 section 2.1.2); `None`
-/// when `old` is 0 or above `new`, or a subtree is not known.
+/// Creates the proof that the tree of `new` leaves extends the tree of its first `old` leaves (RFC 6962 section 2.1.2). `None` if
+/// `old` is 0 or above `new`, or a subtree is unknown.
 #[must_use]
 pub fn consistency_proof(old: u64, new: u64, subtree: Subtree<'_>) -> Option<Vec<Hash>> {
     if old == 0 || old > new {
@@ -161,7 +161,7 @@ pub fn consistency_proof(old: u64, new: u64, subtree: Subtree<'_>) -> Option<Vec
     }
     let (mut from, mut to) = (0, new);
     let mut path = Vec::new();
-    // Down to the subtree whose last leaf is the old tree's last one.
+    // Descends to the subtree whose last leaf is the last leaf of the old tree.
     while old < to {
         let middle = from + split(to - from);
         if old <= middle {
@@ -179,8 +179,8 @@ pub fn consistency_proof(old: u64, new: u64, subtree: Subtree<'_>) -> Option<Vec
     Some(path)
 }
 
-/// Whether `proof` shows that the tree under `new_root` goes on from the one under `old_root` (RFC 9162 section
-/// 2.1.4.2). An empty old tree goes on into any tree.
+/// Verifies that the tree with `new_root` extends the tree with `old_root` (RFC 9162 section 2.1.4.2). Every tree extends an empty
+/// one.
 #[must_use]
 pub fn verify_consistency(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) -> bool {
     let ((old, old_root), (new, new_root)) = (old, new);
@@ -197,7 +197,7 @@ pub fn verify_consistency(old: (u64, &Hash), new: (u64, &Hash), proof: &[Hash]) 
     while place & 1 == 1 {
         (place, last) = (place >> 1, last >> 1);
     }
-    // The old root itself is the first node where it is a perfect subtree of the new one.
+    // If the old tree is a perfect subtree of the new one, the first node is the old root itself.
     let (start, rest) = if old.is_power_of_two() {
         (*old_root, proof)
     } else {
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 6962 section 2.1, to the letter.
+    /// Literal implementation of RFC 6962 section 2.1.
     fn mth(leaves: &[Hash]) -> Hash {
         match leaves {
             [] => empty_root(),
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_tree_of_the_reference_implementation() {
-        // The test vectors of RFC 9162's and Google's reference code: leaves and the roots of their first n.
+        // Test vectors of the reference code of RFC 9162 and of Google: leaves, and the roots of the first n leaves.
         let leaves: [&[u8]; 8] = [
             &[],
             &[0x00],

@@ -1,4 +1,4 @@
-//! Host names, and whether a certificate is for one (RFC 9525, before it RFC 6125).
+//! Host names, and matching of certificates with names (RFC 9525, formerly RFC 6125).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,49 +9,49 @@ use serde::{Serialize, Serializer};
 
 use crate::{Certificate, GeneralName};
 
-/// A DNS host name: lower case, no trailing dot, no wildcard. Internationalised ones are in their
-/// A-label form (`xn--…`).
+/// A DNS host name: lower case, without trailing dot and wildcard. Internationalized names are in A-label form (`xn--…`).
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct HostName(Arc<str>);
 
-/// Text that is no host name.
+/// The text is not a valid host name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidHostName {
-    /// Nothing, or a dot alone.
+    /// The text is empty, or only a dot.
     #[error("a host name must not be empty")]
     Empty,
-    /// Over 253 bytes (RFC 1035 section 2.3.4, less the length bytes).
+    /// The name is longer than 253 bytes (RFC 1035 section 2.3.4, less the length bytes).
     #[error("a host name has up to 253 characters")]
     TooLong,
-    /// Fine in a certificate, never a host.
+    /// The name is a wildcard, which is valid in a certificate but is not a host.
     #[error("a wildcard is no host: name one host under it")]
     Wildcard,
-    /// A label that is empty or over 63 bytes.
+    /// A label is empty or longer than 63 bytes.
     #[error("the labels between dots have 1 to 63 characters")]
     Label,
-    /// Something else than letters, digits, hyphens and the underscores that are met in practice.
+    /// The name has a character other than letters, digits, hyphens and underscores. Underscores are accepted because they occur in
+    /// practice.
     #[error("{0:?} does not belong in a host name; write international names as xn--…")]
     Character(char),
-    /// An address: see [`ReferenceName`].
+    /// The text is an IP address: see [`ReferenceName`].
     #[error("an address is no host name")]
     Address,
 }
 
 impl HostName {
-    /// Bytes of the longest name.
+    /// Maximum bytes of a name.
     pub const LENGTH_MAX: usize = 253;
-    /// Bytes of the longest label.
+    /// Maximum bytes of a label.
     pub const LABEL_MAX: usize = 63;
 
-    /// Reads a host name; capitals are lowered and one trailing dot is dropped.
+    /// Parses a host name. Converts capitals to lower case, and drops one trailing dot.
     ///
     /// # Errors
-    /// [`InvalidHostName`] tells what is wrong with it.
+    /// [`InvalidHostName`] describes what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, InvalidHostName> {
         Self::check(text).map(|name| Self(name.to_ascii_lowercase().into()))
     }
 
-    /// The name within `text`, its case as it is: for those who only want to know whether it is one.
+    /// Checks a host name and returns it with its case unchanged, without an allocation.
     pub(crate) fn check(text: &str) -> Result<&str, InvalidHostName> {
         let name = text.strip_suffix('.').unwrap_or(text);
         if name.is_empty() {
@@ -75,7 +75,7 @@ impl HostName {
         Ok(name)
     }
 
-    /// The name.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -108,12 +108,12 @@ impl Serialize for HostName {
     }
 }
 
-/// What a client was asked to reach, and so what the certificate must name (RFC 9525 section 2).
+/// The name or address that a client connects to, and that the certificate must contain (RFC 9525 section 2).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum ReferenceName {
-    /// By name.
+    /// A host name.
     Host(HostName),
-    /// By address.
+    /// An IP address.
     Ip(IpAddr),
 }
 
@@ -138,18 +138,18 @@ impl fmt::Display for ReferenceName {
     }
 }
 
-/// How a certificate matches a name.
+/// Result of matching a certificate with a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NameMatch {
-    /// As RFC 9525 wants.
+    /// A subject alternative name matches, as RFC 9525 requires.
     SubjectAlternativeName,
-    /// By a common name alone, which no browser has read since 2017 (RFC 9525 section 2).
+    /// Only a common name matches. Browsers have ignored common names since 2017 (RFC 9525 section 2).
     CommonNameOnly,
-    /// Not at all.
+    /// The certificate does not match the name.
     None,
 }
 
-/// Whether `certificate` is for `name`.
+/// Matches `certificate` with `name`.
 #[must_use]
 pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
     let matched = certificate.subject_alt_names.iter().any(|presented| match (presented, name) {
@@ -167,14 +167,14 @@ pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
     if by_common_name { NameMatch::CommonNameOnly } else { NameMatch::None }
 }
 
-/// Whether the dNSName `pattern` covers `host`: letter by letter, case aside, or by a wildcard that
-/// is the whole leftmost label and stands for exactly one (RFC 9525 section 6.3).
+/// Returns whether the dNSName `pattern` covers `host`: the same name (case-insensitive), or a wildcard that is the whole leftmost
+/// label and stands for exactly one label (RFC 9525 section 6.3).
 #[must_use]
 pub fn pattern_matches(pattern: &str, host: &HostName) -> bool {
     let pattern = pattern.strip_suffix('.').unwrap_or(pattern);
     match pattern.strip_prefix("*.") {
         Some(parent) => {
-            // A wildcard right above a top-level domain is taken by no client.
+            // No client accepts a wildcard directly below a top-level domain.
             parent.contains('.')
                 && host.0.split_once('.').is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
         }

@@ -1,9 +1,8 @@
-//! Bytes to certificate, by a reader of our own: one path for healthy and broken ones alike.
+//! Parser for certificates, valid and invalid ones alike.
 //!
-//! A library parser refuses what servers really send (negative serials, times that are none,
-//! repeated extensions, text in the wrong alphabet); a scanner has to tell what is there. Only the
-//! outer shape of RFC 5280 section 4.1 is insisted on; anything else that cannot be read becomes a
-//! fault beside the rest.
+//! Library parsers reject certificates that servers really send (negative serial numbers, invalid times, repeated extensions, text
+//! in the wrong alphabet), but a scanner must report what is there. Only the outer structure of RFC 5280 section 4.1 is required.
+//! Other parts that cannot be read become faults of the certificate.
 
 use std::ops::Range;
 
@@ -15,12 +14,12 @@ use crate::{
 };
 
 impl Certificate {
-    /// Reads a certificate. What breaks rules but can be read is read; what cannot, and is not
-    /// needed to know the rest, is told in [`Certificate::faults`].
+    /// Parses a certificate. Parts that break rules are read if possible. Optional parts that cannot be read are listed in
+    /// [`Certificate::faults`].
     ///
     /// # Errors
-    /// [`ParseError::TooLong`] beyond [`Certificate::DER_MAX`]; [`ParseError::NotCertificate`]
-    /// when the bytes lack the shape of RFC 5280 section 4.1.
+    /// [`ParseError::TooLong`] beyond [`Certificate::DER_MAX`]; [`ParseError::NotCertificate`] if the bytes do not have the
+    /// structure of RFC 5280 section 4.1.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
             return Err(ParseError::TooLong(der.len()));
@@ -31,14 +30,13 @@ impl Certificate {
         shape.into_certificate(der, faults)
     }
 
-    /// The signed part, tbsCertificate.
+    /// Returns the signed part, tbsCertificate.
     #[must_use]
     pub fn tbs(&self) -> &[u8] {
         self.der.get(self.tbs_range.clone()).unwrap_or_default()
     }
 
-    /// Its extensions as they are, for those who copy them; none when they cannot be read, one is
-    /// repeated or there are over 64.
+    /// Returns the unparsed extensions, for copying. Empty if they cannot be read, one is repeated, or there are more than 64.
     #[must_use]
     pub fn extensions(&self) -> Vec<crate::build::Extension> {
         let read = || -> Result<Vec<_>, DerError> {
@@ -53,14 +51,14 @@ impl Certificate {
         read().unwrap_or_default()
     }
 
-    /// The issuer's signature over [`Self::tbs`].
+    /// Returns the issuer's signature over [`Self::tbs`].
     #[must_use]
     pub fn signature_value(&self) -> &[u8] {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 }
 
-/// The parts of RFC 5280 section 4.1, found but not looked into.
+/// The unparsed parts of a certificate by RFC 5280 section 4.1.
 struct Shape<'a> {
     tbs: &'a [u8],
     version: Option<Element<'a>>,
@@ -114,7 +112,7 @@ impl<'a> Shape<'a> {
         })
     }
 
-    /// The optional fields at the end: unique identifiers are passed over.
+    /// Returns the extensions from the optional fields at the end. Unique identifiers are skipped.
     fn extensions(fields: Reader<'a>, faults: &mut Faults) -> Option<Element<'a>> {
         const ISSUER_UNIQUE_ID: u8 = tag::context(1);
         const SUBJECT_UNIQUE_ID: u8 = tag::context(2);
@@ -142,7 +140,7 @@ impl<'a> Shape<'a> {
             &[]
         });
         if self.inner_algorithm.content != self.outer_algorithm.content {
-            // RFC 5280 section 4.1.1.2
+            // RFC 5280 section 4.1.1.2 requires equal algorithms.
             faults.add("the two signature algorithms differ");
         }
         if !is_shortest(self.serial) {
@@ -224,7 +222,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// A time that is none counts as 1970: clients refuse such a certificate, as they do expired ones.
+/// Reads a time. An invalid time becomes 1970: clients reject such a certificate, as they reject expired ones.
 fn time(which: &str, element: Element<'_>, faults: &mut Faults) -> UnixTime {
     let generalized = Element { tag: tag::GENERALIZED_TIME, ..element };
     match element.time() {
@@ -235,7 +233,7 @@ fn time(which: &str, element: Element<'_>, faults: &mut Faults) -> UnixTime {
             }
             time
         }
-        // Four digits of year in a UTCTime is the mistake that is seen; its meaning is plain.
+        // A common mistake is a UTCTime with a four-digit year. Its meaning is clear.
         Err(_) if generalized.time().is_ok() => {
             faults.add(format!("{which} is a UTCTime with four digits of year"));
             generalized.time().unwrap_or_default()
@@ -270,7 +268,7 @@ fn is_shortest(integer: &[u8]) -> bool {
     }
 }
 
-/// Where `part`, a slice of `whole`, lies in it.
+/// Returns the position of `part`, a slice of `whole`, in `whole`.
 pub(crate) fn range_in(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
     if start <= whole.len() && part.len() <= whole.len() - start { start..start + part.len() } else { 0..0 }

@@ -1,26 +1,26 @@
-//! PEM (RFC 7468): certificates in text, whatever else the text says.
+//! PEM (RFC 7468): certificates in text, surrounded by any other text.
 
 use data_encoding::BASE64;
 
-/// Blocks read of one text; root bundles have 150, the largest dumps some thousands.
+/// Maximum blocks of a text. Root bundles have 150, the largest dumps some thousands.
 const BLOCKS_MAX: usize = 100_000;
-/// Bytes one block may decode to; a PKCS#7 bundle of a whole root program has 200 KB.
+/// Maximum decoded bytes of a block. A PKCS#7 bundle of a whole root program has 200 KB.
 const BLOCK_OCTETS_MAX: usize = 1024 * 1024;
 
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
 
-/// Every block of `text` with its label, in order. Text between blocks, headers within them and
-/// any line ends are passed over; a block that is cut off or not base64 is left out.
+/// Returns all blocks of `text` with their labels, in order. Ignores text between blocks, headers in blocks, and line endings.
+/// Leaves out blocks that are truncated or not base64.
 pub fn blocks(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     let mut rest = text;
     std::iter::from_fn(move || next_block(&mut rest)).flatten().take(BLOCKS_MAX)
 }
 
-/// The blocks of `text` that hold a certificate: labelled `CERTIFICATE`, as RFC 7468 section 5 has
-/// it, or one of the names OpenSSL used before and still reads. Of a `TRUSTED CERTIFICATE` only
-/// the certificate is returned, without OpenSSL's trust settings after it.
+/// Returns the blocks of `text` that contain a certificate: with the label `CERTIFICATE` (RFC 7468 section 5), or with a label that
+/// OpenSSL used earlier and still reads. For `TRUSTED CERTIFICATE`, returns only the certificate, without OpenSSL's trust settings
+/// after it.
 pub fn certificates(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     blocks(text).filter_map(|(label, der)| match label.as_str() {
         "CERTIFICATE" | "X509 CERTIFICATE" => Some((label, der)),
@@ -51,7 +51,7 @@ pub fn encode(label: &str, der: &[u8]) -> String {
     out
 }
 
-/// `None` at the end of the text; `Some(None)` for a block that cannot be read.
+/// Returns `None` at the end of the text, and `Some(None)` for a block that cannot be read.
 fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
     let text = *rest;
     let begin = find(text, BEGIN)? + BEGIN.len();
@@ -61,7 +61,7 @@ fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
     };
     let label = &text[begin..begin + length];
     let body = &text[begin + length + DASHES.len()..];
-    // A label holds no line end: this BEGIN was the start of something else.
+    // A label has no line break, so this BEGIN does not start a block.
     if label.contains(&b'\n') {
         *rest = &text[begin..];
         return Some(None);
@@ -70,7 +70,7 @@ fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
         *rest = &[];
         return Some(None);
     };
-    // A block cut off by the next one must not swallow it.
+    // The block is truncated if another BEGIN follows before its end.
     if let Some(next) = find(&body[..end], BEGIN) {
         *rest = &body[next..];
         return Some(None);
@@ -80,7 +80,7 @@ fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
     Some(der.map(|der| (String::from_utf8_lossy(label).into_owned(), der)))
 }
 
-/// RFC 1421 headers (`Proc-Type: …`) end with an empty line.
+/// Skips RFC 1421 headers (`Proc-Type: …`), which end with an empty line.
 fn after_headers(body: &[u8]) -> &[u8] {
     if !body.contains(&b':') {
         return body;
@@ -102,7 +102,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
-/// Base64 (RFC 4648 section 4) with white space anywhere, padded or not.
+/// Decodes base64 (RFC 4648 section 4) with or without padding, and with white space anywhere.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity((text.len() / 4 * 3).min(BLOCK_OCTETS_MAX));
     let (mut bits, mut held) = (0u32, 0);

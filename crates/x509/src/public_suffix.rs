@@ -1,28 +1,29 @@
-//! Public suffixes of DNS names, by the list of publicsuffix.org.
+//! Public suffixes of DNS names, from the list of publicsuffix.org.
 //!
-//! The list is compiled code of 400 KB. These functions are not generic, so the program has it once.
+//! The list is 400 KB of compiled code. These functions are not generic, so that the program contains it only once.
 
-/// The part of the Public Suffix List that has a suffix.
+/// Section of the Public Suffix List that contains a suffix.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SuffixKind {
     /// Delegated by ICANN or IANA: `com`, `co.uk`.
     Icann,
     /// Submitted by its owner: `github.io`.
     Private,
-    /// Not in the list; the suffix is the last label.
+    /// The name is not in the list; the suffix is its last label.
     Unlisted,
 }
 
 /// The public suffix of a DNS name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PublicSuffix<'n> {
-    /// The end of the name.
+    /// The suffix, a slice of the name.
     pub text: &'n str,
-    /// The part of the list that has it.
+    /// Section of the list that contains the suffix.
     pub kind: SuffixKind,
 }
 
-/// Returns the public suffix of `name`: lower case, A-labels, without a dot at its end. `None` for an empty name.
+/// Returns the public suffix of `name`, which must be lower case, in A-labels, and without a trailing dot. `None` for an empty
+/// name.
 #[must_use]
 pub fn public_suffix(name: &str) -> Option<PublicSuffix<'_>> {
     let suffix = psl::suffix(name.as_bytes())?;
@@ -62,7 +63,7 @@ mod tests {
             assert_eq!(registered_domain(name), domain, "{name}");
         }
         assert_eq!((public_suffix(""), registered_domain(".com")), (None, None));
-        // An exception in the list (`!city.kawasaki.jp`), and names as the library splits them.
+        // Includes an exception in the list (`!city.kawasaki.jp`), and checks that names are split as by the library.
         for name in ["a.city.kawasaki.jp", "city.kawasaki.jp", "a.kawasaki.jp", "a.b.c.kawasaki.jp"] {
             assert_eq!(registered_domain(name), psl::domain_str(name), "{name}");
         }

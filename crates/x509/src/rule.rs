@@ -6,44 +6,44 @@ use serde::Serialize;
 use crate::Fingerprint;
 
 coded! {
-    /// How bad a finding or an alert is, mildest first.
+    /// Severity of a finding or an alert, in ascending order.
     #[derive(Default)]
     pub enum Severity: "severity" {
-        /// Worth knowing; nothing to do.
+        /// Information that needs no action.
         #[default]
         Info = 0 => "info",
-        /// Will not hurt today.
+        /// No effect on clients today.
         Low = 1 => "low",
-        /// Some clients object, or will soon.
+        /// Some clients reject the certificate, or will soon.
         Medium = 2 => "medium",
-        /// Most clients object, or the key is unsafe.
+        /// Most clients reject the certificate, or the key is unsafe.
         High = 3 => "high",
         /// Clients fail now.
         Critical = 4 => "critical",
     }
 }
 
-/// A rule of the field, as a constant: its code never changes once released.
+/// A rule, defined as a constant. Its code never changes once released.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// Stable, for filters and alerts: `area.what`, for example `certificate.expired`.
+    /// Stable code for filters and alerts: `area.what`, for example `certificate.expired`.
     pub code: &'static str,
-    /// How bad a breach is.
+    /// Severity of a violation.
     pub severity: Severity,
-    /// A breach in a few words.
+    /// Short description of a violation.
     pub title: &'static str,
-    /// Where the rule is written: an RFC section, a Baseline Requirements section, a policy.
+    /// Source of the rule: a section of an RFC or of the Baseline Requirements, or a policy.
     pub source: &'static str,
-    /// A hint: what to do.
+    /// Advice on how to correct a violation.
     pub advice: &'static str,
 }
 
-/// A rule that was broken, with what shows it.
+/// A violation of a rule, with its evidence.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Finding {
-    /// Which rule.
+    /// The rule that is violated.
     pub rule: &'static Rule,
-    /// The fact that broke it, for people.
+    /// The fact that violates the rule, as text for people.
     pub evidence: String,
     /// The certificate, if the finding is about one.
     pub certificate: Option<Fingerprint>,

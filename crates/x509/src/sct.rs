@@ -1,28 +1,27 @@
-//! Lists of signed certificate timestamps (RFC 6962 section 3.3), as certificates, OCSP responses
-//! and the TLS extension carry them.
+//! Lists of signed certificate timestamps (RFC 6962 section 3.3), used in certificates, OCSP responses and the TLS extension.
 
 use crate::der::{self, DerError, Reader, Writer, tag};
 use crate::{UnixTime, oid};
 
-/// Timestamps read of one list: clients ask for two or three, logs number some dozens.
+/// Maximum timestamps of a list. Clients require two or three, and there are some dozens of logs.
 const SCTS_MAX: usize = 64;
 
-/// What one timestamp says. Its signature is not checked: that takes the list of logs.
+/// A parsed timestamp. Its signature is not verified, because that needs the list of logs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SignedCertificateTimestamp {
     /// SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// When the log promised to include the certificate.
+    /// Time at which the log promised to include the certificate.
     pub time: UnixTime,
 }
 
-/// The timestamps of a SignedCertificateTimestampList that can be read, in order.
+/// Parses a SignedCertificateTimestampList. Returns the readable timestamps, in order.
 #[must_use]
 pub fn parse(list: &[u8]) -> Vec<SignedCertificateTimestamp> {
     entries(list).filter_map(timestamp).collect()
 }
 
-/// How many timestamps a SignedCertificateTimestampList has.
+/// Returns the number of timestamps in a SignedCertificateTimestampList.
 #[must_use]
 pub fn count(list: &[u8]) -> u16 {
     entries(list).fold(0, |count, _| count + 1)
@@ -33,7 +32,7 @@ fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || take_vector(&mut rest)).take(SCTS_MAX)
 }
 
-/// A vector with two bytes of length (RFC 8446 section 3.4).
+/// Reads a vector with a two-byte length (RFC 8446 section 3.4).
 fn take_vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = input.split_first_chunk::<2>()?;
     let (vector, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
@@ -50,11 +49,11 @@ fn timestamp(entry: &[u8]) -> Option<SignedCertificateTimestamp> {
     Some(SignedCertificateTimestamp { log_id: *log_id, time: UnixTime(seconds) })
 }
 
-/// The tbsCertificate as logs hash and sign it (RFC 6962 section 3.2): without the poison of a precertificate and
-/// without the list of timestamps of a certificate, so that both of one issuance have the same.
+/// Returns the tbsCertificate as logs hash and sign it (RFC 6962 section 3.2): without the poison extension of a precertificate,
+/// and without the embedded timestamps of a certificate. A certificate and its precertificate therefore have the same result.
 ///
 /// # Errors
-/// When `tbs` has not the shape of RFC 5280 section 4.1.
+/// If `tbs` does not have the structure of RFC 5280 section 4.1.
 pub fn logged_tbs(tbs: &[u8]) -> Result<Vec<u8>, DerError> {
     const EXTENSIONS: u8 = tag::context_constructed(3);
     let mut out = Writer::with_capacity(tbs.len());

@@ -7,26 +7,26 @@ use std::str::FromStr;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The content bytes of the INTEGER as found on the wire, so it may break RFC 5280 section
-/// 4.1.2.2 (zero, negative, too long): a scanner reports such serials, it does not refuse them.
+/// A serial number, stored as the content bytes of its INTEGER. It may break RFC 5280 section 4.1.2.2 (zero, negative, too long),
+/// because a scanner reports such serial numbers instead of rejecting them.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SerialNumber(Box<[u8]>);
 
 impl SerialNumber {
-    /// Wraps content bytes, two's complement, most significant first.
+    /// Creates a serial number from content bytes: two's complement, most significant byte first.
     #[must_use]
     pub fn from_content(octets: &[u8]) -> Self {
         Self(octets.into())
     }
 
-    /// The content bytes.
+    /// Returns the content bytes.
     #[must_use]
     pub fn content(&self) -> &[u8] {
         &self.0
     }
 
-    /// The content bytes of the same number in the shortest form (X.690 section 8.3.2): two serial numbers
-    /// are one number when these are equal, whatever bytes were put before them.
+    /// Returns the content bytes in their shortest form (X.690 section 8.3.2). Two serial numbers are the same number if these are
+    /// equal.
     #[must_use]
     pub fn shortest(&self) -> &[u8] {
         let mut octets = &*self.0;
@@ -36,13 +36,13 @@ impl SerialNumber {
         octets
     }
 
-    /// Whether both are the same number, which is how revoked certificates are found (RFC 5280 section 5.1.2.6).
+    /// Compares two serial numbers as numbers, as for lookups of revoked certificates (RFC 5280 section 5.1.2.6).
     #[must_use]
     pub fn is_number(&self, other: &Self) -> bool {
         self.shortest() == other.shortest()
     }
 
-    /// The number, when it is not negative and fits.
+    /// Returns the number if it is not negative and fits into 64 bits.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         let significant = self.0.iter().skip_while(|&&b| b == 0).count();
@@ -52,20 +52,20 @@ impl SerialNumber {
         Some(self.0.iter().fold(0, |value, b| (value << 8) | u64::from(*b)))
     }
 
-    /// Whether the number is 0 (RFC 5280 section 4.1.2.2 wants it positive).
+    /// Returns whether the number is 0. RFC 5280 section 4.1.2.2 requires a positive number.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0.iter().all(|&b| b == 0)
     }
 
-    /// Whether the sign bit is set.
+    /// Returns whether the sign bit is set.
     #[must_use]
     pub fn is_negative(&self) -> bool {
         self.0.first().is_some_and(|b| b & 0x80 != 0)
     }
 }
 
-/// Text that is not hexadecimal digits, 1 to 64 of them (colons between them are let pass).
+/// The text is not 1 to 64 hexadecimal digits. Colons between digits are allowed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a serial number is 1 to 64 hexadecimal digits, this is {0:?}")]
 pub struct NotSerial(String);
@@ -73,7 +73,7 @@ pub struct NotSerial(String);
 impl FromStr for SerialNumber {
     type Err = NotSerial;
 
-    /// Reads what [`Self`] displays as: a positive number, so a zero byte is put before a high bit.
+    /// Parses the displayed form. The number is positive, so a zero byte is added before a high bit.
     fn from_str(text: &str) -> Result<Self, NotSerial> {
         let mut digits = text.replace(':', "");
         if digits.len() % 2 == 1 {
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for SerialNumber {
 }
 
 impl fmt::Display for SerialNumber {
-    /// Lower-case hexadecimal of the bytes, without the leading zero byte of a positive number.
+    /// Writes the bytes in lower-case hexadecimal, without the leading zero byte of a positive number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let octets = match &*self.0 {
             [0, rest @ ..] if !rest.is_empty() => rest,

@@ -1,29 +1,29 @@
-//! Signatures checked: those on certificates, and those by which TLS servers prove their key.
+//! Verification of signatures on certificates, and of the signatures by which TLS servers prove possession of their key.
 
 use aws_lc_rs::signature as lc;
 use lc::{RsaParameters, RsaPssSaltLength, UnparsedPublicKey, VerificationAlgorithm};
 
 use crate::{Certificate, KeyAlgorithm, PublicKey, SignatureAlgorithm, oid};
 
-/// Why a signature does not count.
+/// The signature is not accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureError {
-    /// Not made by this key over this message, or the key is of another kind.
+    /// The signature was not made by this key over this message, or the key has another type.
     #[error("the signature is not by this key")]
     Invalid,
-    /// Cannot be checked here: says nothing about the signature.
+    /// The signature cannot be verified here; it may be valid.
     #[error("cannot be checked: {0}")]
     Unsupported(&'static str),
 }
 
 type Algorithm = &'static dyn VerificationAlgorithm;
 
-/// Checks that `signature` was made over `message` with the private half of `key`. RSASSA-PSS is
-/// held to a salt as long as the hash, as RFC 8446 section 4.2.3 wants.
+/// Verifies that `signature` over `message` was made with the private key of `key`. The salt of RSASSA-PSS must be as long as the
+/// hash, as RFC 8446 section 4.2.3 requires.
 ///
 /// # Errors
-/// [`SignatureError::Invalid`] when it was not; [`SignatureError::Unsupported`] when the library
-/// cannot tell (MD5, DSA, RSA under 1,024 bits …).
+/// [`SignatureError::Invalid`] if the signature is wrong; [`SignatureError::Unsupported`] if the library cannot verify it (MD5,
+/// DSA, RSA under 1,024 bits …).
 pub fn verify_signature(
     key: &PublicKey,
     algorithm: &SignatureAlgorithm,
@@ -34,7 +34,7 @@ pub fn verify_signature(
 }
 
 impl Certificate {
-    /// Checks that `issuer` signed this certificate.
+    /// Verifies that `issuer` signed this certificate.
     ///
     /// # Errors
     /// As [`verify_signature`].
@@ -43,8 +43,8 @@ impl Certificate {
     }
 }
 
-/// [`verify_signature`] for signed documents (certificates, requests, CRLs, OCSP responses): RFC 4055
-/// lets them choose the salt of RSASSA-PSS, and OpenSSL's default is the longest.
+/// Like [`verify_signature`], for signed documents (certificates, requests, CRLs, OCSP responses). For these, RFC 4055 permits any
+/// salt length of RSASSA-PSS, and OpenSSL uses the longest by default.
 ///
 /// # Errors
 /// As [`verify_signature`].
@@ -90,7 +90,7 @@ fn longest_salt(algorithm: &SignatureAlgorithm) -> Option<Algorithm> {
     }
 }
 
-/// The library's verifier for this key and algorithm.
+/// Returns the library's verifier for this key and algorithm.
 fn choose(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorithm, SignatureError> {
     use SignatureAlgorithm as S;
     match algorithm {
@@ -123,7 +123,7 @@ fn choose_rsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorit
     if key.bits > 8_192 {
         return Err(SignatureError::Unsupported("RSA keys over 8,192 bits are not offered"));
     }
-    // RFC 4055 section 1.2: a key named RSASSA-PSS signs by that scheme only.
+    // RFC 4055 section 1.2: a key with the algorithm RSASSA-PSS may only be used with that scheme.
     let pss = matches!(algorithm, S::RsaPss(_));
     if key.algorithm == KeyAlgorithm::RsaPss && !pss {
         return Err(SignatureError::Invalid);

@@ -1,7 +1,9 @@
-//! Patterns in which a star stands for any text: names of keys, hosts of an inventory, paths and values of requests.
+//! Wildcard patterns, in which a star stands for any text. Used for names of keys, hosts of an inventory, and paths and values of
+//! requests.
 
-/// Whether `text` is the pattern, with any text (dots, slashes and nothing included) for each `*`. Time grows with the sum of both
-/// lengths: a part between two stars is taken where it is found first, as a later place never helps.
+/// Returns whether `text` matches the pattern. Each `*` stands for any text, including dots, slashes and no text. Time is
+/// proportional to the sum of both lengths: a part between two stars is matched at its first occurrence, because a later one never
+/// helps.
 #[must_use]
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
@@ -53,7 +55,7 @@ mod tests {
         }
     }
 
-    /// The definition, letter by letter.
+    /// Literal implementation of the definition, byte by byte.
     fn by_letter(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,

@@ -1,8 +1,8 @@
-//! Points in time as certificates know them: whole seconds, UTC.
+//! Points in time as in certificates: whole seconds, UTC.
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds since 1970-01-01T00:00:00Z, negative before it. Certificates reach from 1950 to 9999.
+/// Seconds since 1970-01-01T00:00:00Z, negative before it. Certificates use the years 1950 to 9999.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixTime(pub i64);
@@ -11,41 +11,41 @@ pub struct UnixTime(pub i64);
 pub const DAY: i64 = 86_400;
 
 impl UnixTime {
-    /// This moment moved by `seconds`, saturating at the ends of time.
+    /// Adds `seconds`, saturating at the limits of the type.
     #[must_use]
     pub fn plus(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds))
     }
 
-    /// Seconds from `earlier` to this moment; negative when this moment came first.
+    /// Returns the seconds from `earlier` to this time; negative if this time is before `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// A moment in the proleptic Gregorian calendar, UTC.
+/// A date and time in the proleptic Gregorian calendar, UTC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Civil {
-    /// Negative before year 0.
+    /// Year, negative before year 0.
     pub year: i64,
-    /// 1 to 12.
+    /// Month, 1 to 12.
     pub month: i64,
-    /// 1 to 31.
+    /// Day of the month, 1 to 31.
     pub day: i64,
-    /// 0 to 23.
+    /// Hour, 0 to 23.
     pub hour: i64,
-    /// 0 to 59.
+    /// Minute, 0 to 59.
     pub minute: i64,
-    /// 0 to 59.
+    /// Second, 0 to 59.
     pub second: i64,
 }
 
 impl UnixTime {
-    /// The calendar's name of this moment.
+    /// Converts to calendar date and time.
     #[must_use]
     pub fn civil(self) -> Civil {
-        // Howard Hinnant's civil_from_days: years begin in March, so the leap day comes last.
+        // Howard Hinnant's civil_from_days: years start in March, so the leap day is the last day.
         let days = self.0.div_euclid(DAY) + 719_468;
         let second = self.0.rem_euclid(DAY);
         let era = days.div_euclid(146_097);
@@ -65,8 +65,8 @@ impl UnixTime {
         }
     }
 
-    /// The moment of that name; `None` when the calendar has none (30 February, 24:00, leap
-    /// seconds, which Unix time cannot tell).
+    /// Converts from calendar date and time. `None` for invalid ones (30 February, 24:00, leap seconds, which Unix time cannot
+    /// represent).
     #[must_use]
     pub fn from_civil(year: i64, month: i64, day: i64, hour: i64, minute: i64, second: i64) -> Option<Self> {
         let ranges = (-9_999..=9_999).contains(&year)
@@ -90,7 +90,7 @@ impl UnixTime {
 }
 
 impl std::fmt::Display for UnixTime {
-    /// RFC 3339, whole seconds: `2026-11-21T05:00:00Z`.
+    /// Writes RFC 3339 with whole seconds: `2026-11-21T05:00:00Z`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let c = self.civil();
         let (date, time) = ((c.year, c.month, c.day), (c.hour, c.minute, c.second));

@@ -1,4 +1,4 @@
-//! Alternative names: read from what people write, written as DER.
+//! Subject alternative names: parsed from text, and encoded as DER.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,43 +9,42 @@ use data_encoding::HEXLOWER_PERMISSIVE;
 use crate::der::Writer;
 use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 
-/// Text that is no name a certificate could carry.
+/// The text is not a valid name for a certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadName {
-    /// Longer than [`GeneralName::TEXT_MAX`] bytes.
+    /// The text is longer than [`GeneralName::TEXT_MAX`] bytes.
     #[error("a name has up to {max} bytes", max = GeneralName::TEXT_MAX)]
     TooLong,
-    /// No host name, and nothing else either.
+    /// The text is neither a host name nor any other kind of name.
     #[error("{0:?} is no name: {1}")]
     Host(String, InvalidHostName),
-    /// A `*` anywhere but as the whole leftmost label, or right above a top-level domain.
+    /// A `*` that is not the whole leftmost label, or that is directly below a top-level domain.
     #[error("{0:?}: a wildcard is the whole first label, with at least two labels after it")]
     Wildcard(String),
-    /// UTS #46 refuses the international name.
+    /// UTS #46 does not permit the internationalized name.
     #[error("{0:?} is not a valid international name; try its xn-- form")]
     International(String),
-    /// Not `mailbox@host` in ASCII.
+    /// The text is not `mailbox@host` in ASCII.
     #[error("{0:?} is no email address")]
     Email(String),
-    /// Not `scheme:rest` in printable ASCII.
+    /// The text is not `scheme:rest` in printable ASCII.
     #[error("{0:?} is no URI; bytes beyond ASCII are written %XX")]
     Uri(String),
-    /// Not an IPv4 or IPv6 address.
+    /// The text is not an IPv4 or IPv6 address.
     #[error("{0:?} is no IP address")]
     Address(String),
 }
 
 impl GeneralName {
-    /// Bytes of text [`Self::parse`] reads: far over any name met, which DNS keeps under 254.
+    /// Maximum bytes of text that [`Self::parse`] accepts. Real names are far shorter: DNS names are limited to 253 bytes.
     pub const TEXT_MAX: usize = 2_048;
 
-    /// Reads a name as people write it: `a.example`, `*.a.example`, `10.0.0.1`, `2001:db8::1`,
-    /// `[2001:db8::1]`, `me@a.example`, `mailto:me@a.example`, `spiffe://a.example/x` and any other
-    /// URI with `//` or of the scheme `urn`. OpenSSL's `DNS:`, `IP:`, `email:` and `URI:` before a
-    /// name tell its kind. Host names become lower-case A-labels without a trailing dot.
+    /// Parses a name: `a.example`, `*.a.example`, `10.0.0.1`, `2001:db8::1`, `[2001:db8::1]`, `me@a.example`,
+    /// `mailto:me@a.example`, `spiffe://a.example/x`, and any other URI with `//` or with the scheme `urn`. OpenSSL's prefixes
+    /// `DNS:`, `IP:`, `email:` and `URI:` select the kind of name. Host names become lower-case A-labels without a trailing dot.
     ///
     /// # Errors
-    /// [`BadName`] tells what is wrong with it.
+    /// [`BadName`] describes what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let text = text.trim();
         if text.len() > Self::TEXT_MAX {
@@ -69,9 +68,10 @@ impl GeneralName {
         }
     }
 
-    /// Whether [`super::Extension::subject_alt_names`] can write it: all but [`Self::Other`], of which
-    /// only the kind is known, a [`Self::BadIp`] that is not hexadecimal, a [`Self::Directory`] whose
-    /// text [`DistinguishedName::from_text`] does not read, and text beyond ASCII.
+    /// Returns whether [`super::Extension::subject_alt_names`] can encode the name.
+    ///
+    /// It cannot encode [`Self::Other`], whose content is unknown, a [`Self::BadIp`] that is not hexadecimal, a [`Self::Directory`]
+    /// that [`DistinguishedName::from_text`] cannot parse, and non-ASCII text.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         match self {
@@ -85,8 +85,8 @@ impl GeneralName {
 }
 
 impl fmt::Display for GeneralName {
-    /// The form that [`GeneralName::parse`] reads where it reads one; `dirName:`, `badIP:` and
-    /// `other:` before the rest.
+    /// Writes the form that [`GeneralName::parse`] reads. For other kinds of names, writes the prefix `dirName:`, `badIP:` or
+    /// `other:`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dns(text) | Self::Email(text) => f.pad(text),
@@ -124,7 +124,7 @@ fn dns(text: &str) -> Result<GeneralName, BadName> {
     Ok(GeneralName::Dns(pattern))
 }
 
-/// A host name in any alphabet, as A-labels.
+/// Parses an internationalized host name into A-labels.
 fn host(text: &str) -> Result<HostName, BadName> {
     let ascii = if text.is_ascii() {
         Cow::Borrowed(text)
@@ -144,7 +144,7 @@ fn ip(text: &str) -> Result<GeneralName, BadName> {
     address.map(GeneralName::Ip).map_err(|_| BadName::Address(text.to_owned()))
 }
 
-/// RFC 5280 section 4.2.1.6: a Mailbox of RFC 2821, so ASCII; the host case-insensitive.
+/// Parses a Mailbox of RFC 2821 (RFC 5280 section 4.2.1.6): ASCII, with a case-insensitive host.
 fn email(text: &str) -> Result<GeneralName, BadName> {
     let bad = || BadName::Email(text.to_owned());
     let (mailbox, domain) = text.rsplit_once('@').ok_or_else(bad)?;
@@ -156,7 +156,7 @@ fn email(text: &str) -> Result<GeneralName, BadName> {
     Ok(GeneralName::Email(format!("{mailbox}@{}", host(domain)?)))
 }
 
-/// RFC 5280 section 4.2.1.6: absolute, in ASCII. The scheme is lowered, the rest stays as it is.
+/// Parses an absolute ASCII URI (RFC 5280 section 4.2.1.6). The scheme becomes lower-case, and the rest is unchanged.
 fn uri(text: &str) -> Result<GeneralName, BadName> {
     let bad = || BadName::Uri(text.to_owned());
     let (scheme, rest) = text.split_once(':').ok_or_else(bad)?;
@@ -169,7 +169,7 @@ fn uri(text: &str) -> Result<GeneralName, BadName> {
     Ok(GeneralName::Uri(format!("{}:{rest}", scheme.to_ascii_lowercase())))
 }
 
-/// A GeneralName; what [`GeneralName::is_writable`] denies writes nothing.
+/// Writes a GeneralName. Writes nothing if [`GeneralName::is_writable`] is false.
 pub(super) fn write_name(w: &mut Writer, name: &GeneralName) {
     if !name.is_writable() {
         return;
@@ -189,7 +189,7 @@ pub(super) fn write_name(w: &mut Writer, name: &GeneralName) {
     };
 }
 
-/// The bytes of an IP address as an iPAddress name or subtree has them.
+/// Returns the bytes of an IP address in an iPAddress name or subtree.
 pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),

@@ -1,29 +1,29 @@
-//! Extensions, written (RFC 5280 section 4.2).
+//! Encoding of extensions (RFC 5280 section 4.2).
 
 use super::alternative_name::{octets, write_name};
 use crate::der::{self, Writer, tag};
 use crate::{BasicConstraints, GeneralName, KeyUsage, NameConstraints, Subtree, oid};
 
-/// One extension, its value not parsed.
+/// An extension with an unparsed value.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Extension {
-    /// extnID, dotted.
+    /// extnID as a dotted object identifier.
     pub oid: String,
-    /// Whether a relying party that does not know the extension must refuse the certificate.
+    /// Whether a relying party that does not know the extension must reject the certificate.
     pub critical: bool,
-    /// The DER within extnValue.
+    /// DER content of extnValue.
     pub value: Vec<u8>,
 }
 
 impl Extension {
-    /// Any extension, not critical; `value` is the DER within extnValue. See [`der::oid_content`] for what text is
-    /// an identifier.
+    /// Creates any extension, not critical. `oid` is a dotted object identifier (see [`der::oid_content`]); `value` is the DER
+    /// content of extnValue.
     #[must_use]
     pub fn custom(oid: impl Into<String>, value: Vec<u8>) -> Self {
         Self { oid: oid.into(), critical: false, value }
     }
 
-    /// Sets whether a relying party that does not know the extension must refuse the certificate.
+    /// Sets whether a relying party that does not know the extension must reject the certificate.
     #[must_use]
     pub fn critical(mut self, is_critical: bool) -> Self {
         self.critical = is_critical;
@@ -40,9 +40,8 @@ impl Extension {
         })
     }
 
-    /// subjectAltName (section 4.2.1.6), not critical. A certificate with an empty subject needs it
-    /// [critical](Self::critical). A [`GeneralName::Other`] cannot be written and is left out: see
-    /// [`GeneralName::is_writable`].
+    /// subjectAltName (section 4.2.1.6), not critical. Make it [critical](Self::critical) if the subject is empty. Leaves out names
+    /// that cannot be encoded, such as [`GeneralName::Other`]: see [`GeneralName::is_writable`].
     #[must_use]
     pub fn subject_alt_names(names: &[GeneralName]) -> Self {
         Self::list(oid::SUBJECT_ALT_NAME, false, |w| names.iter().for_each(|name| write_name(w, name)))
@@ -70,7 +69,7 @@ impl Extension {
         })
     }
 
-    /// extKeyUsage (section 4.2.1.12) from dotted identifiers.
+    /// extKeyUsage (section 4.2.1.12) from dotted object identifiers.
     #[must_use]
     pub fn extended_key_usage(purposes: &[String]) -> Self {
         Self::list(oid::EXTENDED_KEY_USAGE, false, |w| {
@@ -116,13 +115,13 @@ impl Extension {
         Self::list(oid::CRL_DISTRIBUTION_POINTS, false, |w| distribution_points(w, urls))
     }
 
-    /// freshestCRL (section 4.2.1.15): where delta CRLs are, one point for each URL.
+    /// freshestCRL (section 4.2.1.15): locations of delta CRLs, one point for each URL.
     #[must_use]
     pub fn freshest_crl(urls: &[String]) -> Self {
         Self::list(oid::FRESHEST_CRL, false, |w| distribution_points(w, urls))
     }
 
-    /// certificatePolicies (section 4.2.1.4) from dotted identifiers, without qualifiers.
+    /// certificatePolicies (section 4.2.1.4) from dotted object identifiers, without qualifiers.
     #[must_use]
     pub fn certificate_policies(policies: &[String]) -> Self {
         Self::list(oid::CERTIFICATE_POLICIES, false, |w| {
@@ -134,8 +133,8 @@ impl Extension {
         })
     }
 
-    /// nameConstraints (section 4.2.1.10), critical. [`Subtree::Other`] cannot be written and is left
-    /// out: refuse it before.
+    /// nameConstraints (section 4.2.1.10), critical. Leaves out [`Subtree::Other`], which cannot be encoded: the caller must reject
+    /// it first.
     #[must_use]
     pub fn name_constraints(constraints: &NameConstraints) -> Self {
         Self::list(oid::NAME_CONSTRAINTS, true, |w| {
@@ -156,8 +155,7 @@ impl Extension {
         })
     }
 
-    /// id-pkix-ocsp-nocheck (RFC 6960 section 4.2.2.2.1): no one need ask whether this responder's
-    /// certificate is revoked.
+    /// id-pkix-ocsp-nocheck (RFC 6960 section 4.2.2.2.1): clients need not check whether this responder's certificate is revoked.
     #[must_use]
     pub fn ocsp_no_check() -> Self {
         Self::known(oid::OCSP_NO_CHECK, false, |w| {

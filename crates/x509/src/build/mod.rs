@@ -1,7 +1,7 @@
-//! Building certificates: what is to be signed, and what was.
+//! Building certificates: the data to be signed, and the signed result.
 //!
-//! Nothing is checked here beyond what DER needs: whether a certificate may be issued is decided
-//! by those who issue, and [`crate::lint`] judges the result.
+//! This module checks only what DER requires. The caller decides whether a certificate may be issued, and [`crate::lint`] checks
+//! the result.
 
 mod alternative_name;
 mod extension;
@@ -14,28 +14,28 @@ pub use subject::{Attribute, BadSubject, distinguished_name};
 use crate::der::{self, Writer, tag};
 use crate::{PublicKey, SerialNumber, SignatureAlgorithm, UnixTime, oid};
 
-/// A certificate before it is signed (RFC 5280 section 4.1.2), always of version 3.
+/// A certificate before it is signed (RFC 5280 section 4.1.2). The version is always 3.
 #[derive(Clone, Debug)]
 pub struct CertificateSpec<'a> {
-    /// See [`SerialNumber::from_random`].
+    /// Serial number: see [`SerialNumber::from_random`].
     pub serial: &'a SerialNumber,
-    /// What the issuer's key will sign with.
+    /// Signature algorithm of the issuer's key.
     pub signature: SignatureAlgorithm,
-    /// DER `Name` of the issuer, byte by byte its certificate's subject.
+    /// DER `Name` of the issuer: exactly the subject of the issuer's certificate.
     pub issuer: &'a [u8],
-    /// DER `Name`; empty (`30 00`) wants a critical subject alternative name.
+    /// DER `Name` of the subject. An empty one (`30 00`) requires a critical subject alternative name.
     pub subject: &'a [u8],
     /// First second of validity.
     pub not_before: UnixTime,
     /// Last second of validity, inclusive.
     pub not_after: UnixTime,
-    /// Whole DER SubjectPublicKeyInfo.
+    /// Complete DER SubjectPublicKeyInfo.
     pub spki: &'a [u8],
-    /// In the order written.
+    /// Extensions, in the order in which they are written.
     pub extensions: &'a [Extension],
 }
 
-/// The tbsCertificate: what the issuer signs. Then see [`signed`].
+/// Encodes the tbsCertificate, which the issuer signs. Then call [`signed`].
 #[must_use]
 pub fn tbs_certificate(spec: &CertificateSpec<'_>) -> Vec<u8> {
     const VERSION_3: i64 = 2;
@@ -56,14 +56,13 @@ pub fn tbs_certificate(spec: &CertificateSpec<'_>) -> Vec<u8> {
     })
 }
 
-/// `Extensions`: the SEQUENCE of them.
+/// Writes `Extensions`: the SEQUENCE of all extensions.
 pub(crate) fn write_extensions(w: &mut Writer, extensions: &[Extension]) {
     w.sequence(|w| extensions.iter().for_each(|extension| extension.write(w)));
 }
 
-/// What was signed with its signature: a Certificate, CertificationRequest or CertificateList,
-/// which all are `SEQUENCE { tbs, algorithm, BIT STRING }`. `algorithm` must be the one within `tbs`
-/// where there is one.
+/// Combines signed data and its signature into a Certificate, CertificationRequest or CertificateList, which all are `SEQUENCE {
+/// tbs, algorithm, BIT STRING }`. If `tbs` contains an algorithm, `algorithm` must be the same.
 #[must_use]
 pub fn signed(tbs: &[u8], algorithm: &SignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
     let algorithm = algorithm.to_der();
@@ -75,8 +74,8 @@ pub fn signed(tbs: &[u8], algorithm: &SignatureAlgorithm, signature: &[u8]) -> V
     w.finish()
 }
 
-/// The key identifier of RFC 7093 section 2, method 1: the leftmost 160 bits of the SHA-256 of the
-/// subjectPublicKey's content. Bytes that are no SubjectPublicKeyInfo are hashed as if empty.
+/// Computes the key identifier of RFC 7093 section 2, method 1: the leftmost 160 bits of the SHA-256 of the subjectPublicKey's
+/// content. Treats an invalid SubjectPublicKeyInfo as empty content.
 #[must_use]
 pub fn key_id(spki: &[u8]) -> [u8; 20] {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &subject_public_key(spki));
@@ -85,8 +84,8 @@ pub fn key_id(spki: &[u8]) -> [u8; 20] {
     id
 }
 
-/// The SHA-1 of the subjectPublicKey's content: how OCSP names issuers and responders (RFC 6960
-/// section 4.1.1 and 4.2.1), and the key identifier of RFC 5280 section 4.2.1.2.
+/// Computes the SHA-1 of the subjectPublicKey's content. OCSP identifies issuers and responders by it (RFC 6960 section 4.1.1 and
+/// 4.2.1), and it is the key identifier of RFC 5280 section 4.2.1.2.
 #[must_use]
 pub fn key_sha1(spki: &[u8]) -> [u8; 20] {
     let algorithm = &aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY;
@@ -101,8 +100,8 @@ fn subject_public_key(spki: &[u8]) -> Vec<u8> {
 }
 
 impl SerialNumber {
-    /// A serial number of 126 random bits: always positive, never zero, always 16 bytes, so well
-    /// over the 64 bits of the baseline requirements and under the 20 bytes of RFC 5280.
+    /// Creates a serial number with 126 random bits. It is always positive and has 16 bytes: more than the 64 bits required by the
+    /// baseline requirements, and less than the maximum of 20 bytes in RFC 5280.
     #[must_use]
     pub fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[0] = bytes[0] & 0x7f | 0x40;
@@ -111,9 +110,12 @@ impl SerialNumber {
 }
 
 impl SignatureAlgorithm {
-    /// The DER AlgorithmIdentifier, parameters as its RFC wants them: NULL for PKCS #1 (RFC 4055
-    /// section 5), the hash, MGF1 with it and a salt as long for RSASSA-PSS (section 3.1), none for
-    /// ECDSA (RFC 5758), Ed25519 (RFC 8410) and ML-DSA (RFC 9881). [`Self::Other`] gets none.
+    /// Encodes the DER AlgorithmIdentifier with the parameters that its RFC requires:
+    ///
+    /// - PKCS #1: NULL (RFC 4055 section 5).
+    /// - RSASSA-PSS: the hash, MGF1 with the same hash, and a salt of its length (RFC 4055 section 3.1).
+    /// - ECDSA (RFC 5758), Ed25519 (RFC 8410) and ML-DSA (RFC 9881): none.
+    /// - [`Self::Other`]: none.
     #[must_use]
     pub fn to_der(&self) -> Vec<u8> {
         use SignatureAlgorithm as S;
@@ -147,7 +149,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// An AlgorithmIdentifier without parameters, or with NULL.
+/// Encodes an AlgorithmIdentifier without parameters, or with NULL.
 pub(crate) fn identifier(algorithm: &[u8], null: bool) -> Vec<u8> {
     der::write(|w| {
         w.sequence(|w| {
@@ -159,7 +161,7 @@ pub(crate) fn identifier(algorithm: &[u8], null: bool) -> Vec<u8> {
     })
 }
 
-/// RSASSA-PSS with one hash for the message and MGF1, and a salt of its length.
+/// Encodes RSASSA-PSS with one hash for the message and MGF1, and a salt of its length.
 fn pss(hash_bits: u16) -> Vec<u8> {
     let hash = match hash_bits {
         384 => identifier(&[oid::NIST_HASHES, &[2]].concat(), true),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::der::{self, Element, Reader, tag};
 use crate::{DistinguishedName, oid};
 
-/// What an attribute of a name says (RFC 5280 section 4.1.2.4, RFC 4519).
+/// Type of an attribute of a name (RFC 5280 section 4.1.2.4, RFC 4519).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Attribute {
     /// commonName, `CN`
@@ -51,7 +51,7 @@ pub enum Attribute {
 
 use Attribute as A;
 
-/// Each with the name it is written by and the content bytes of its identifier.
+/// Each attribute with its short name and the content bytes of its object identifier.
 const ATTRIBUTES: &[(Attribute, &str, &[u8])] = &[
     (A::CommonName, "CN", oid::COMMON_NAME),
     (A::Surname, "SN", &[0x55, 4, 4]),
@@ -74,7 +74,7 @@ const ATTRIBUTES: &[(Attribute, &str, &[u8])] = &[
     (A::UserId, "UID", oid::USER_ID),
 ];
 
-/// Other names the attributes go by, as OpenSSL and RFC 4519 write them.
+/// Other names of the attributes, as in OpenSSL and RFC 4519.
 const ALIASES: &[(&str, Attribute)] = &[
     ("commonName", A::CommonName),
     ("surname", A::Surname),
@@ -97,37 +97,37 @@ const ALIASES: &[(&str, Attribute)] = &[
     ("userId", A::UserId),
 ];
 
-/// Text that is no distinguished name.
+/// The text is not a distinguished name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSubject {
-    /// Unknown attribute.
+    /// The attribute is unknown.
     #[error("{0:?} is no attribute of a name; CN, O, OU, C, ST, L and so on are")]
     Attribute(String),
-    /// Not of the form `KEY=value`.
+    /// The text is not of the form `KEY=value`.
     #[error("{0:?} is not of the form KEY=value")]
     Pair(String),
-    /// An escape that RFC 4514 does not know.
+    /// RFC 4514 does not define this escape.
     #[error(
         "{0:?} has a broken escape: a backslash stands before a special character or two hexadecimal digits"
     )]
     Escape(String),
-    /// Relative names of several attributes, which no profile here makes.
+    /// A relative name has several attributes, which is not supported.
     #[error("a plus sign joins attributes, which is not supported; write \\+ for the sign itself")]
     MultiValued,
-    /// Longer than [`DistinguishedName::TEXT_MAX`] bytes.
+    /// The text is longer than [`DistinguishedName::TEXT_MAX`] bytes.
     #[error("a distinguished name has up to {max} bytes of text", max = DistinguishedName::TEXT_MAX)]
     TooLong,
 }
 
 impl Attribute {
-    /// The name it is written by in a distinguished name, `CN`.
+    /// Returns the name of the attribute in a distinguished name, such as `CN`.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         self.row().1
     }
 
     fn row(self) -> &'static (Attribute, &'static str, &'static [u8]) {
-        // The table has a row for each, as a test sees to; the first row stands in otherwise.
+        // A test checks that the table has a row for each attribute; the fallback is never used.
         ATTRIBUTES.iter().find(|row| row.0 == self).unwrap_or(&ATTRIBUTES[0])
     }
 
@@ -135,7 +135,7 @@ impl Attribute {
         ATTRIBUTES.iter().find(|row| row.2 == content).map(|row| row.0)
     }
 
-    /// The string type RFC 5280 appendix A gives it; UTF8String where there is a choice.
+    /// Returns the string type that RFC 5280 appendix A requires. UTF8String if the RFC allows a choice.
     fn string_tag(self, value: &str) -> u8 {
         let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
         match self {
@@ -157,7 +157,7 @@ impl fmt::Display for Attribute {
 impl FromStr for Attribute {
     type Err = BadSubject;
 
-    /// The short name or one of OpenSSL's long ones, case aside.
+    /// Parses the short name or an OpenSSL long name, case-insensitively.
     fn from_str(text: &str) -> Result<Self, BadSubject> {
         let short = ATTRIBUTES.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0);
         let alias = || ALIASES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|row| row.1);
@@ -165,8 +165,8 @@ impl FromStr for Attribute {
     }
 }
 
-/// A name of these attributes, in the order of the DER: the most general (country) first by custom.
-/// [`DistinguishedName::text`] shows them the other way round.
+/// Builds a name from attributes in DER order. By convention the most general attribute (country) comes first;
+/// [`DistinguishedName::text`] shows the reverse order.
 #[must_use]
 pub fn distinguished_name(attributes: &[(Attribute, String)]) -> DistinguishedName {
     let der = der::write(|w| {
@@ -186,21 +186,20 @@ pub fn distinguished_name(attributes: &[(Attribute, String)]) -> DistinguishedNa
 }
 
 impl DistinguishedName {
-    /// Bytes of text [`Self::from_text`] reads.
+    /// Maximum bytes of text that [`Self::from_text`] accepts.
     pub const TEXT_MAX: usize = 8_192;
 
-    /// The name without attributes.
+    /// Returns the name without attributes.
     #[must_use]
     pub fn empty() -> Self {
         distinguished_name(&[])
     }
 
-    /// Reads `CN=a, O=b, C=DE`: most specific first, escapes as RFC 4514 section 2.4 has them, so
-    /// [`Self::text`] of a name that was built here reads back as the same name. Empty text is the
-    /// empty name.
+    /// Parses `CN=a, O=b, C=DE`: most specific first, with the escapes of RFC 4514 section 2.4. [`Self::text`] of a name that this
+    /// module built parses to the same name. Empty text is the empty name.
     ///
     /// # Errors
-    /// [`BadSubject`] tells what is wrong with it.
+    /// [`BadSubject`] describes what is wrong with the text.
     pub fn from_text(text: &str) -> Result<Self, BadSubject> {
         if text.len() > Self::TEXT_MAX {
             return Err(BadSubject::TooLong);
@@ -221,7 +220,7 @@ impl DistinguishedName {
         Ok(distinguished_name(&attributes))
     }
 
-    /// The same name with `text` as its common names; nothing else changes.
+    /// Returns a copy of the name whose common names are replaced by `text`.
     #[must_use]
     pub fn with_common_name(&self, text: &str) -> Self {
         let Ok(sets) = Reader::new(&self.der).sequence() else { return self.clone() };
@@ -242,7 +241,7 @@ impl DistinguishedName {
                 for set in sets.flatten() {
                     let mut attributes: Vec<Vec<u8>> =
                         set.inside().flatten().map(|found| attribute(&found)).collect();
-                    // DER sorts the members of a set (X.690 section 11.6).
+                    // DER sorts the elements of a set (X.690 section 11.6).
                     attributes.sort();
                     w.element(tag::SET, &attributes.concat());
                 }
@@ -251,7 +250,7 @@ impl DistinguishedName {
         Self::parse(&der).unwrap_or_else(|_| self.clone())
     }
 
-    /// The attributes that [`Attribute`] knows, in the order of the DER.
+    /// Returns the attributes whose type is an [`Attribute`], in DER order.
     #[must_use]
     pub fn attributes(&self) -> Vec<(Attribute, String)> {
         let Ok(name) = Reader::new(&self.der).sequence() else {
@@ -267,12 +266,12 @@ impl DistinguishedName {
     }
 }
 
-/// The value at the start of `text`, and what follows the comma after it.
+/// Parses the value at the start of `text`. Also returns the text after the comma that follows it.
 fn value(text: &str) -> Result<(String, &str), BadSubject> {
     let escape = || BadSubject::Escape(text.to_owned());
     let text = text.trim_start_matches(' ');
     let mut out: Vec<u8> = Vec::new();
-    // Spaces before the separator do not count, unless escaped.
+    // Trailing spaces before the separator are dropped, unless escaped.
     let mut kept = 0;
     let bytes = text.as_bytes();
     let mut at = 0;

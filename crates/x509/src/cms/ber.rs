@@ -1,24 +1,23 @@
-//! BER to DER, as far as messages go: lengths told at the end instead of the beginning, and byte
-//! strings in pieces, as streaming writers make them.
+//! Conversion of BER to DER for messages of streaming writers: indefinite lengths, and byte strings in pieces.
 
 use crate::der::{DerError, Reader, Writer, tag};
 
-/// Levels of nesting followed. A certificate within a message goes 12 deep.
+/// Maximum nesting levels. A certificate within a message has up to 12.
 const DEPTH_MAX: usize = 32;
-/// The identifier of an OCTET STRING in pieces.
+/// Identifier of a constructed OCTET STRING.
 const PIECES: u8 = tag::OCTET_STRING | CONSTRUCTED;
 const CONSTRUCTED: u8 = 0x20;
 
-/// An element whose end is not reached.
+/// An element whose end is not reached yet.
 struct Open {
     tag: u8,
-    /// Where in the output its content starts.
+    /// Position in the output where the content starts.
     start: usize,
-    /// Where in the input it ends; `None` until the end-of-contents bytes tell.
+    /// Position in the input where the element ends; `None` for an indefinite length.
     end: Option<usize>,
 }
 
-/// The one element in `ber` with definite, shortest lengths, and its byte strings whole.
+/// Converts the single element in `ber` to DER: definite, shortest lengths, and byte strings in one piece.
 pub(super) fn definite(ber: &[u8]) -> Result<Vec<u8>, DerError> {
     let mut out = Vec::with_capacity(ber.len());
     let mut open: Vec<Open> = Vec::new();
@@ -64,7 +63,7 @@ pub(super) fn definite(ber: &[u8]) -> Result<Vec<u8>, DerError> {
     }
 }
 
-/// Puts the header before the content that ends the output.
+/// Inserts the header before the element's content, which is at the end of the output.
 fn close(out: &mut Vec<u8>, element: &Open) -> Result<(), DerError> {
     let content = out.split_off(element.start);
     if element.tag != PIECES {
@@ -76,7 +75,7 @@ fn close(out: &mut Vec<u8>, element: &Open) -> Result<(), DerError> {
     Ok(())
 }
 
-/// The byte strings side by side in `content`, put together.
+/// Joins the pieces of a byte string in `content`.
 pub(super) fn pieces(content: &[u8]) -> Result<Vec<u8>, DerError> {
     let mut whole = Vec::with_capacity(content.len());
     let mut reader = Reader::new(content);

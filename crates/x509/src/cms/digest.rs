@@ -6,12 +6,12 @@ use crate::build::identifier;
 use crate::der::{DerError, Reader, tag};
 use crate::{SignatureAlgorithm, oid};
 
-/// Hashes messages are signed with. MD5 is not among them.
+/// Hash algorithms of message signatures. MD5 is not supported.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Digest {
-    /// Old clients'.
+    /// SHA-1, used by old clients.
     Sha1,
-    /// What RFC 8894 section 2.9 makes mandatory.
+    /// SHA-256, mandatory by RFC 8894 section 2.9.
     Sha256,
     /// SHA-384.
     Sha384,
@@ -20,7 +20,7 @@ pub enum Digest {
 }
 
 impl Digest {
-    /// The hash of `octets`.
+    /// Hashes `octets`.
     #[must_use]
     pub fn of(self, octets: &[u8]) -> Vec<u8> {
         let algorithm = match self {
@@ -32,7 +32,7 @@ impl Digest {
         digest::digest(algorithm, octets).as_ref().to_vec()
     }
 
-    /// RSASSA-PKCS1-v1_5 with this hash.
+    /// Returns RSASSA-PKCS1-v1_5 with this hash.
     #[must_use]
     pub fn with_rsa(self) -> SignatureAlgorithm {
         match self {

@@ -1,4 +1,4 @@
-//! EnvelopedData (RFC 5652 section 6), its keys transported by RSA.
+//! EnvelopedData (RFC 5652 section 6) with RSA key transport.
 
 use super::ber::pieces;
 use super::digest::Digest;
@@ -8,31 +8,31 @@ use crate::build::identifier;
 use crate::der::{self, DerError, Element, Reader, Writer, tag};
 use crate::oid;
 
-/// Recipients read of a message. SCEP's have one.
+/// Maximum recipients of a message. SCEP messages have one.
 const RECIPIENTS_MAX: usize = 16;
 
 /// `1.2.840.113549.1.1.7`
 const RSAES_OAEP: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 7];
-/// aes of NIST: 2, 22 and 42 are the CBC modes.
+/// Prefix of NIST's AES object identifiers. The last arcs 2, 22 and 42 are the CBC modes.
 const AES: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 1];
 /// `1.2.840.113549.3.7`
 const DES_EDE3_CBC: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 3, 7];
 
-/// Ciphers contents are encrypted with, all in CBC mode with the padding of RFC 5652 section 6.3.
+/// Ciphers of encrypted content, all in CBC mode with the padding of RFC 5652 section 6.3.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ContentCipher {
-    /// What RFC 8894 section 2.9 makes mandatory.
+    /// AES with 128 bits, mandatory by RFC 8894 section 2.9.
     Aes128,
     /// AES with 192 bits.
     Aes192,
     /// AES with 256 bits.
     Aes256,
-    /// Triple DES, which old devices send.
+    /// Triple DES, used by old devices.
     DesEde3,
 }
 
 impl ContentCipher {
-    /// Bytes of the key.
+    /// Returns the length of the key in bytes.
     #[must_use]
     pub const fn key_octets(self) -> usize {
         match self {
@@ -42,7 +42,7 @@ impl ContentCipher {
         }
     }
 
-    /// Bytes of a block, and so of the initialisation vector.
+    /// Returns the length of a block, and so of the initialization vector, in bytes.
     #[must_use]
     pub const fn block_octets(self) -> usize {
         match self {
@@ -71,12 +71,12 @@ impl ContentCipher {
     }
 }
 
-/// How the content's key travels.
+/// Encryption of the content key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum KeyTransport {
-    /// RSAES-PKCS1-v1_5 (RFC 3370 section 4.2.1): what SCEP clients use.
+    /// RSAES-PKCS1-v1_5 (RFC 3370 section 4.2.1), used by SCEP clients.
     RsaPkcs1,
-    /// RSAES-OAEP with that hash, MGF1 with the same one and no label (RFC 3560).
+    /// RSAES-OAEP with this hash, MGF1 with the same hash, and no label (RFC 3560).
     RsaOaep(Digest),
 }
 
@@ -117,7 +117,7 @@ impl KeyTransport {
     }
 }
 
-/// The one hash of RSAES-OAEP-params (RFC 4055 section 4.1).
+/// Parses RSAES-OAEP-params (RFC 4055 section 4.1) in which both hashes are the same.
 fn oaep_hash(mut fields: Reader<'_>) -> Result<Digest, DerError> {
     let other = DerError::Malformed("RSAES-OAEP parameters: one hash and no label are known");
     let hash = match fields.optional(tag::context_constructed(0))? {
@@ -137,35 +137,35 @@ fn oaep_hash(mut fields: Reader<'_>) -> Result<Digest, DerError> {
     if hash == mask && fields.is_empty() { Ok(hash) } else { Err(other) }
 }
 
-/// Someone the message is for (KeyTransRecipientInfo).
+/// A recipient of the message (KeyTransRecipientInfo).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recipient {
-    /// By their certificate.
+    /// Identity of the recipient's certificate.
     pub id: Identity,
-    /// How their key encrypted the content's.
+    /// Encryption of the content key.
     pub transport: KeyTransport,
-    /// The content's key, encrypted.
+    /// The encrypted content key.
     pub encrypted_key: Vec<u8>,
 }
 
 /// An encrypted message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EnvelopedData {
-    /// Those it is for; recipients by other means than RSA are left out.
+    /// Recipients with RSA keys. Other recipients are left out.
     pub recipients: Vec<Recipient>,
-    /// How the content is encrypted.
+    /// Cipher of the content.
     pub cipher: ContentCipher,
-    /// The initialisation vector, a block long.
+    /// The initialization vector, one block long.
     pub iv: Vec<u8>,
-    /// The content, encrypted: whole blocks, at least one.
+    /// The encrypted content: at least one block, and whole blocks only.
     pub ciphertext: Vec<u8>,
 }
 
 impl EnvelopedData {
-    /// Reads a ContentInfo of EnvelopedData, in DER or BER.
+    /// Parses a ContentInfo with EnvelopedData, in DER or BER.
     ///
     /// # Errors
-    /// When it is none, uses algorithms not known here, or exceeds [`super::MESSAGE_MAX`] or 16 recipients.
+    /// If the message is not EnvelopedData, uses unsupported algorithms, or exceeds [`super::MESSAGE_MAX`] or 16 recipients.
     pub fn parse(message: &[u8]) -> Result<Self, DerError> {
         parse(message, Self::read)
     }
@@ -198,7 +198,7 @@ impl EnvelopedData {
         Ok(Self { recipients, cipher, iv, ciphertext })
     }
 
-    /// The DER ContentInfo; what is encrypted is [`DATA`].
+    /// Encodes the DER ContentInfo. The type of the encrypted content is [`DATA`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         content_info(ENVELOPED_DATA, |w| {
@@ -239,7 +239,7 @@ impl Recipient {
     }
 }
 
-/// `[0] IMPLICIT OCTET STRING`, whole or in pieces.
+/// Parses `[0] IMPLICIT OCTET STRING`, whole or in pieces.
 fn ciphertext(element: Element<'_>) -> Result<Vec<u8>, DerError> {
     match element.tag {
         0x80 => Ok(element.content.to_vec()),

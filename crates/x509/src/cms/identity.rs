@@ -1,16 +1,16 @@
-//! Signers and recipients of a message, as the message names them.
+//! Identifiers of the signers and recipients of a message.
 
 use crate::der::{DerError, Element, Writer, tag};
 use crate::{Certificate, SerialNumber};
 
-/// By which a message names a signer or recipient.
+/// Identifier of a signer or recipient in a message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Identity {
-    /// The issuer's DER `Name` and the certificate's serial number.
+    /// DER `Name` of the issuer, and the serial number of the certificate.
     IssuerSerial {
-        /// DER `Name`.
+        /// DER `Name` of the issuer.
         issuer: Vec<u8>,
-        /// Of the certificate.
+        /// Serial number of the certificate.
         serial: SerialNumber,
     },
     /// The subject key identifier.
@@ -18,13 +18,13 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// The issuer and serial number of `certificate`.
+    /// Returns the issuer and serial number of `certificate`.
     #[must_use]
     pub fn of(certificate: &Certificate) -> Self {
         Self::IssuerSerial { issuer: certificate.issuer.der.to_vec(), serial: certificate.serial.clone() }
     }
 
-    /// Whether it names `certificate`.
+    /// Returns whether the identifier matches `certificate`.
     #[must_use]
     pub fn names(&self, certificate: &Certificate) -> bool {
         match self {
@@ -58,8 +58,8 @@ impl Identity {
         };
     }
 
-    /// The version of the structure it stands in: `plain` with issuer and serial (RFC 5652 sections 5.3
-    /// and 6.2.1).
+    /// Returns the version of the enclosing structure: `plain` for issuer and serial number, otherwise `with_key_id` (RFC 5652
+    /// sections 5.3 and 6.2.1).
     pub(super) fn version(&self, plain: i64, with_key_id: i64) -> i64 {
         match self {
             Self::IssuerSerial { .. } => plain,

@@ -1,21 +1,21 @@
-//! ContentInfo, the frame of every message (RFC 5652 section 3).
+//! ContentInfo, the outer structure of every message (RFC 5652 section 3).
 
 use super::ber;
 use crate::der::{self, DerError, Reader, Writer, tag};
 
-/// Bytes of a message that are read: a request has 2,000 to 5,000, a bundle of a root program 200,000.
+/// Maximum bytes of a message. A request has 2,000 to 5,000 bytes, a bundle of a root program 200,000.
 pub const MESSAGE_MAX: usize = 1024 * 1024;
 
-/// Certificates and lists of each kind read of a message.
+/// Maximum certificates, and maximum lists, of a message.
 pub const ITEMS_MAX: usize = 512;
 
-/// id-data, dotted.
+/// id-data, as a dotted object identifier.
 pub const DATA: &str = "1.2.840.113549.1.7.1";
 
-/// id-signedData, dotted.
+/// id-signedData, as a dotted object identifier.
 pub const SIGNED_DATA: &str = "1.2.840.113549.1.7.2";
 
-/// id-envelopedData, dotted.
+/// id-envelopedData, as a dotted object identifier.
 pub const ENVELOPED_DATA: &str = "1.2.840.113549.1.7.3";
 
 pub(super) fn content_info(kind: &str, fill: impl FnOnce(&mut Writer)) -> Vec<u8> {
@@ -27,7 +27,7 @@ pub(super) fn content_info(kind: &str, fill: impl FnOnce(&mut Writer)) -> Vec<u8
     })
 }
 
-/// The content of a ContentInfo of that type; bytes may not follow it.
+/// Returns the content of a ContentInfo of this type. Fails if bytes follow it.
 pub(super) fn content_of<'a>(message: &'a [u8], kind: &str) -> Result<Reader<'a>, DerError> {
     let mut input = Reader::new(message);
     let mut info = input.sequence()?;
@@ -42,7 +42,7 @@ pub(super) fn content_of<'a>(message: &'a [u8], kind: &str) -> Result<Reader<'a>
     Ok(fields)
 }
 
-/// Reads a message, which may be BER as CMS allows: what is not DER is turned into it first.
+/// Parses a message. CMS permits BER, so a message that is not DER is converted first.
 pub(super) fn parse<T>(message: &[u8], read: impl Fn(&[u8]) -> Result<T, DerError>) -> Result<T, DerError> {
     if message.len() > MESSAGE_MAX {
         return Err(DerError::Malformed("message: too long"));
@@ -50,7 +50,7 @@ pub(super) fn parse<T>(message: &[u8], read: impl Fn(&[u8]) -> Result<T, DerErro
     read(message).or_else(|error| read(&ber::definite(message).map_err(|_| error)?))
 }
 
-/// The implicitly tagged SET of certificates or lists; left out when there are none.
+/// Writes the implicitly tagged SET of certificates or lists. Writes nothing if there are none.
 pub(super) fn write_items(w: &mut Writer, number: u8, items: &[&[u8]]) {
     if !items.is_empty() {
         w.element(tag::context_constructed(number), &items.concat());

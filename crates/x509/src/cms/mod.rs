@@ -1,7 +1,6 @@
-//! Cryptographic messages (RFC 5652): certificates only, and what SCEP needs (RFC 8894).
+//! Cryptographic messages (RFC 5652): certificates-only messages, and the messages of SCEP (RFC 8894).
 //!
-//! Structures only. Private keys are not used here: what is to be signed or decrypted is handed out,
-//! and what came of it handed back in.
+//! This module only encodes and decodes structures. It does not use private keys: the caller signs and decrypts.
 
 mod ber;
 mod digest;
@@ -19,8 +18,8 @@ pub use signed::{Attribute, SignedData, SignedSpec, Signer, signed_attributes, s
 use self::message::{content_info, write_items};
 use crate::der::DerError;
 
-/// Certificates and lists without any signature, the "certs-only" message (RFC 8551 section 3.8) that EST
-/// and SCEP hand certificates out in. They stand in the order given, for those who take the first.
+/// Encodes certificates and lists without a signature: the "certs-only" message (RFC 8551 section 3.8) in which EST and SCEP
+/// deliver certificates. The given order is kept, because some clients use the first certificate.
 #[must_use]
 pub fn certs_only(certificates: &[&[u8]], crls: &[&[u8]]) -> Vec<u8> {
     content_info(SIGNED_DATA, |w| {
@@ -36,7 +35,7 @@ pub fn certs_only(certificates: &[&[u8]], crls: &[&[u8]]) -> Vec<u8> {
     })
 }
 
-/// The DER certificates in a SignedData, signed or not, as found.
+/// Returns the DER certificates in a SignedData, signed or not, unchanged.
 ///
 /// # Errors
 /// As [`SignedData::parse`].

@@ -7,30 +7,30 @@ use crate::build::identifier;
 use crate::der::{self, DerError, Element, Reader, Writer, tag};
 use crate::{PublicKey, SignatureAlgorithm, SignatureError, oid, verify_document};
 
-/// Signers read of a message. SCEP's have one.
+/// Maximum signers of a message. SCEP messages have one.
 const SIGNERS_MAX: usize = 8;
-/// Signed attributes read. SCEP's have up to nine.
+/// Maximum signed attributes. SCEP messages have up to nine.
 const ATTRIBUTES_MAX: usize = 64;
 
-/// contentType and messageDigest (RFC 5652 section 11), dotted.
+/// contentType and messageDigest (RFC 5652 section 11), as dotted object identifiers.
 const CONTENT_TYPE: &str = "1.2.840.113549.1.9.3";
 const MESSAGE_DIGEST: &str = "1.2.840.113549.1.9.4";
 
-/// A signed attribute of one value.
+/// A signed attribute with a single value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Attribute {
-    /// Its type, dotted.
+    /// Type as a dotted object identifier.
     pub oid: String,
-    /// The DER of its one value.
+    /// DER encoding of the value.
     pub value: Vec<u8>,
 }
 
 /// One signature of a [`SignedData`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Signer {
-    /// The signer.
+    /// Identifier of the signer's certificate.
     pub id: Identity,
-    /// By which the content was hashed.
+    /// Hash of the content.
     pub digest: Digest,
     /// The signed attributes.
     pub attributes: Vec<Attribute>,
@@ -38,19 +38,19 @@ pub struct Signer {
     pub algorithm: SignatureAlgorithm,
     /// The signature.
     pub signature: Vec<u8>,
-    /// What is signed, when there are attributes: their DER SET OF.
+    /// The signed data if there are attributes: their DER SET OF.
     signed_attributes: Option<Vec<u8>>,
 }
 
 impl Signer {
-    /// The DER of that attribute's value.
+    /// Returns the DER value of the attribute with this type.
     #[must_use]
     pub fn attribute(&self, dotted: &str) -> Option<&[u8]> {
         self.attributes.iter().find(|attribute| attribute.oid == dotted).map(|a| &*a.value)
     }
 
-    /// Checks the signature by `key` over `content`, whose type is `content_type` (RFC 5652 section 5.6):
-    /// with attributes, that these name the type and the hash of the content, and are signed.
+    /// Verifies the signature with `key` over `content`, whose type is `content_type` (RFC 5652 section 5.6). If there are
+    /// attributes, they must contain this type and the hash of the content, and the signature must cover them.
     ///
     /// # Errors
     /// As [`crate::verify_signature`].
@@ -81,8 +81,7 @@ impl Signer {
         let signature = fields.expect(tag::OCTET_STRING)?.content.to_vec();
         fields.optional(tag::context_constructed(1))?; // unsignedAttrs
         fields.end()?;
-        // Signed is the SET OF, not the implicit tag it is sent under (section 5.4); in the order of
-        // DER, however it was sent.
+        // The signature covers the SET OF, not the implicit tag in the message (section 5.4), and always in DER order.
         let signed_attributes = match signed {
             Some(signed) => Some(set_of(signed.inside())?),
             None => None,
@@ -90,13 +89,13 @@ impl Signer {
         Ok(Self { id, digest, attributes, algorithm, signature, signed_attributes })
     }
 
-    /// The SignerInfo of a signature over the DER SET OF `attributes`.
+    /// Writes the SignerInfo with a signature over the DER SET OF `attributes`.
     fn write(w: &mut Writer, spec: &SignedSpec<'_>) {
         w.sequence(|w| {
             w.integer(spec.signer.version(1, 3));
             spec.signer.write(w);
             w.raw(&spec.digest.to_der());
-            // The implicit tag in place of the SET's.
+            // Replaces the tag of the SET by the implicit tag.
             if let Some((_, rest)) = spec.attributes.split_first() {
                 w.raw(&[tag::context_constructed(0)]).raw(rest);
             }
@@ -105,7 +104,7 @@ impl Signer {
     }
 }
 
-/// PKCS #7 names RSA signatures by the key alone, and some clients know nothing else.
+/// PKCS #7 identifies RSA signatures by the key algorithm alone, and some clients support nothing else.
 fn signature_identifier(algorithm: &SignatureAlgorithm) -> Vec<u8> {
     use SignatureAlgorithm as S;
     match algorithm {
@@ -148,28 +147,27 @@ fn set_of(list: Reader<'_>) -> Result<Vec<u8>, DerError> {
     }))
 }
 
-/// A message with its certificates, lists and signatures.
+/// A message with certificates, lists and signatures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignedData {
-    /// The type of the signed content, dotted; usually [`DATA`].
+    /// Type of the signed content as a dotted object identifier; usually [`DATA`].
     pub content_type: String,
-    /// What is signed; `None` when it is sent apart, or nothing is.
+    /// The signed content. `None` if it is sent separately, or nothing is signed.
     pub content: Option<Vec<u8>>,
-    /// DER certificates, as found. Attribute certificates and other kinds are left out.
+    /// DER certificates, unchanged. Attribute certificates and other kinds are left out.
     pub certificates: Vec<Vec<u8>>,
-    /// DER revocation lists, as found.
+    /// DER revocation lists, unchanged.
     pub crls: Vec<Vec<u8>>,
-    /// The signatures; none of a certs-only message.
+    /// The signatures. A certs-only message has none.
     pub signers: Vec<Signer>,
 }
 
 impl SignedData {
-    /// Reads a ContentInfo of SignedData, in DER or BER. Signatures are not checked: see
-    /// [`Signer::verify`].
+    /// Parses a ContentInfo with SignedData, in DER or BER. Does not verify signatures: see [`Signer::verify`].
     ///
     /// # Errors
-    /// When it is none, or exceeds [`super::MESSAGE_MAX`], [`ITEMS_MAX`] certificates or lists, 8
-    /// signers or 64 attributes.
+    /// If the message is not SignedData, or exceeds [`super::MESSAGE_MAX`], [`ITEMS_MAX`] certificates or lists, 8 signers or 64
+    /// attributes.
     pub fn parse(message: &[u8]) -> Result<Self, DerError> {
         parse(message, Self::read)
     }
@@ -218,7 +216,7 @@ fn items(set: Option<Element<'_>>) -> Result<Vec<Vec<u8>>, DerError> {
     Ok(out)
 }
 
-/// The DER SET OF attributes to sign: the content's type (dotted), its hash, and `others`.
+/// Encodes the DER SET OF attributes to sign: the content's type (a dotted object identifier), its hash, and `others`.
 #[must_use]
 pub fn signed_attributes(content_type: &str, content_hash: &[u8], others: &[Attribute]) -> Vec<u8> {
     let attribute = |kind: &str, fill: &dyn Fn(&mut Writer)| {
@@ -246,33 +244,33 @@ pub fn signed_attributes(content_type: &str, content_hash: &[u8], others: &[Attr
     })
 }
 
-/// A message signed once.
+/// A message with one signature.
 #[derive(Clone, Debug)]
 pub struct SignedSpec<'a> {
-    /// The type of the content, dotted.
+    /// Type of the content as a dotted object identifier.
     pub content_type: &'a str,
-    /// The signed content; `None` leaves it out.
+    /// The signed content. `None` leaves it out of the message.
     pub content: Option<&'a [u8]>,
-    /// DER, to come along.
+    /// DER certificates to include.
     pub certificates: &'a [&'a [u8]],
     /// The signer.
     pub signer: &'a Identity,
-    /// By which [`Self::attributes`] hash the content.
+    /// Hash of the content in [`Self::attributes`].
     pub digest: Digest,
     /// The output of [`signed_attributes`].
     pub attributes: &'a [u8],
-    /// How these were signed.
+    /// Signature algorithm.
     pub algorithm: &'a SignatureAlgorithm,
-    /// The signature over them.
+    /// Signature over the attributes.
     pub signature: &'a [u8],
 }
 
-/// The DER ContentInfo.
+/// Encodes the DER ContentInfo.
 #[must_use]
 pub fn signed_data(spec: &SignedSpec<'_>) -> Vec<u8> {
     content_info(SIGNED_DATA, |w| {
         w.sequence(|w| {
-            // Version 3 for any other content than data, or a signer named by key (section 5.1).
+            // Version 3 for content other than data, or a signer identified by key (section 5.1).
             let version = if spec.content_type == DATA { spec.signer.version(1, 3) } else { 3 };
             w.integer(version).set(|w| {
                 w.raw(&spec.digest.to_der());

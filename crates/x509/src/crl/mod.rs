@@ -12,65 +12,65 @@ use crate::build::{Extension, write_extensions};
 use crate::der::{self, Writer, tag};
 use crate::{SerialNumber, SignatureAlgorithm, UnixTime, oid};
 
-/// Which certificates a list speaks of (RFC 5280 section 5.2.5).
+/// Certificates that a list covers (RFC 5280 section 5.2.5).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Scope {
-    /// All of the issuer's, or all of one distribution point.
+    /// All certificates of the issuer, or of one distribution point.
     #[default]
     All,
-    /// End entities' only.
+    /// End-entity certificates only.
     EndEntities,
-    /// Authorities' only.
+    /// CA certificates only.
     Authorities,
-    /// Attribute certificates only; never written here.
+    /// Attribute certificates only. Such lists are never written here.
     Attributes,
 }
 
 /// A list before it is signed.
 #[derive(Clone, Debug)]
 pub struct CrlSpec<'a> {
-    /// What the issuer's key will sign with.
+    /// Signature algorithm of the issuer's key.
     pub signature: SignatureAlgorithm,
     /// DER `Name` of the issuer.
     pub issuer: &'a [u8],
-    /// When the list was made.
+    /// Time of issuance of the list.
     pub this_update: UnixTime,
-    /// When the next one comes at the latest.
+    /// Latest time at which the next list is issued.
     pub next_update: UnixTime,
-    /// The CRL number (section 5.2.3): grows with every list of the same scope.
+    /// The CRL number (section 5.2.3), which increases with every list of the same scope.
     pub number: u64,
     /// The issuer's subject key identifier (section 5.2.1).
     pub authority_key_id: &'a [u8],
-    /// Of a delta CRL: the number of the complete list it adds to (section 5.2.4).
+    /// For a delta CRL: number of the complete list that it extends (section 5.2.4).
     pub base: Option<u64>,
-    /// Of a sharded list: the URL in the distribution points of the certificates it speaks of, in a
-    /// critical issuing distribution point (section 5.2.5).
+    /// For a sharded list: the URL in the distribution points of the certificates it covers. It is written into a critical issuing
+    /// distribution point (section 5.2.5).
     pub distribution_point: Option<&'a str>,
-    /// Written into the issuing distribution point unless it is [`Scope::All`].
+    /// Scope, written into the issuing distribution point unless it is [`Scope::All`].
     pub scope: Scope,
-    /// Of a complete list: where its delta CRLs are (section 5.2.6).
+    /// For a complete list: URL of its delta CRLs (section 5.2.6).
     pub freshest: Option<&'a str>,
 }
 
 /// One revoked certificate (RFC 5280 section 5.1.2.6 and 5.3).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Revoked {
-    /// Of the certificate.
+    /// Serial number of the certificate.
     pub serial: SerialNumber,
-    /// When it was revoked.
+    /// Time of revocation.
     pub at: UnixTime,
-    /// Why. [`Reason::Unspecified`] is not written, as section 5.3.1 wants.
+    /// Reason. [`Reason::Unspecified`] is not written, as section 5.3.1 requires.
     pub reason: Option<Reason>,
-    /// When the key was probably compromised (section 5.3.2).
+    /// Time when the key was probably compromised (section 5.3.2).
     pub invalidity_date: Option<UnixTime>,
 }
 
-/// The tbsCertList of a version 2 list: what the issuer signs. Then see [`crate::build::signed`].
-/// Entries stand in the order given. One pass; the work is copying bytes.
+/// Encodes the tbsCertList of a version 2 list, which the issuer signs. Then call [`crate::build::signed`]. Entries keep the given
+/// order. Takes a single pass, and mostly copies bytes.
 #[must_use]
 pub fn tbs_crl<'e>(spec: &CrlSpec<'_>, entries: impl IntoIterator<Item = &'e Revoked>) -> Vec<u8> {
     const VERSION_2: i64 = 1;
-    /// Bytes of an entry with a serial of 16 bytes and a reason.
+    /// Bytes of a typical entry, with a serial number of 16 bytes and a reason.
     const ENTRY_USUAL: usize = 49;
     let entries = entries.into_iter();
     let mut list = Writer::with_capacity(entries.size_hint().0 * ENTRY_USUAL);
@@ -83,7 +83,7 @@ pub fn tbs_crl<'e>(spec: &CrlSpec<'_>, entries: impl IntoIterator<Item = &'e Rev
     let extensions = der::write(|w| {
         w.context(0, |w| write_extensions(w, &extensions(spec)));
     });
-    // RFC 5280 section 5.1.2.6: without entries the list itself must be absent.
+    // RFC 5280 section 5.1.2.6: without entries, revokedCertificates must be absent.
     let list_len = if list.is_empty() { 0 } else { Writer::element_len(list.len()) };
     let content = head.len() + list_len + extensions.len();
     let mut w = Writer::with_capacity(Writer::element_len(content));
@@ -147,13 +147,13 @@ fn issuing_distribution_point(spec: &CrlSpec<'_>) -> Vec<u8> {
     })
 }
 
-/// Lengths are known before anything is written, so that a list of a million entries costs one buffer.
+/// Computes lengths before writing, so that a list of a million entries needs only one buffer.
 fn write_entry(w: &mut Writer, entry: &Revoked) {
-    /// `SEQUENCE { reasonCode, OCTET STRING { ENUMERATED` of one byte, which follows.
+    /// Bytes before the one-byte reason: `SEQUENCE { reasonCode, OCTET STRING { ENUMERATED`.
     const REASON: [u8; 11] = [0x30, 10, 0x06, 3, 0x55, 0x1d, 21, 0x04, 3, 0x0a, 1];
-    /// `SEQUENCE { invalidityDate, OCTET STRING {` the GeneralizedTime, which follows.
+    /// Bytes before the GeneralizedTime: `SEQUENCE { invalidityDate, OCTET STRING {`.
     const INVALIDITY: [u8; 9] = [0x30, 24, 0x06, 3, 0x55, 0x1d, 24, 0x04, 17];
-    /// A whole GeneralizedTime.
+    /// Bytes of a complete GeneralizedTime element.
     const TIME: usize = 17;
     let reason = entry.reason.filter(|reason| *reason != Reason::Unspecified);
     let extensions =

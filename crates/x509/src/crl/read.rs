@@ -1,4 +1,4 @@
-//! Lists, read. Strictly: a list that cannot be read whole says nothing.
+//! Parsing of lists. It is strict: a list that cannot be read completely is rejected.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::{
     verify_document,
 };
 
-/// Bytes that are no list.
+/// The bytes are not a certificate revocation list.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Longer than [`Crl::DER_MAX`] bytes.
+    /// The list is longer than [`Crl::DER_MAX`] bytes.
     #[error("{0} bytes: CRLs over {max} are not read", max = Crl::DER_MAX)]
     TooLong(usize),
-    /// Not the DER of RFC 5280 section 5.1, or a part of it is malformed.
+    /// The bytes are not the DER of RFC 5280 section 5.1, or a part is malformed.
     #[error("not a certificate revocation list: {0}")]
     NotCrl(String),
 }
@@ -25,35 +25,35 @@ pub enum ParseError {
 /// A certificate revocation list.
 #[derive(Clone, Debug)]
 pub struct Crl {
-    /// The bytes as found.
+    /// The original DER bytes.
     pub der: Arc<[u8]>,
     /// The issuer.
     pub issuer: DistinguishedName,
-    /// How.
+    /// Signature algorithm.
     pub signature: SignatureAlgorithm,
     /// Creation time.
     pub this_update: UnixTime,
-    /// When the next one comes at the latest.
+    /// Latest time at which the next list is issued.
     pub next_update: Option<UnixTime>,
-    /// The CRL number; up to 20 bytes.
+    /// The CRL number, of up to 20 bytes.
     pub number: Option<SerialNumber>,
-    /// Of a delta CRL: the number of the list it adds to.
+    /// For a delta CRL: number of the list that it extends.
     pub base: Option<SerialNumber>,
-    /// The issuer's key.
+    /// Key identifier of the issuer.
     pub authority_key_id: Option<Vec<u8>>,
-    /// URLs of its issuing distribution point.
+    /// URLs in the issuing distribution point.
     pub distribution_points: Vec<String>,
-    /// The names of its issuing distribution point are none of them URLs: nobody here can tell which it is.
+    /// Whether the issuing distribution point has names, but no URL: it cannot be matched with a certificate then.
     pub unnamed_distribution_point: bool,
-    /// Which certificates it speaks of.
+    /// Certificates that the list covers.
     pub scope: Scope,
-    /// It speaks of other issuers' certificates too; which one's is not read.
+    /// Whether the list also covers certificates of other issuers. Their names are not read.
     pub indirect: bool,
-    /// It speaks of some reasons only.
+    /// Whether the list covers some revocation reasons only.
     pub some_reasons: bool,
-    /// Where its delta CRLs are.
+    /// URLs of the delta CRLs.
     pub freshest: Vec<String>,
-    /// Critical extensions nobody here knows, dotted: a list that has any must not be relied on.
+    /// Unknown critical extensions as dotted object identifiers. A list with any of them must not be used.
     pub unknown_critical: Vec<String>,
     count: usize,
     entries_range: Range<usize>,
@@ -62,14 +62,14 @@ pub struct Crl {
 }
 
 impl Crl {
-    /// Bytes a list may have: a million entries have 40 MB.
+    /// Maximum bytes of a list. A million entries have 40 MB.
     pub const DER_MAX: usize = 64 * 1024 * 1024;
 
-    /// Reads a list. Its signature is not checked here.
+    /// Parses a list. Does not verify its signature.
     ///
     /// # Errors
-    /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotCrl`] when any part of it,
-    /// entries included, cannot be read, or bytes follow it.
+    /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotCrl`] if any part or entry cannot be read, or bytes
+    /// follow the list.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
             return Err(ParseError::TooLong(der.len()));
@@ -77,7 +77,7 @@ impl Crl {
         Self::read(der).map_err(|(part, error)| ParseError::NotCrl(format!("{part}: {error}")))
     }
 
-    /// Checks that `issuer` signed it.
+    /// Verifies that `issuer` signed the list.
     ///
     /// # Errors
     /// As [`crate::verify_signature`].
@@ -85,38 +85,39 @@ impl Crl {
         verify_document(issuer, &self.signature, self.tbs(), self.signature_value())
     }
 
-    /// The signed part, tbsCertList.
+    /// Returns the signed part, tbsCertList.
     #[must_use]
     pub fn tbs(&self) -> &[u8] {
         self.der.get(self.tbs_range.clone()).unwrap_or_default()
     }
 
-    /// The signature over [`Self::tbs`].
+    /// Returns the signature over [`Self::tbs`].
     #[must_use]
     pub fn signature_value(&self) -> &[u8] {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether nothing is revoked.
+    /// Returns whether the list has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The entries, in order, read as they are asked for.
+    /// Returns an iterator over the entries, in order. Each entry is parsed when it is reached.
     pub fn entries(&self) -> impl Iterator<Item = Revoked> {
         let list = self.der.get(self.entries_range.clone()).unwrap_or_default();
-        // All were read once, so none is passed over.
+        // All entries were parsed successfully before, so none is skipped.
         Reader::new(list).flatten().filter_map(|element| entry(element).ok())
     }
 
-    /// The entry of that serial number, as numbers are compared: the last one, where there are several. Walks the list.
+    /// Returns the entry with this serial number, compared as a number. If there are several, returns the last one. Searches the
+    /// whole list.
     #[must_use]
     pub fn find(&self, serial: &SerialNumber) -> Option<Revoked> {
         self.entries().filter(|entry| entry.serial.is_number(serial)).last()
@@ -231,7 +232,7 @@ impl Crl {
     }
 }
 
-/// The part that is wrong, and how.
+/// Name of the wrong part, and the error.
 type Misshapen = (&'static str, DerError);
 
 fn entry(element: Element<'_>) -> Result<Revoked, DerError> {
@@ -251,8 +252,8 @@ fn entry(element: Element<'_>) -> Result<Revoked, DerError> {
                 oid::INVALIDITY_DATE => {
                     revoked.invalidity_date = Some(value.expect(tag::GENERALIZED_TIME)?.time()?);
                 }
-                // The issuer of an indirect list's entry, which is critical, is known and not kept:
-                // such lists say so.
+                // certificateIssuer, a critical extension of entries in indirect lists, is known but not stored: `indirect` is set
+                // for such lists.
                 oid::CERTIFICATE_ISSUER => {}
                 _ if extension.critical => {
                     return Err(DerError::Malformed("entry: unknown critical extension"));

@@ -1,11 +1,11 @@
-//! Why certificates are revoked.
+//! Revocation reasons.
 
 use coded::coded;
 
 coded! {
-    /// CRLReason (RFC 5280 section 5.3.1), with the numbers of CRLs, OCSP, ACME and the database. There is no 7.
+    /// CRLReason (RFC 5280 section 5.3.1). CRLs, OCSP, ACME and the database use the same numbers. Number 7 is not assigned.
     pub enum Reason: "revocation reason" in any spelling {
-        /// 0: no reason given.
+        /// 0: no reason is given.
         Unspecified = 0 => "unspecified",
         /// 1: the subject's key is, or may be, known to others.
         KeyCompromise = 1 => "keyCompromise",
@@ -13,15 +13,15 @@ coded! {
         CaCompromise = 2 => "cACompromise",
         /// 3: the subject's name or other facts changed.
         AffiliationChanged = 3 => "affiliationChanged",
-        /// 4: another certificate took its place.
+        /// 4: another certificate replaced it.
         Superseded = 4 => "superseded",
         /// 5: no longer needed.
         CessationOfOperation = 5 => "cessationOfOperation",
-        /// 6: on hold, the only one that can be taken back.
+        /// 6: on hold, the only reason that can be withdrawn.
         CertificateHold = 6 => "certificateHold",
         /// 8: no longer on hold, or expired; in delta CRLs only.
         RemoveFromCrl = 8 => "removeFromCRL",
-        /// 9: a privilege in it was withdrawn.
+        /// 9: a privilege in the certificate was withdrawn.
         PrivilegeWithdrawn = 9 => "privilegeWithdrawn",
         /// 10: an attribute authority's key is, or may be, known to others.
         AaCompromise = 10 => "aACompromise",

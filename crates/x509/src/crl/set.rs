@@ -1,4 +1,4 @@
-//! The CRLs of several CAs together: whether a certificate is in one.
+//! Combined CRLs of several CAs, to look up certificates.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -7,34 +7,34 @@ use std::sync::Arc;
 use super::{Crl, ParseError};
 use crate::{Certificate, UnixTime};
 
-/// The serial numbers, in their shortest form, that lists of one issuer name.
+/// Serial numbers, in their shortest form, from the lists of one issuer name.
 type Serials = HashSet<Box<[u8]>>;
 
-/// The CRLs of several CAs. Of several lists of one CA and one distribution point the newest counts.
+/// CRLs of several CAs. Of several lists of the same CA and distribution point, only the newest is used.
 #[derive(Clone, Debug, Default)]
 pub struct CrlSet {
     lists: Vec<Crl>,
-    /// By the issuer's name (DER).
+    /// Serial numbers by the issuer's DER name.
     revoked: HashMap<Arc<[u8]>, Serials>,
     superseded: Vec<String>,
 }
 
-/// What a set of CRLs says of a certificate.
+/// Status of a certificate by a set of CRLs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CrlVerdict {
-    /// A list of its issuer names it.
+    /// A list of the issuer contains the certificate.
     Revoked,
-    /// Lists of its issuer do not name it.
+    /// The issuer's lists do not contain the certificate.
     NotRevoked,
-    /// There is no list of its issuer.
+    /// The set has no list of the issuer.
     NoList,
 }
 
 impl CrlSet {
-    /// Reads lists (DER). Their signatures are not checked: they come from a place that is trusted.
+    /// Parses DER lists. Does not verify their signatures: the source must be trusted.
     ///
     /// # Errors
-    /// [`ParseError`] of the first that cannot be read.
+    /// [`ParseError`] of the first list that cannot be read.
     pub fn parse(ders: &[Vec<u8>]) -> Result<Self, ParseError> {
         let mut set = Self::default();
         let lists: Result<Vec<Crl>, ParseError> = ders.iter().map(|der| Crl::parse(der)).collect();
@@ -52,7 +52,7 @@ impl CrlSet {
         Ok(set)
     }
 
-    /// Whether `certificate` is revoked.
+    /// Returns the revocation status of `certificate`.
     #[must_use]
     pub fn verdict(&self, certificate: &Certificate) -> CrlVerdict {
         match self.revoked.get(&certificate.issuer.der) {
@@ -62,24 +62,24 @@ impl CrlSet {
         }
     }
 
-    /// Whether there is no list at all.
+    /// Returns whether the set has no lists.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }
 
-    /// The lists that count, the newest first.
+    /// Returns the lists in use, newest first.
     pub fn lists(&self) -> impl Iterator<Item = &Crl> {
         self.lists.iter()
     }
 
-    /// The issuers of lists that do not count, as there is a newer one.
+    /// Returns the issuers of lists that are not used because there is a newer one.
     #[must_use]
     pub fn superseded(&self) -> &[String] {
         &self.superseded
     }
 
-    /// How many lists are past their nextUpdate.
+    /// Returns the number of lists whose nextUpdate has passed.
     #[must_use]
     pub fn outdated(&self, now: UnixTime) -> usize {
         self.lists.iter().filter(|list| list.next_update.is_some_and(|next| next < now)).count()

@@ -1,6 +1,5 @@
-//! The distinguished encoding rules (X.690), as little of them as X.509 needs: a reader that is
-//! bounded by its input and never recurses, and a writer that writes what it is told, rules broken
-//! or not.
+//! The parts of the distinguished encoding rules (X.690) that X.509 needs. The reader is bounded by its input and never recurses.
+//! The writer writes any structure, valid or not.
 
 mod read;
 pub mod tag;

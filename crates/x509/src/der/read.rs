@@ -1,4 +1,4 @@
-//! Reading DER.
+//! Parsing of DER.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use super::tag;
 use crate::UnixTime;
 
-/// Why bytes are not the DER asked for.
+/// The bytes are not the expected DER.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DerError {
     /// The bytes end inside an element.
@@ -16,21 +16,21 @@ pub enum DerError {
     /// A tag of 31 or above, which X.509 and its relatives never use.
     #[error("a tag number above 30")]
     HighTag,
-    /// Indefinite length (BER), which DER forbids.
+    /// Indefinite length (BER), which DER does not permit.
     #[error("an indefinite length")]
     Indefinite,
-    /// Another type than the one that belongs here.
+    /// The element has another type than expected.
     #[error("tag {found:#04x} where {expected:#04x} belongs")]
     Unexpected {
-        /// The identifier byte that belongs here.
+        /// The expected identifier byte.
         expected: u8,
-        /// The one that is there.
+        /// The actual identifier byte.
         found: u8,
     },
-    /// Bytes after the last element.
+    /// Number of bytes after the last element.
     #[error("{0} bytes too many")]
     Trailing(usize),
-    /// Content that its type does not allow.
+    /// The content is not valid for its type.
     #[error("malformed {0}")]
     Malformed(&'static str),
 }
@@ -46,42 +46,42 @@ pub struct Element<'a> {
     pub whole: &'a [u8],
 }
 
-/// Reads one element after the other. It never recurses: to go down, read an element's content.
-/// Lengths longer than they need be are read all the same; [`first_sloppy_length`] tells of them.
+/// Reads elements in sequence. It never recurses: to descend, read the content of an element. It accepts lengths that are longer
+/// than necessary; [`first_sloppy_length`] finds them.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the elements that stand side by side in `der`.
+    /// Creates a reader for the consecutive elements in `der`.
     #[must_use]
     pub fn new(der: &'a [u8]) -> Self {
         Self { rest: der }
     }
 
-    /// The bytes not read yet.
+    /// Returns the bytes that are not read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether all is read.
+    /// Returns whether everything is read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The identifier byte of the next element.
+    /// Returns the identifier byte of the next element.
     #[must_use]
     pub fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
-    /// The next element, whatever it is.
+    /// Reads the next element of any type.
     ///
     /// # Errors
-    /// [`DerError::Truncated`] at the end too; ask [`Self::is_empty`] first.
+    /// [`DerError::Truncated`], also at the end of the input: check [`Self::is_empty`] first.
     pub fn any(&mut self) -> Result<Element<'a>, DerError> {
         let header = Header::read(self.rest)?;
         let end = header.length.checked_add(header.content).ok_or(DerError::Truncated)?;
@@ -90,10 +90,10 @@ impl<'a> Reader<'a> {
         Ok(Element { tag: header.tag, content: &whole[header.length..], whole })
     }
 
-    /// The next element, which must have this tag.
+    /// Reads the next element, which must have this tag.
     ///
     /// # Errors
-    /// [`DerError::Unexpected`] when it has another; nothing is consumed then.
+    /// [`DerError::Unexpected`] if the tag differs; nothing is consumed then.
     pub fn expect(&mut self, expected: u8) -> Result<Element<'a>, DerError> {
         match self.peek() {
             Some(found) if found != expected => Err(DerError::Unexpected { expected, found }),
@@ -101,15 +101,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next element if it has this tag.
+    /// Reads the next element if it has this tag.
     ///
     /// # Errors
-    /// When it has, and is cut off.
+    /// If the tag matches and the element is truncated.
     pub fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
         if self.peek() == Some(tag) { self.any().map(Some) } else { Ok(None) }
     }
 
-    /// Goes into the next element, which must be a SEQUENCE.
+    /// Returns a reader for the content of the next element, which must be a SEQUENCE.
     ///
     /// # Errors
     /// As [`Self::expect`].
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         Ok(self.expect(tag::SEQUENCE)?.inside())
     }
 
-    /// Goes into the next element, which must be a SET.
+    /// Returns a reader for the content of the next element, which must be a SET.
     ///
     /// # Errors
     /// As [`Self::expect`].
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         Ok(self.expect(tag::SET)?.inside())
     }
 
-    /// That nothing is left.
+    /// Checks that everything is read.
     ///
     /// # Errors
     /// [`DerError::Trailing`] otherwise.
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
 impl<'a> Iterator for Reader<'a> {
     type Item = Result<Element<'a>, DerError>;
 
-    /// The elements side by side; after an error, none.
+    /// Returns the next element. Ends after an error.
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -151,16 +151,16 @@ impl<'a> Iterator for Reader<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Reads the elements in the content.
+    /// Returns a reader for the elements in the content.
     #[must_use]
     pub fn inside(&self) -> Reader<'a> {
         Reader::new(self.content)
     }
 
-    /// A BOOLEAN's value; DER's true is 255, the rest of BER's is let pass.
+    /// Returns the value of a BOOLEAN. In DER, true is 255; other values of BER are accepted.
     ///
     /// # Errors
-    /// When it is not one byte.
+    /// If the content is not one byte.
     pub fn boolean(&self) -> Result<bool, DerError> {
         match self.content {
             [value] => Ok(*value != 0),
@@ -168,10 +168,10 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// A small INTEGER's or ENUMERATED's value.
+    /// Returns the value of a small INTEGER or ENUMERATED.
     ///
     /// # Errors
-    /// When it is empty or does not fit in 64 bits.
+    /// If it is empty or does not fit into 64 bits.
     pub fn integer(&self) -> Result<i64, DerError> {
         let [first, ..] = self.content else {
             return Err(DerError::Malformed("INTEGER"));
@@ -183,10 +183,10 @@ impl<'a> Element<'a> {
         Ok(self.content.iter().fold(sign, |value, b| (value << 8) | i64::from(*b)))
     }
 
-    /// The bytes of a BIT STRING and how many bits at the end are unused.
+    /// Returns the bytes of a BIT STRING, and the number of unused bits at the end.
     ///
     /// # Errors
-    /// When the count of unused bits is missing or impossible.
+    /// If the number of unused bits is missing or impossible.
     pub fn bits(&self) -> Result<(&'a [u8], u8), DerError> {
         match self.content {
             [unused @ 0..=7, rest @ ..] if *unused == 0 || !rest.is_empty() => Ok((rest, *unused)),
@@ -194,10 +194,10 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The bytes of a BIT STRING that has no unused bits, as keys and signatures are.
+    /// Returns the bytes of a BIT STRING without unused bits, such as a key or signature.
     ///
     /// # Errors
-    /// When it has, or is malformed.
+    /// If it has unused bits, or is malformed.
     pub fn whole_bits(&self) -> Result<&'a [u8], DerError> {
         match self.bits()? {
             (octets, 0) => Ok(octets),
@@ -205,8 +205,8 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Text of whichever string type, best effort: bytes that break the type's alphabet become
-    /// U+FFFD, and TeletexString is read as the Latin-1 it is in practice.
+    /// Returns the text of any string type. Bytes outside the type's alphabet become U+FFFD. TeletexString is read as Latin-1, as
+    /// it is used in practice.
     #[must_use]
     pub fn text(&self) -> String {
         match self.tag {
@@ -224,11 +224,11 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// A UTCTime or GeneralizedTime; seconds may be missing and an offset given (BER), fractions
-    /// are cut off. A UTCTime year below 50 is 20xx (RFC 5280 section 4.1.2.5.1).
+    /// Returns the time of a UTCTime or GeneralizedTime. As in BER, seconds may be missing and an offset may be given; fractions
+    /// are ignored. A UTCTime year below 50 is 20xx (RFC 5280 section 4.1.2.5.1).
     ///
     /// # Errors
-    /// When it is neither, or names no moment.
+    /// If the element has another type, or the date does not exist.
     pub fn time(&self) -> Result<UnixTime, DerError> {
         let year_digits = match self.tag {
             tag::UTC_TIME => 2,
@@ -273,16 +273,16 @@ fn digits(text: &mut &[u8], count: usize) -> Option<i64> {
 
 struct Header {
     tag: u8,
-    /// Bytes of identifier and length.
+    /// Bytes of the header: identifier and length.
     length: usize,
-    /// Bytes of content.
+    /// Bytes of the content.
     content: usize,
-    /// Whether the length is of its shortest form.
+    /// Whether the length has its shortest form.
     minimal: bool,
 }
 
 impl Header {
-    /// Length bytes read: 4 reach 4 GiB, far over anything read here.
+    /// Maximum length bytes: 4 allow 4 GiB, far more than anything read here.
     const LENGTH_OCTETS_MAX: usize = 4;
 
     fn read(der: &[u8]) -> Result<Self, DerError> {
@@ -308,8 +308,8 @@ impl Header {
     }
 }
 
-/// The offset of the first length that is longer than it need be (X.690 section 10.1), walking
-/// into constructed elements. Headers follow each other in the bytes, so one pass does it.
+/// Returns the offset of the first length that is longer than necessary (X.690 section 10.1), including nested elements. A single
+/// pass suffices, because headers follow each other in the bytes.
 #[must_use]
 pub fn first_sloppy_length(der: &[u8]) -> Option<usize> {
     const CONSTRUCTED: u8 = 0x20;
@@ -327,7 +327,7 @@ pub fn first_sloppy_length(der: &[u8]) -> Option<usize> {
     None
 }
 
-/// An OBJECT IDENTIFIER's content, dotted; bytes that are none, in hexadecimal after `bad:`.
+/// Returns the dotted form of an OBJECT IDENTIFIER's content. Invalid content is returned as `bad:` and hexadecimal digits.
 #[must_use]
 pub fn oid_text(content: &[u8]) -> String {
     dotted(content).unwrap_or_else(|| format!("bad:{}", HEXLOWER.encode(content)))

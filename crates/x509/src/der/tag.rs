@@ -30,22 +30,22 @@ pub const UTC_TIME: u8 = 0x17;
 pub const GENERALIZED_TIME: u8 = 0x18;
 /// VisibleString
 pub const VISIBLE_STRING: u8 = 0x1a;
-/// UniversalString, four bytes a character
+/// UniversalString, four bytes for each character
 pub const UNIVERSAL_STRING: u8 = 0x1c;
-/// BMPString, two bytes a character
+/// BMPString, two bytes for each character
 pub const BMP_STRING: u8 = 0x1e;
 /// SEQUENCE and SEQUENCE OF
 pub const SEQUENCE: u8 = 0x30;
 /// SET and SET OF
 pub const SET: u8 = 0x31;
 
-/// A primitive context tag, as IMPLICIT tagging of a primitive type gives it.
+/// Returns a primitive context tag, as used for IMPLICIT tagging of a primitive type.
 #[must_use]
 pub const fn context(number: u8) -> u8 {
     0x80 | number
 }
 
-/// A constructed context tag, as EXPLICIT tagging and IMPLICIT tagging of a SEQUENCE give it.
+/// Returns a constructed context tag, as used for EXPLICIT tagging and IMPLICIT tagging of a SEQUENCE.
 #[must_use]
 pub const fn context_constructed(number: u8) -> u8 {
     0xa0 | number

@@ -1,12 +1,11 @@
-//! Writing DER.
+//! Encoding of DER.
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
 use super::tag;
 use crate::UnixTime;
 
-/// Appends DER elements. It checks nothing beyond lengths: anyone who forges a certificate that breaks
-/// a rule needs exactly that.
+/// Appends DER elements. It does not validate content: tests need certificates that break rules.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     out: Vec<u8>,
@@ -30,57 +29,57 @@ pub fn write(fill: impl FnOnce(&mut Writer)) -> Vec<u8> {
 }
 
 impl Writer {
-    /// Nothing written yet.
+    /// Creates an empty writer.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Nothing written yet, with room for `octets`.
+    /// Creates an empty writer with a capacity of `octets` bytes.
     #[must_use]
     pub fn with_capacity(octets: usize) -> Self {
         Self { out: Vec::with_capacity(octets) }
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Whether nothing is written.
+    /// Returns whether nothing is written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// The written bytes.
+    /// Returns the written bytes.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.out
     }
 
-    /// Bytes that are DER already.
+    /// Appends bytes that are already DER.
     pub fn raw(&mut self, der: &[u8]) -> &mut Self {
         self.out.extend_from_slice(der);
         self
     }
 
-    /// A primitive element, or a constructed one whose content is at hand.
+    /// Appends a primitive element, or a constructed one with the given content.
     pub fn element(&mut self, tag: u8, content: &[u8]) -> &mut Self {
         self.out.push(tag);
         push_length(&mut self.out, content.len());
         self.raw(content)
     }
 
-    /// The identifier and length of an element whose content, of `length` bytes, is written next.
+    /// Appends the identifier and length of an element. The caller writes the content of `length` bytes next.
     pub fn element_of(&mut self, tag: u8, length: usize) -> &mut Self {
         self.out.push(tag);
         push_length(&mut self.out, length);
         self
     }
 
-    /// Bytes of a whole element whose content has `content` bytes.
+    /// Returns the length of a complete element whose content has `content` bytes.
     #[must_use]
     pub fn element_len(content: usize) -> usize {
         let length_octets = match content {
@@ -90,13 +89,13 @@ impl Writer {
         1 + length_octets + content
     }
 
-    /// Bytes of the whole BIT STRING that [`Self::bits`] writes of `octets` bytes.
+    /// Returns the length of the complete BIT STRING that [`Self::bits`] writes for `octets` bytes.
     #[must_use]
     pub fn bits_len(octets: usize) -> usize {
         Self::element_len(octets + 1)
     }
 
-    /// An element whose content `fill` writes.
+    /// Appends an element whose content `fill` writes.
     pub fn nest(&mut self, tag: u8, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.out.extend([tag, 0]);
         let start = self.out.len();
@@ -112,28 +111,28 @@ impl Writer {
         self
     }
 
-    /// SEQUENCE or SEQUENCE OF.
+    /// Appends a SEQUENCE or SEQUENCE OF.
     pub fn sequence(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::SEQUENCE, fill)
     }
 
-    /// SET, its members in the order written. DER wants a SET OF sorted: see [`Self::set_of`].
+    /// Appends a SET with its members in the given order. DER requires a sorted SET OF: see [`Self::set_of`].
     pub fn set(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::SET, fill)
     }
 
-    /// SET OF, its members (each one whole element) sorted as X.690 section 11.6 wants.
+    /// Appends a SET OF. Sorts its members (each one complete element) as X.690 section 11.6 requires.
     pub fn set_of(&mut self, mut members: Vec<Vec<u8>>) -> &mut Self {
         members.sort();
         self.element(tag::SET, &members.concat())
     }
 
-    /// Constructed context tag: EXPLICIT, or an IMPLICIT SEQUENCE.
+    /// Appends a constructed context tag: EXPLICIT, or an IMPLICIT SEQUENCE.
     pub fn context(&mut self, number: u8, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::context_constructed(number), fill)
     }
 
-    /// Primitive context tag: an IMPLICIT primitive type, for example the dNSName of a SAN.
+    /// Appends a primitive context tag: an IMPLICIT primitive type, such as the dNSName of a SAN.
     pub fn context_primitive(&mut self, number: u8, content: &[u8]) -> &mut Self {
         self.element(tag::context(number), content)
     }
@@ -143,7 +142,7 @@ impl Writer {
         self.element(tag::BOOLEAN, &[if value { 0xff } else { 0 }])
     }
 
-    /// INTEGER of its shortest form.
+    /// INTEGER in its shortest form.
     pub fn integer(&mut self, value: i64) -> &mut Self {
         self.element(tag::INTEGER, shortest(&value.to_be_bytes()))
     }
@@ -156,7 +155,7 @@ impl Writer {
         self.element(tag::INTEGER, shortest(&content))
     }
 
-    /// INTEGER with the content bytes given, shortest form or not.
+    /// INTEGER with the given content bytes, even if they are not the shortest form.
     pub fn integer_content(&mut self, content: &[u8]) -> &mut Self {
         self.element(tag::INTEGER, content)
     }
@@ -171,8 +170,8 @@ impl Writer {
         self.element(tag::NULL, &[])
     }
 
-    /// OBJECT IDENTIFIER from its arcs; the first two share an byte as X.690 section 8.19.4 has
-    /// it, so fewer than two write an identifier that no reader accepts.
+    /// OBJECT IDENTIFIER from its arcs. The first two arcs share a byte (X.690 section 8.19.4); with fewer than two arcs, the
+    /// result is invalid and readers reject it.
     pub fn oid(&mut self, arcs: &[u64]) -> &mut Self {
         let mut content = Vec::with_capacity(arcs.len() * 2);
         if let [first, second, rest @ ..] = arcs {
@@ -182,9 +181,8 @@ impl Writer {
         self.element(tag::OID, &content)
     }
 
-    /// OBJECT IDENTIFIER from its dotted text, or from what [`super::oid_text`] makes of bytes that
-    /// are none. Other text writes an empty identifier, which no reader accepts: see
-    /// [`super::oid_content`].
+    /// OBJECT IDENTIFIER from its dotted text, or from the text that [`super::oid_text`] returns for invalid content. Other text
+    /// writes an empty identifier, which readers reject: see [`super::oid_content`].
     pub fn oid_text(&mut self, dotted: &str) -> &mut Self {
         self.element(tag::OID, &super::oid_content(dotted).unwrap_or_default())
     }
@@ -194,7 +192,7 @@ impl Writer {
         self.element(tag::OCTET_STRING, content)
     }
 
-    /// OCTET STRING around DER, as every extension value is.
+    /// OCTET STRING with DER content, as in every extension value.
     pub fn octets_of(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::OCTET_STRING, fill)
     }
@@ -204,8 +202,8 @@ impl Writer {
         self.element_of(tag::BIT_STRING, content.len() + 1).raw(&[0]).raw(content)
     }
 
-    /// BIT STRING of named bits (KeyUsage, ReasonFlags): bit n of `bits` is named bit n; trailing
-    /// zero bits are left off (X.690 section 11.2.2).
+    /// BIT STRING of named bits (KeyUsage, ReasonFlags): bit n of `bits` is named bit n. Trailing zero bits are left out (X.690
+    /// section 11.2.2).
     pub fn named_bits(&mut self, bits: u16) -> &mut Self {
         let octets = bits.reverse_bits().to_be_bytes();
         let used = 16 - bits.leading_zeros();
@@ -216,7 +214,7 @@ impl Writer {
         })
     }
 
-    /// BIT STRING around DER, as the RSA key of a SubjectPublicKeyInfo is.
+    /// BIT STRING with DER content, such as the RSA key of a SubjectPublicKeyInfo.
     pub fn bits_of(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::BIT_STRING, |w| {
             w.raw(&[0]);
@@ -229,20 +227,19 @@ impl Writer {
         self.element(tag::UTF8_STRING, text.as_bytes())
     }
 
-    /// PrintableString; that `text` keeps to its alphabet is not checked.
+    /// PrintableString. Does not check that `text` is in its alphabet.
     pub fn printable(&mut self, text: &str) -> &mut Self {
         self.element(tag::PRINTABLE_STRING, text.as_bytes())
     }
 
-    /// The DirectoryString of RFC 5280: PrintableString where its alphabet holds `text`, else
-    /// UTF8String.
+    /// DirectoryString of RFC 5280: a PrintableString if its alphabet permits, otherwise a UTF8String.
     pub fn directory_string(&mut self, text: &str) {
         let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
         let kind = if text.bytes().all(printable) { tag::PRINTABLE_STRING } else { tag::UTF8_STRING };
         self.element(kind, text.as_bytes());
     }
 
-    /// IA5String; that `text` is ASCII is not checked.
+    /// IA5String. Does not check that `text` is ASCII.
     pub fn ia5(&mut self, text: &str) -> &mut Self {
         self.element(tag::IA5_STRING, text.as_bytes())
     }
@@ -253,19 +250,19 @@ impl Writer {
         self.element(tag::BMP_STRING, &content)
     }
 
-    /// UTCTime, whose two-digit year means 1950 to 2049 whatever `time` says.
+    /// UTCTime. Its two-digit year always means 1950 to 2049, whatever the year of `time`.
     pub fn utc_time(&mut self, time: UnixTime) -> &mut Self {
         self.element_of(tag::UTC_TIME, UTC_TIME_LEN);
         self.civil(time, 2)
     }
 
-    /// GeneralizedTime with whole seconds; of years before 0 and after 9999 the last four digits.
+    /// GeneralizedTime with whole seconds. Writes only the last four digits of years before 0 and after 9999.
     pub fn generalized_time(&mut self, time: UnixTime) -> &mut Self {
         self.element_of(tag::GENERALIZED_TIME, GENERALIZED_TIME_LEN);
         self.civil(time, 4)
     }
 
-    /// The moment as digits and `Z`, the year in that many of them.
+    /// Writes the time as digits and `Z`, with this number of digits for the year.
     fn civil(&mut self, time: UnixTime, year_digits: u32) -> &mut Self {
         let civil = time.civil();
         self.digits(civil.year.rem_euclid(10i64.pow(year_digits)), year_digits);
@@ -281,12 +278,12 @@ impl Writer {
         }
     }
 
-    /// The Time of RFC 5280 section 4.1.2.5: UTCTime through 2049, GeneralizedTime after.
+    /// Time of RFC 5280 section 4.1.2.5: UTCTime through 2049, GeneralizedTime after.
     pub fn time(&mut self, time: UnixTime) -> &mut Self {
         if is_utc_time(time) { self.utc_time(time) } else { self.generalized_time(time) }
     }
 
-    /// Bytes of the whole element that [`Self::time`] writes.
+    /// Returns the length of the complete element that [`Self::time`] writes.
     #[must_use]
     pub fn time_len(time: UnixTime) -> usize {
         2 + if is_utc_time(time) { UTC_TIME_LEN } else { GENERALIZED_TIME_LEN }
@@ -298,7 +295,7 @@ const UTC_TIME_LEN: usize = 13;
 /// Content bytes of `YYYYMMDDHHMMSSZ`.
 const GENERALIZED_TIME_LEN: usize = 15;
 
-/// Whether RFC 5280 section 4.1.2.5 wants a UTCTime.
+/// Returns whether RFC 5280 section 4.1.2.5 requires a UTCTime.
 fn is_utc_time(time: UnixTime) -> bool {
     /// 1950-01-01T00:00:00Z
     const FROM: i64 = -631_152_000;
@@ -330,9 +327,9 @@ fn push_length(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&octets[skip..]);
 }
 
-/// The content bytes of the OBJECT IDENTIFIER written `1.2.840.…`, or, as [`super::oid_text`] writes
-/// bytes that are none, `bad:` and hexadecimal digits. `None` for other text: fewer than two arcs, a
-/// first arc above 2, a second one above 39 under the arcs 0 and 1, arcs over 64 bits.
+/// Returns the content bytes of an OBJECT IDENTIFIER given as dotted text, or as `bad:` and hexadecimal digits (as
+/// [`super::oid_text`] writes invalid content). `None` for other text: fewer than two arcs, a first arc above 2, a second arc above
+/// 39 below the first arcs 0 and 1, or arcs over 64 bits.
 #[must_use]
 pub fn oid_content(dotted: &str) -> Option<Vec<u8>> {
     if let Some(digits) = dotted.strip_prefix("bad:") {

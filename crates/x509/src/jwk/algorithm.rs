@@ -1,6 +1,6 @@
-//! Signature algorithms.
+//! JOSE signature algorithms.
 
-/// How keys sign (RFC 7518 section 3.1, RFC 8037 section 3.1).
+/// JOSE signature algorithm (RFC 7518 section 3.1, RFC 8037 section 3.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Algorithm {
     /// ECDSA on P-256 with SHA-256.
@@ -28,7 +28,7 @@ pub enum Algorithm {
 impl Algorithm {
     pub(super) const COUNT: usize = 10;
 
-    /// By the names of the IANA registry; "Ed25519" is what RFC 9864 calls EdDSA on that curve.
+    /// Algorithms by the names of the IANA registry. RFC 9864 uses "Ed25519" for EdDSA on that curve.
     const NAMES: [(&'static str, Self); 11] = [
         ("ES256", Self::Es256),
         ("ES384", Self::Es384),
@@ -43,13 +43,13 @@ impl Algorithm {
         ("Ed25519", Self::EdDsa),
     ];
 
-    /// The names of all that are understood.
+    /// Returns the names of all supported algorithms.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         Self::NAMES.iter().map(|(name, _)| *name).collect()
     }
 
-    /// The algorithm with a name. There is none without a signature (`none`), and none with a shared key.
+    /// Returns the algorithm with this name. Unsigned (`none`) and shared-key algorithms are not supported.
     #[must_use]
     pub fn named(text: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)

@@ -1,12 +1,12 @@
-//! Public keys and signatures, as they are written.
+//! Encodings of public keys and signatures.
 
 use data_encoding::BASE64URL_NOPAD;
 
 use crate::der::{DerError, Reader, tag};
 use crate::{KeyAlgorithm, PublicKey};
 
-/// The JWK of a DER SubjectPublicKeyInfo: the members of RFC 7638 section 3.2 only, in their order and without spaces, so that its SHA-256 is the key's
-/// thumbprint. `None` for what is no RSA, P-256, P-384, P-521 or Ed25519 key.
+/// Returns the JWK of a DER SubjectPublicKeyInfo, with only the members of RFC 7638 section 3.2, in their order and without spaces.
+/// The SHA-256 of the JWK is the key's thumbprint. `None` if the key is not RSA, P-256, P-384, P-521 or Ed25519.
 #[must_use]
 pub fn canonical(spki: &[u8]) -> Option<String> {
     let key = PublicKey::parse(spki).ok()?;
@@ -34,8 +34,9 @@ pub fn canonical(spki: &[u8]) -> Option<String> {
     }
 }
 
-/// An ECDSA signature as r and s side by side, each of `half` bytes, the length of the curve's order (RFC 7518 section 3.4; PKCS#11 has the same), from
-/// the DER of RFC 3279 section 2.2.3. `None` for what is no such signature.
+/// Converts an ECDSA signature from the DER of RFC 3279 section 2.2.3 to r and s, concatenated, each of `half` bytes (RFC 7518
+/// section 3.4; PKCS#11 uses the same form). `half` is the length of the curve's order. `None` if the bytes are not such a
+/// signature.
 #[must_use]
 pub fn fixed_width(der: &[u8], half: usize) -> Option<Vec<u8>> {
     let read = || -> Result<_, DerError> {
@@ -94,7 +95,7 @@ mod tests {
     fn both_halves_are_as_long_as_the_order() {
         for (der, wanted) in [
             (&b"\x30\x06\x02\x01\x05\x02\x01\x06"[..], Some(vec![0, 0, 5, 0, 0, 6])),
-            // A sign byte, which is none of the number.
+            // The first byte of r is a sign byte, which is not part of the number.
             (b"\x30\x09\x02\x04\x00\xff\x01\x02\x02\x01\x06", Some(vec![0xff, 1, 2, 0, 0, 6])),
             (b"\x30\x09\x02\x04\x01\xff\x01\x02\x02\x01\x06", None),
             (b"\x30\x06\x02\x01\x05\x02\x01\x06\x00", None),

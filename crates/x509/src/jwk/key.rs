@@ -1,4 +1,4 @@
-//! Public keys that strangers send: JWK (RFC 7517, RFC 7518 section 6, RFC 8037 section 2).
+//! Untrusted public keys: JWK (RFC 7517, RFC 7518 section 6, RFC 8037 section 2).
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -12,14 +12,14 @@ use super::algorithm::Algorithm;
 use super::encoding::canonical;
 use crate::der;
 
-/// Bits of an RSA modulus: below is broken soon, above only costs the server time.
+/// Permitted bits of an RSA modulus. Smaller ones are too weak, and larger ones only cost CPU time.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
-/// Bytes of an RSA exponent; every real one fits.
+/// Maximum bytes of an RSA exponent. Every real one fits.
 const RSA_EXPONENT_MAX: usize = 4;
-/// Members that belong to private or symmetric keys: a client that sends one has given its key away.
+/// Members of private or symmetric keys. A client that sends one has revealed its key.
 const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
-/// OIDs as arcs.
+/// Object identifiers as arcs.
 const RSA_ENCRYPTION: [u64; 7] = [1, 2, 840, 113_549, 1, 1, 1];
 const EC_PUBLIC_KEY: [u64; 6] = [1, 2, 840, 10_045, 2, 1];
 const P256: [u64; 7] = [1, 2, 840, 10_045, 3, 1, 7];
@@ -27,19 +27,19 @@ const P384: [u64; 5] = [1, 3, 132, 0, 34];
 const P521: [u64; 5] = [1, 3, 132, 0, 35];
 const ED25519: [u64; 4] = [1, 3, 101, 112];
 
-/// Why a JWK is no key that is accepted.
+/// The JWK is not accepted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadJwk(String);
 
-/// A public key, parsed once.
+/// A public key that is parsed once.
 pub struct JwkKey {
     kind: Kind,
-    /// The members that RFC 7638 wants, in its order and without spaces.
+    /// The members required by RFC 7638, in its order and without spaces.
     canonical: String,
     thumbprint: [u8; 32],
     spki: Box<[u8]>,
-    /// By [`Algorithm`], parsed at first use: an RSA key can sign with six.
+    /// Parsed key by [`Algorithm`], set at first use: an RSA key supports six algorithms.
     parsed: [OnceLock<Option<ParsedPublicKey>>; Algorithm::COUNT],
 }
 
@@ -53,10 +53,10 @@ enum Kind {
 }
 
 impl JwkKey {
-    /// Reads a JWK.
+    /// Parses a JWK.
     ///
     /// # Errors
-    /// [`BadJwk`] saying what is wrong with it.
+    /// [`BadJwk`] describes what is wrong with it.
     pub fn from_jwk(jwk: &Value) -> Result<Self, BadJwk> {
         let Value::Object(members) = jwk else { return Err(bad("it is not an object")) };
         if let Some(private) = PRIVATE_MEMBERS.iter().find(|member| members.contains_key(**member)) {
@@ -72,7 +72,7 @@ impl JwkKey {
         }
     }
 
-    /// The key as [`JwkKey::canonical`] gave it.
+    /// Parses the output of [`JwkKey::canonical`].
     ///
     /// # Errors
     /// As [`JwkKey::from_jwk`].
@@ -157,7 +157,7 @@ impl JwkKey {
         Self::checked(Kind::Ed25519, spki)
     }
 
-    /// The library refuses points that are not on their curve when it parses.
+    /// Parsing in the library rejects points that are not on their curve.
     fn checked(kind: Kind, spki: Vec<u8>) -> Result<Self, BadJwk> {
         let no_key = || bad("its numbers are not those of a key");
         let canonical = canonical(&spki).ok_or_else(no_key)?;
@@ -174,7 +174,7 @@ impl JwkKey {
         if key.parsed(usual).is_some() { Ok(key) } else { Err(no_key()) }
     }
 
-    /// Whether this kind of key can sign so.
+    /// Returns whether this type of key supports the algorithm.
     #[must_use]
     pub fn can(&self, algorithm: Algorithm) -> bool {
         match algorithm {
@@ -191,7 +191,7 @@ impl JwkKey {
         }
     }
 
-    /// Whether this key made `signature` over `message`.
+    /// Verifies `signature` over `message` with this key.
     #[must_use]
     pub fn signed(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         self.can(algorithm)
@@ -204,25 +204,25 @@ impl JwkKey {
             .as_ref()
     }
 
-    /// The key as JSON with the members of RFC 7638 section 3 only.
+    /// Returns the key as JSON with only the members of RFC 7638 section 3.
     #[must_use]
     pub fn canonical(&self) -> &str {
         &self.canonical
     }
 
-    /// SHA-256 of [`JwkKey::canonical`] (RFC 7638).
+    /// Returns the SHA-256 of [`JwkKey::canonical`] (RFC 7638).
     #[must_use]
     pub fn thumbprint(&self) -> &[u8; 32] {
         &self.thumbprint
     }
 
-    /// The thumbprint as key authorizations have it (RFC 8555 section 8.1).
+    /// Returns the thumbprint in the form of key authorizations (RFC 8555 section 8.1).
     #[must_use]
     pub fn thumbprint_text(&self) -> String {
         BASE64URL_NOPAD.encode(&self.thumbprint)
     }
 
-    /// The SubjectPublicKeyInfo.
+    /// Returns the DER SubjectPublicKeyInfo.
     #[must_use]
     pub fn spki(&self) -> &[u8] {
         &self.spki
@@ -235,8 +235,8 @@ impl fmt::Debug for JwkKey {
     }
 }
 
-/// The thumbprint a key would have as an account's, from its SubjectPublicKeyInfo; `None` for kinds no account can
-/// have. So a certificate request can be checked against every account by one look-up.
+/// Returns the thumbprint that a SubjectPublicKeyInfo would have as an account key; `None` for key types that accounts cannot have.
+/// A single lookup then checks whether the key of a certificate request belongs to any account.
 #[must_use]
 pub fn thumbprint_of_spki(spki: &[u8]) -> Option<[u8; 32]> {
     canonical(spki).map(|canonical| sha256(canonical.as_bytes()))
@@ -286,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 7638 section 3.1.
+    /// The key of RFC 7638 section 3.1.
     fn example() -> Value {
         json!({
             "kty": "RSA", "alg": "RS256", "kid": "2011-04-29", "e": "AQAB",

@@ -1,5 +1,5 @@
-//! Public keys and signatures as JOSE writes them (RFC 7517, RFC 7518, RFC 8037): what is written (`encoding`), and what strangers send,
-//! which is read and verified (`key`, `algorithm`).
+//! Public keys and signatures in JOSE format (RFC 7517, RFC 7518, RFC 8037). `encoding` writes them; `key` and `algorithm` parse
+//! and verify untrusted ones.
 
 mod algorithm;
 mod encoding;

@@ -1,30 +1,30 @@
-//! The context of a lint: the moment, the role of the certificate and the limits.
+//! Context of a lint: the time, the role of the certificate, and the limits.
 
 use crate::UnixTime;
 
 /// Facts that rules need in addition to the certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct LintContext {
-    /// The moment to judge by.
+    /// Time at which the certificate is checked.
     pub now: UnixTime,
-    /// The certificate a server presents for itself, rather than one above it.
+    /// Whether the certificate is a server's own, and not one of its issuers.
     pub leaf: bool,
-    /// Days before the end that count as soon, for certificates that live long.
+    /// For long-lived certificates: a certificate with this number of days left expires soon.
     pub expiring_within_days: u32,
-    /// Part of the life, 0 to 1, that is left when a short-lived certificate should have been
-    /// replaced. Short-lived are those for which this part is less than `expiring_within_days`.
+    /// For short-lived certificates: the fraction of the lifetime (0 to 1) at which it should have been replaced. A certificate is
+    /// short-lived if this fraction is less than `expiring_within_days`.
     pub expiring_fraction: f64,
-    /// The chain ends at a root of the public trust stores.
+    /// Whether the chain ends at a root of the public trust stores.
     pub publicly_trusted: bool,
 }
 
 impl LintContext {
-    /// Days before the end that count as soon unless told otherwise: what most operators use.
+    /// Default number of days before expiry that count as soon; most operators use this value.
     pub const EXPIRING_WITHIN_DAYS: u32 = 30;
-    /// The part of its life at which Let's Encrypt and ACME clients renew.
+    /// Remaining fraction of the lifetime at which Let's Encrypt and ACME clients renew.
     pub const EXPIRING_FRACTION: f64 = 1.0 / 3.0;
 
-    /// A privately issued leaf, judged at `now` by the usual limits.
+    /// Returns the context of a privately issued leaf at `now`, with the default limits.
     #[must_use]
     pub fn leaf_at(now: UnixTime) -> Self {
         Self {

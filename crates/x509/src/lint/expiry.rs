@@ -1,18 +1,18 @@
-//! How bad it is that a certificate comes near its end.
+//! Severity of an approaching expiry.
 
 use crate::{DAY, Severity, UnixTime};
 
-/// A point before the end of a certificate.
+/// Threshold before the expiry of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ExpiryThreshold {
-    /// When this part of the life is left, 0 to 1.
+    /// This fraction of the lifetime is left, 0 to 1.
     Fraction(f64),
-    /// So many days before the end; passed over for certificates of which that is more than a third of the life.
+    /// This number of days is left. Ignored for certificates of which it is more than a third of the lifetime.
     Days(u32),
 }
 
-/// When the severity of an end that comes near rises: the defaults of a server's alerts, too. A renewal is due when a third
-/// of the life is left: at a fifth it is late, at a tenth something is broken.
+/// Thresholds at which the severity of an approaching expiry rises; also the defaults of a server's alerts. A renewal is due with a
+/// third of the lifetime left: at a fifth it is late, and at a tenth something is broken.
 pub const EXPIRY_THRESHOLDS: [(ExpiryThreshold, Severity); 5] = [
     (ExpiryThreshold::Fraction(0.2), Severity::Medium),
     (ExpiryThreshold::Fraction(0.1), Severity::High),
@@ -21,7 +21,7 @@ pub const EXPIRY_THRESHOLDS: [(ExpiryThreshold, Severity); 5] = [
     (ExpiryThreshold::Days(0), Severity::Critical),
 ];
 
-/// The severity of the worst threshold that is reached at `now`; `None` before the first.
+/// Returns the highest severity whose threshold is reached at `now`; `None` before the first threshold.
 #[must_use]
 pub fn expiry_severity(not_before: UnixTime, not_after: UnixTime, now: UnixTime) -> Option<Severity> {
     let (life, left) = (not_after.since(not_before).max(0), not_after.since(now));
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn the_severity_rises_as_the_end_comes_near() {
         use Severity::{Critical, High, Medium};
-        // Life in days, days left, severity.
+        // Lifetime in days, days left, severity.
         let table = [
             (398, 80, None),
             (398, 79, Some(Medium)),
@@ -53,7 +53,7 @@ mod tests {
             (90, 9, Some(High)),
             (90, 4, Some(High)),
             (90, 3, Some(Critical)),
-            // Three days are half the life of six: not late.
+            // Three days are half of a lifetime of six: not late.
             (6, 3, None),
             (6, 1, Some(Critical)),
         ];

@@ -1,4 +1,4 @@
-//! The findings of one certificate while its rules are checked.
+//! Collects the findings of one certificate while its rules are checked.
 
 use crate::{Certificate, Finding, Rule};
 

@@ -1,8 +1,7 @@
-//! Certificates held to the rules of the field.
+//! Linting of certificates.
 //!
-//! A rule applies where it was in force: those of the Baseline Requirements that only bind public
-//! authorities are `Low` or `Info` for private ones, or left out. Nothing here guesses: every
-//! finding is a fact the certificate itself shows.
+//! A rule applies only where it was in force. Baseline Requirements that bind only public CAs are `Low` or `Info` for private CAs,
+//! or left out. Every finding is a fact that the certificate itself shows.
 
 mod context;
 mod expiry;
@@ -18,11 +17,11 @@ pub use context::LintContext;
 pub use expiry::{EXPIRY_THRESHOLDS, ExpiryThreshold, expiry_severity};
 pub use rules::*;
 
-/// Findings of one certificate. There are few more rules than that, and no certificate breaks
-/// half of them; names that break one are told together.
+/// Maximum findings for one certificate. There are only slightly more rules, and no certificate breaks half of them. All names that
+/// break a rule share one finding.
 pub const FINDINGS_MAX: usize = 32;
 
-/// The rules `certificate` breaks, worst first, at most [`FINDINGS_MAX`].
+/// Returns the rules that `certificate` breaks, most severe first, at most [`FINDINGS_MAX`].
 #[must_use]
 pub fn lint(certificate: &Certificate, context: &LintContext) -> Vec<Finding> {
     let mut findings = Findings { certificate, found: Vec::new() };
@@ -58,15 +57,15 @@ fn dates(certificate: &Certificate, context: &LintContext, findings: &mut Findin
     expiry(certificate, context, findings);
 }
 
-/// The end that comes near. The severity rises at [`EXPIRY_THRESHOLDS`].
+/// Checks for an approaching expiry. The severity rises at [`EXPIRY_THRESHOLDS`].
 fn expiry(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     let (from, to, now) = (certificate.not_before, certificate.not_after, context.now);
     let left = to.since(now);
     let soon = i64::from(context.expiring_within_days) * DAY;
     let last_part = (to.since(from) as f64 * context.expiring_fraction) as i64;
     let evidence = || format!("expires at {to}, in {} days", left / DAY);
-    // The smaller of both, so that neither a week-long certificate is always "within 30 days" nor
-    // a ten-year one in its last third for years.
+    // Uses the smaller limit: otherwise a week-long certificate would always be "within 30 days", and a ten-year one would be in
+    // its last third for years.
     if last_part < soon {
         if left < last_part {
             let life = to.since(from) / DAY;
@@ -90,7 +89,7 @@ fn expiry(certificate: &Certificate, context: &LintContext, findings: &mut Findi
 fn key(certificate: &Certificate, findings: &mut Findings<'_>) {
     const RSA_BITS_MIN: u32 = 2_048;
     const EC_BITS_MIN: u32 = 256;
-    /// The smallest exponent BR section 6.1.6 recommends.
+    /// Smallest exponent that BR section 6.1.6 recommends.
     const EXPONENT_MIN: u64 = 65_537;
     let key = &certificate.public_key;
     let weak = match key.algorithm {
@@ -113,7 +112,7 @@ fn key(certificate: &Certificate, findings: &mut Findings<'_>) {
 
 fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
     use SignatureAlgorithm as S;
-    // Nobody relies on the signature of a self-signed certificate.
+    // Clients do not check the signature of a self-signed certificate.
     if certificate.is_self_issued() {
         return;
     }
@@ -128,7 +127,7 @@ fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
 
 fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     const OCTETS_MAX: usize = 20;
-    /// 64 random bits come out under this length once in 65,536 times.
+    /// A random 64-bit number has fewer bytes only once in 65,536 times.
     const OCTETS_MIN: usize = 7;
     let serial = &certificate.serial;
     let zeros = serial.content().iter().take_while(|&&b| b == 0).count();
@@ -144,7 +143,7 @@ fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findi
     }
 }
 
-/// Rules of form that hold for leaves and authorities alike.
+/// Checks rules of form that apply to leaves and CAs.
 fn form(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     let self_issued = certificate.is_self_issued();
     if certificate.version < 3 && (context.leaf || !self_issued) {
@@ -167,8 +166,8 @@ fn form(certificate: &Certificate, context: &LintContext, findings: &mut Finding
     }
 }
 
-/// From when on how many days are allowed (BR section 6.3.2, ballots 193, SC-31 and SC-081), newest
-/// first; what was issued before the oldest has expired or is private.
+/// Start of each lifetime limit, and its days (BR section 6.3.2, ballots 193, SC-31 and SC-081), newest first. Certificates issued
+/// before the oldest entry have expired or are private.
 const LIFETIME_SCHEDULE: [(i64, i64); 5] = [
     (1_868_227_200, 47),  // 2029-03-15
     (1_805_068_800, 100), // 2027-03-15
@@ -177,10 +176,10 @@ const LIFETIME_SCHEDULE: [(i64, i64); 5] = [
     (1_519_862_400, 825), // 2018-03-01
 ];
 
-/// Days that clients from Apple accept of private authorities, too.
+/// Maximum lifetime that Apple's clients accept, also from private CAs, in days.
 const PRIVATE_LIFETIME_DAYS: i64 = 825;
 
-/// Days a public authority may issue for on that day; `None` before 2018-03-01.
+/// Returns the maximum lifetime in days for a public CA on the day `issued`; `None` before 2018-03-01.
 #[must_use]
 pub fn lifetime_limit_days(issued: UnixTime) -> Option<i64> {
     LIFETIME_SCHEDULE.iter().find(|(from, _)| issued.0 >= *from).map(|(_, days)| *days)
@@ -189,10 +188,10 @@ pub fn lifetime_limit_days(issued: UnixTime) -> Option<i64> {
 fn lifetime(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     let Some(limit) = lifetime_limit_days(certificate.not_before) else { return };
     let limit = if context.publicly_trusted { limit } else { PRIVATE_LIFETIME_DAYS };
-    // Both ends count (RFC 5280 section 4.1.2.5).
+    // The first and the last second are both included (RFC 5280 section 4.1.2.5).
     let seconds = certificate.not_after.since(certificate.not_before).saturating_add(1);
     if seconds > limit * DAY {
-        // A fraction of a day counts as a day (BR section 6.3.2).
+        // A fraction of a day counts as a whole day (BR section 6.3.2).
         let days = (seconds - 1) / DAY + 1;
         let rule = if context.publicly_trusted { &LIFETIME_PUBLIC } else { &LIFETIME };
         let issued = certificate.not_before;

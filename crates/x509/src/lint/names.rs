@@ -1,4 +1,4 @@
-//! The rules about names.
+//! Rules about names.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::rules::{
 };
 use crate::{Certificate, GeneralName, HostName, Rule};
 
-/// Names told as evidence of one rule; a certificate may have thousands.
+/// Maximum names shown as evidence for a rule. A certificate may have thousands.
 const SHOWN_MAX: usize = 5;
 
 pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
@@ -40,7 +40,7 @@ pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: 
     broken.tell(findings);
 }
 
-/// Names by the rule they break.
+/// Names, by the rule that they break.
 #[derive(Default)]
 struct Broken(Vec<(&'static Rule, Vec<String>, usize)>);
 
@@ -69,7 +69,7 @@ impl Broken {
     }
 }
 
-/// Quoted when it holds what could drive a terminal or be mistaken for several names.
+/// Quotes a name that could control a terminal or look like several names.
 fn printable(name: &str) -> String {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ',' | '"');
     if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { format!("{name:?}") }
@@ -89,7 +89,7 @@ fn dns_name(name: &str, context: &LintContext, broken: &mut Broken) {
     }
 }
 
-/// `host` is `name` without its wildcard.
+/// Checks a host name. `host` is `name` without its wildcard.
 fn host(name: &str, host: &str, context: &LintContext, broken: &mut Broken) {
     if host.parse::<IpAddr>().is_ok() {
         broken.add(&SAN_ADDRESS_AS_DNS, name);
@@ -120,7 +120,7 @@ fn common_names(certificate: &Certificate, context: &LintContext, findings: &mut
     }
 }
 
-/// Meant as a host rather than as the name of a product or person.
+/// Returns whether the text looks like a host name, and not like the name of a product or person.
 fn is_host_like(name: &str) -> bool {
     let host = name.strip_prefix("*.").unwrap_or(name);
     name.parse::<IpAddr>().is_ok() || (host.contains('.') && HostName::check(host).is_ok())
@@ -134,8 +134,8 @@ fn is_same(san: &GeneralName, name: &str) -> bool {
     }
 }
 
-/// Names that are in nobody's public DNS: one label, or under a name reserved for private use
-/// (RFC 6762 appendix G, RFC 8375, ICANN's `.internal`).
+/// Returns whether a name cannot be in the public DNS: a single label, or a name in a domain for private use (RFC 6762 appendix G,
+/// RFC 8375, ICANN's `.internal`).
 fn is_internal_name(host: &str) -> bool {
     const PRIVATE: [&str; 9] =
         ["local", "internal", "lan", "corp", "home", "intranet", "private", "localdomain", "localhost"];

@@ -1,6 +1,6 @@
-//! The rules certificates are held to. Codes never change once released.
+//! The rules for certificates. Codes never change once released.
 //!
-//! `BR` is the CA/Browser Forum's Baseline Requirements for TLS server certificates, version 2.
+//! `BR` stands for the CA/Browser Forum's Baseline Requirements for TLS server certificates, version 2.
 
 use crate::{Rule, Severity};
 
@@ -16,7 +16,7 @@ macro_rules! rules {
                 advice: $advice,
             };
         )*
-        /// Every rule of this module.
+        /// All rules of this module.
         pub static RULES: &[&Rule] = &[$(&$name),*];
     };
 }
@@ -199,7 +199,7 @@ macro_rules! nearer {
     };
 }
 
-// The same rules with the severities of `EXPIRY_THRESHOLDS`; `RULES` has each code once.
+// The same rules with the severities of `EXPIRY_THRESHOLDS`. `RULES` has each code once.
 nearer! {
     EXPIRING_HIGH = EXPIRING, High;
     EXPIRING_CRITICAL = EXPIRING, Critical;

@@ -1,4 +1,4 @@
-//! OCSP responses held to the rules: about what, and signed by whom (RFC 6960 section 3.2).
+//! Validation of OCSP responses: the certificate they are about, and their signer (RFC 6960 section 3.2).
 
 use super::request::{CertificateId, OcspHash};
 use super::response::{RESPONSE_MAX, opened, status};
@@ -9,56 +9,57 @@ use crate::{
     oid, verify_document,
 };
 
-/// Bytes that are no answer.
+/// The bytes are not a usable OCSP response.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponseError {
-    /// Not an OCSPResponse, over [`RESPONSE_MAX`], not a basic one, or with a critical extension nobody here knows.
+    /// The bytes are not an OCSPResponse, are longer than [`RESPONSE_MAX`], do not contain a basic response, or have an unknown
+    /// critical extension.
     #[error("not an OCSP response: {0}")]
     Malformed(#[from] DerError),
-    /// An error of RFC 6960 section 4.2.1 instead of an answer, by its number.
+    /// The response is an error status of RFC 6960 section 4.2.1, given by its number.
     #[error("the responder gives no answer (OCSP error {0})")]
     NoAnswer(i64),
 }
 
-/// Why an answer does not count.
+/// The signature of the response is not acceptable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponderError {
-    /// Signed by neither the issuer nor somebody it delegated this to (RFC 6960 section 4.2.2.2).
+    /// The signer is neither the issuer nor a responder delegated by it (RFC 6960 section 4.2.2.2).
     #[error("the responder may not speak for the issuer")]
     NotAuthorized,
-    /// The named responder did not sign the response.
+    /// The responder that the response names did not sign it.
     #[error("the signature is not by the responder")]
     BadSignature,
-    /// Cannot be checked here: says nothing about the signature.
+    /// The signature cannot be verified here; it may be valid.
     #[error("the signature cannot be checked: {0}")]
     Unsupported(&'static str),
 }
 
-/// What is said of one certificate (RFC 6960 section 4.2.1, SingleResponse).
+/// Status of one certificate (RFC 6960 section 4.2.1, SingleResponse).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SingleAnswer {
-    /// Of which; `None` when it is named by a hash other than SHA-1 and SHA-256.
+    /// The certificate. `None` if it is identified by a hash other than SHA-1 and SHA-256.
     pub id: Option<CertificateId>,
     /// The status.
     pub status: Status,
-    /// From when it is known to be right.
+    /// Time from which the status is known to be correct.
     pub this_update: UnixTime,
-    /// When newer news is due; without, they are to be had at any time.
+    /// Time of the next update. `None`: newer information is always available.
     pub next_update: Option<UnixTime>,
 }
 
-/// A BasicOCSPResponse, its signature not yet checked.
+/// A BasicOCSPResponse whose signature is not verified yet.
 #[derive(Clone, Debug)]
 pub struct BasicResponse {
-    /// When it was signed.
+    /// Time of the signature.
     pub produced_at: UnixTime,
-    /// The answers, one for each certificate.
+    /// One entry for each certificate.
     pub answers: Vec<SingleAnswer>,
     responder: ResponderId,
     algorithm: SignatureAlgorithm,
     tbs: Vec<u8>,
     signature: Vec<u8>,
-    /// DER, as sent along.
+    /// DER certificates in the response.
     certificates: Vec<Vec<u8>>,
 }
 
@@ -86,12 +87,13 @@ impl ResponderId {
 }
 
 impl BasicResponse {
-    /// Answers read of one response. Responders answer about one; some repeat what a request asked, 32 at most here.
+    /// Maximum entries of a response. Responders return one, or one for each certificate of the request, of which there are at most
+    /// 32 here.
     pub const ANSWERS_MAX: usize = 32;
-    /// Certificates read of one response: the responder's own, and some send its issuer too.
+    /// Maximum certificates of a response: the responder's own, and sometimes its issuer.
     pub const CERTIFICATES_MAX: usize = 8;
 
-    /// Reads an OCSPResponse. Its signature is not checked here.
+    /// Parses an OCSPResponse. Does not verify its signature.
     ///
     /// # Errors
     /// [`ResponseError`].
@@ -129,7 +131,7 @@ impl BasicResponse {
         Ok(Self { produced_at, answers, responder, algorithm, tbs, signature, certificates })
     }
 
-    /// What is said of the certificate with that serial number by `issuer`.
+    /// Returns the entry for the certificate of `issuer` with this serial number.
     #[must_use]
     pub fn about(&self, issuer: &Certificate, serial: &SerialNumber) -> Option<&SingleAnswer> {
         self.answers.iter().find(|answer| {
@@ -142,8 +144,8 @@ impl BasicResponse {
         })
     }
 
-    /// Checks that `issuer` signed it, or somebody with a certificate by the issuer for this purpose (RFC 6960
-    /// section 4.2.2.2) that is valid at `now`. Whether that certificate was revoked is not asked.
+    /// Verifies that the signer is `issuer`, or a responder with a delegation certificate of the issuer (RFC 6960 section 4.2.2.2)
+    /// that is valid at `now`. Does not check whether the delegation certificate is revoked.
     ///
     /// # Errors
     /// [`ResponderError`].
@@ -180,8 +182,8 @@ impl SingleAnswer {
     }
 }
 
-/// The extensions at the end, `[1]`: a critical one that is not known here must not be passed over (RFC 6960
-/// section 4.4). A nonce is only ever sent back to who asked with one.
+/// Rejects unknown critical extensions in `[1]`, as RFC 6960 section 4.4 requires. A nonce needs no check here: it is only returned
+/// to clients that sent one.
 fn refuse_critical(fields: &mut Reader<'_>) -> Result<(), DerError> {
     if let Some(list) = fields.optional(tag::context_constructed(1))? {
         let list = extension::strict(list.inside().sequence()?)?;

@@ -1,16 +1,15 @@
-//! OCSP responses, written (RFC 6960 section 4.2).
+//! Encoding of OCSP responses (RFC 6960 section 4.2).
 
 use super::request::write_nonce;
 use super::{CertificateId, ErrorStatus, Status};
 use crate::der::{self, Writer, tag};
 use crate::{SignatureAlgorithm, UnixTime, oid};
 
-/// What is said of one certificate: which, its status, as of when (thisUpdate), and until when newer
-/// news is due (nextUpdate).
+/// Entry of a response: certificate, status, thisUpdate, and nextUpdate.
 pub type ResponseEntry = (CertificateId, Status, UnixTime, Option<UnixTime>);
 
-/// The tbsResponseData: what the responder signs; then see [`basic_response`]. The responder is named by
-/// the SHA-1 of its key ([`crate::build::key_sha1`]).
+/// Encodes the tbsResponseData, which the responder signs; then call [`basic_response`]. The responder is identified by the SHA-1
+/// of its key ([`crate::build::key_sha1`]).
 #[must_use]
 pub fn tbs_response(
     responder_key_hash: &[u8; 20],
@@ -62,8 +61,8 @@ fn write_answer(w: &mut Writer, (id, status, this_update, next_update): &Respons
     });
 }
 
-/// The whole successful OCSPResponse of a signed tbsResponseData. `certificates` are DER, that of a
-/// delegated responder first; none when the issuer itself signed.
+/// Encodes the complete successful OCSPResponse for a signed tbsResponseData. `certificates` are DER, starting with the certificate
+/// of a delegated responder; empty if the issuer itself signed.
 #[must_use]
 pub fn basic_response(
     tbs: &[u8],
@@ -93,7 +92,7 @@ pub fn basic_response(
     })
 }
 
-/// An OCSPResponse that says only why there is none; it is not signed.
+/// Encodes an unsigned OCSPResponse with an error status.
 #[must_use]
 pub fn error_response(status: ErrorStatus) -> Vec<u8> {
     der::write(|w| {

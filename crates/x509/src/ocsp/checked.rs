@@ -1,24 +1,24 @@
-//! A response held to everything that makes it count for one certificate.
+//! Complete validation of a response for one certificate.
 
 use super::basic::{BasicResponse, ResponderError, ResponseError, SingleAnswer};
 use crate::{Certificate, UnixTime};
 
-/// Why a response says nothing of a certificate.
+/// The response is not valid for the certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The bytes are no OCSP response.
+    /// The bytes are not an OCSP response.
     #[error(transparent)]
     Response(#[from] ResponseError),
-    /// It is about other certificates.
+    /// The response is about other certificates.
     #[error("it is about another certificate")]
     OtherCertificate,
-    /// Who signed it may not speak of the certificate.
+    /// The signer is not authorized for the certificate.
     #[error(transparent)]
     Responder(#[from] ResponderError),
 }
 
-/// What a response says of `certificate`, once it is known to be about that and to be signed by `issuer`, or by whom that
-/// delegated it to. Whether it is still to be relied on is for the caller to say.
+/// Returns the status of `certificate` after checking that the response is about it, and is signed by `issuer` or a responder
+/// delegated by it. The caller must check whether the response is still current.
 ///
 /// # Errors
 /// [`NoAnswer`].

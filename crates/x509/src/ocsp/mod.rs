@@ -1,5 +1,5 @@
-//! The online certificate status protocol (RFC 6960): requests read and written, responses built, and
-//! stapled ones read.
+//! The online certificate status protocol (RFC 6960): parsing and encoding of requests, encoding of responses, and parsing of
+//! stapled responses.
 
 mod basic;
 mod build;

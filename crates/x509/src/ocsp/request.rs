@@ -8,17 +8,17 @@ use crate::build::identifier;
 use crate::der::{self, DerError, Reader, Writer, tag};
 use crate::{Certificate, SerialNumber, extension, oid};
 
-/// The hash a request names the issuer by.
+/// Hash that identifies the issuer in a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum OcspHash {
-    /// What nearly all clients send (RFC 5019, RFC 9654 section 2.1.1 keeps it for old ones).
+    /// SHA-1, used by nearly all clients (RFC 5019; RFC 9654 section 2.1.1 keeps it for old ones).
     Sha1,
-    /// The hash that RFC 9654 prefers.
+    /// SHA-256, preferred by RFC 9654.
     Sha256,
 }
 
 impl OcspHash {
-    /// The hash of `octets`.
+    /// Computes the hash of `octets`.
     #[must_use]
     pub fn of(self, octets: &[u8]) -> Vec<u8> {
         let algorithm = match self {
@@ -28,7 +28,7 @@ impl OcspHash {
         digest(algorithm, octets).as_ref().to_vec()
     }
 
-    /// Bytes of the hash.
+    /// Returns the length of the hash in bytes.
     #[must_use]
     pub const fn octets(self) -> usize {
         match self {
@@ -52,21 +52,21 @@ impl OcspHash {
     }
 }
 
-/// The name of a certificate in OCSP (RFC 6960 section 4.1.1, CertID).
+/// Identifier of a certificate in OCSP (RFC 6960 section 4.1.1, CertID).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct CertificateId {
-    /// By which the two hashes were made.
+    /// Algorithm of the two hashes.
     pub hash: OcspHash,
-    /// Of the issuer's DER `Name`; as long as the hash.
+    /// Hash of the issuer's DER `Name`.
     pub issuer_name_hash: Vec<u8>,
-    /// Of the content of the issuer's subjectPublicKey; as long as the hash.
+    /// Hash of the content of the issuer's subjectPublicKey.
     pub issuer_key_hash: Vec<u8>,
-    /// Of the certificate.
+    /// Serial number of the certificate.
     pub serial: SerialNumber,
 }
 
 impl CertificateId {
-    /// The name of the certificate with that serial number by `issuer`.
+    /// Creates the identifier of the certificate of `issuer` with this serial number.
     #[must_use]
     pub fn of(issuer: &Certificate, serial: SerialNumber, hash: OcspHash) -> Self {
         Self {
@@ -102,31 +102,31 @@ impl CertificateId {
     }
 }
 
-/// Bytes of a serial number asked for: RFC 5280 allows 20, and some exceed it.
+/// Maximum bytes of a serial number in a request: RFC 5280 allows 20, and some certificates exceed it.
 const SERIAL_MAX: usize = 32;
 
-/// A request; its signature, if any, and who sent it are not read.
+/// An OCSP request. Its signature and requestor name, if present, are not read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// The certificates asked about, in order; at least one.
+    /// Requested certificates, in order; at least one.
     pub certificates: Vec<CertificateId>,
-    /// 1 to [`Self::NONCE_MAX`] bytes that the answer must repeat (RFC 9654).
+    /// Nonce of 1 to [`Self::NONCE_MAX`] bytes that the response must repeat (RFC 9654).
     pub nonce: Option<Vec<u8>>,
 }
 
 impl Request {
-    /// Bytes a request may have; one for one certificate has 80 to 130, signed ones 2,000.
+    /// Maximum bytes of a request. A request for one certificate has 80 to 130 bytes, a signed one 2,000.
     pub const DER_MAX: usize = 16 * 1024;
-    /// Certificates one request may ask about. Clients ask about one, some about a chain.
+    /// Maximum certificates of a request. Most clients send one, some a chain.
     pub const CERTIFICATES_MAX: usize = 32;
-    /// Bytes of the longest nonce (RFC 9654 section 2.1).
+    /// Maximum bytes of a nonce (RFC 9654 section 2.1).
     pub const NONCE_MAX: usize = 128;
 
-    /// Reads an OCSPRequest.
+    /// Parses an OCSPRequest.
     ///
     /// # Errors
-    /// When it is none, exceeds a bound above, names an issuer by another hash than SHA-1 and SHA-256,
-    /// or has a critical extension other than the nonce.
+    /// If the bytes are not an OCSPRequest, exceed a limit above, identify an issuer by a hash other than SHA-1 and SHA-256, or
+    /// have a critical extension other than the nonce.
     pub fn parse(der: &[u8]) -> Result<Self, DerError> {
         if der.len() > Self::DER_MAX {
             return Err(DerError::Malformed("OCSP request: too long"));
@@ -166,7 +166,7 @@ impl Request {
         Ok(Self { certificates, nonce })
     }
 
-    /// Where to ask this by GET of the responder at `url` (RFC 6960 appendix A.1).
+    /// Returns the URL that sends this request by GET to the responder at `url` (RFC 6960 appendix A.1).
     #[must_use]
     pub fn get_url(&self, url: &str) -> String {
         let text = BASE64.encode(&self.encode());
@@ -174,7 +174,7 @@ impl Request {
         format!("{}/{text}", url.trim_end_matches('/'))
     }
 
-    /// The DER OCSPRequest, unsigned.
+    /// Encodes the unsigned DER OCSPRequest.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         der::write(|w| {
@@ -194,7 +194,7 @@ impl Request {
     }
 }
 
-/// `Extensions` of a nonce.
+/// Writes `Extensions` with a nonce.
 pub(super) fn write_nonce(w: &mut Writer, nonce: &[u8]) {
     w.sequence(|w| {
         w.sequence(|w| {

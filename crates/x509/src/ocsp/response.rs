@@ -1,4 +1,4 @@
-//! Stapled OCSP responses, read as far as a scanner tells of them. The signature is not checked here.
+//! Stapled OCSP responses, parsed as far as a scanner reports them. Signatures are not verified here.
 
 use std::fmt;
 
@@ -7,47 +7,47 @@ use crate::crl::Reason;
 use crate::der::{DerError, Element, Reader, tag};
 use crate::{DistinguishedName, SerialNumber, UnixTime, oid};
 
-/// Bytes of a response that are read; real ones have 500 to 3,000.
+/// Maximum bytes of a response. Real ones have 500 to 3,000.
 pub const RESPONSE_MAX: usize = 64 * 1024;
 
-/// Outcome of a request.
+/// Outcome of an OCSP request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// An answer.
+    /// The status of the certificate.
     Status(Status),
-    /// No answer but an error: the number of RFC 6960 section 4.2.1 (1 malformed, 2 internal,
-    /// 3 try later, 5 signature required, 6 unauthorised).
+    /// An error status, given by its number in RFC 6960 section 4.2.1 (1 malformed, 2 internal, 3 try later, 5 signature required,
+    /// 6 unauthorized).
     NoAnswer(i64),
 }
 
-/// The responder that signed.
+/// Responder that signed the response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Responder {
-    /// By name.
+    /// Identified by name.
     Name(String),
-    /// By the SHA-1 of its key.
+    /// Identified by the SHA-1 of its key.
     KeyHash(Vec<u8>),
 }
 
-/// An OCSP response, its first answer.
+/// An OCSP response, with only its first entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Response {
-    /// The outcome.
+    /// The outcome of the request.
     pub status: Outcome,
-    /// When it was signed.
+    /// Time of the signature.
     pub produced_at: Option<UnixTime>,
-    /// From when the status is known to be right.
+    /// Time from which the status is known to be correct.
     pub this_update: Option<UnixTime>,
-    /// When newer news is due.
+    /// Time of the next update.
     pub next_update: Option<UnixTime>,
-    /// The responder that signed.
+    /// Responder that signed the response.
     pub responder: Option<Responder>,
-    /// Of which certificate.
+    /// Serial number of the certificate.
     pub serial: Option<SerialNumber>,
 }
 
 impl Response {
-    /// Whether the status is revoked.
+    /// Returns whether the status is revoked.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         matches!(self.status, Outcome::Status(Status::Revoked { .. }))
@@ -75,10 +75,10 @@ impl fmt::Display for Response {
     }
 }
 
-/// Reads an OCSPResponse (RFC 6960 section 4.2.1).
+/// Parses an OCSPResponse (RFC 6960 section 4.2.1).
 ///
 /// # Errors
-/// When it is none, is over [`RESPONSE_MAX`], or holds another kind of answer than a basic one.
+/// If the bytes are not an OCSPResponse, are longer than [`RESPONSE_MAX`], or contain another kind of response than a basic one.
 pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
     if der.len() > RESPONSE_MAX {
         return Err(DerError::Malformed("OCSP response: too long"));
@@ -96,7 +96,7 @@ pub fn parse_response(der: &[u8]) -> Result<Response, DerError> {
     }
 }
 
-/// The fields of the BasicOCSPResponse in an OCSPResponse; the number of its error when it holds none.
+/// Returns the fields of the BasicOCSPResponse in an OCSPResponse, or the number of its error status.
 pub(super) fn opened(der: &[u8]) -> Result<Result<Reader<'_>, i64>, DerError> {
     let mut response = Reader::new(der).sequence()?;
     let code = response.expect(tag::ENUMERATED)?.integer()?;
@@ -131,7 +131,7 @@ fn response_data(mut data: Reader<'_>) -> Result<Response, DerError> {
     })
 }
 
-/// What a SingleResponse says after its CertID: the status, from when, and until when.
+/// Reads a SingleResponse after its CertID: status, thisUpdate and nextUpdate.
 pub(super) fn status(single: &mut Reader<'_>) -> Result<(Status, UnixTime, Option<UnixTime>), DerError> {
     let status = single.any()?;
     let status = match status.tag {

@@ -1,16 +1,16 @@
-//! The status of a certificate, and the errors a responder sends instead.
+//! Status of a certificate, and error status of a responder.
 
 use crate::UnixTime;
 use crate::crl::Reason;
 
-/// What the responder says of a certificate (RFC 6960 section 4.2.1, CertStatus).
+/// Status of a certificate (RFC 6960 section 4.2.1, CertStatus).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Status {
-    /// Not revoked.
+    /// The certificate is not revoked.
     Good,
-    /// Revoked.
+    /// The certificate is revoked.
     Revoked {
-        /// When.
+        /// Time of revocation.
         at: UnixTime,
         /// The reason, if given.
         reason: Option<Reason>,
@@ -19,17 +19,17 @@ pub enum Status {
     Unknown,
 }
 
-/// Why there is no answer (RFC 6960 section 4.2.1, OCSPResponseStatus).
+/// Error status of a responder (RFC 6960 section 4.2.1, OCSPResponseStatus).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ErrorStatus {
-    /// 1: the request is none.
+    /// 1: the request is malformed.
     MalformedRequest = 1,
-    /// 2: the responder is broken.
+    /// 2: the responder has an internal error.
     InternalError = 2,
-    /// 3: the responder cannot answer now.
+    /// 3: the responder cannot respond now.
     TryLater = 3,
     /// 5: the request must be signed.
     SigRequired = 5,
-    /// 6: not for this client, or not by this responder.
+    /// 6: the client is not authorized, or the responder is not responsible for the certificate.
     Unauthorized = 6,
 }

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use crate::{Certificate, DistinguishedName, GeneralName, NameConstraints, Subtree};
 
-/// Comparisons of a name with a constraint for one chain: names times constraints can be 20
-/// million in two certificates of legal size, and no real pair comes near this.
+/// Maximum comparisons of a name with a constraint for one chain. Two certificates of legal size can require 20 million; no real
+/// pair comes near this limit.
 const COMPARISONS_MAX: u32 = 250_000;
 
-/// Comparisons left.
+/// Number of comparisons left.
 pub(super) struct Comparisons(u32);
 
 impl Default for Comparisons {
@@ -17,11 +17,11 @@ impl Default for Comparisons {
     }
 }
 
-/// No comparisons are left.
+/// Error: the limit of comparisons is reached.
 #[derive(Debug)]
 pub(super) struct Spent;
 
-/// The first name of `certificate` that `constraints` do not let pass.
+/// Returns the first name of `certificate` that violates `constraints`.
 pub(super) fn broken_by(
     constraints: &NameConstraints,
     certificate: &Certificate,
@@ -60,11 +60,12 @@ fn passes(constraints: &NameConstraints, name: &GeneralName) -> bool {
 
 /// Relation of a name to a subtree.
 enum Cover {
-    /// The subtree is of another kind of name and says nothing about it.
+    /// The subtree has another kind of name, so it does not apply.
     OtherKind,
     Inside,
     Outside,
-    /// Of the same kind, and cannot be judged: neither permitted nor safe from exclusion.
+    /// The kind is the same, but the name cannot be compared. Such a name does not satisfy a permitted subtree, and is treated as
+    /// excluded.
     Unknown,
 }
 
@@ -77,8 +78,7 @@ impl From<bool> for Cover {
 fn covers(subtree: &Subtree, name: &GeneralName) -> Cover {
     match (subtree, name) {
         (Subtree::Dns(base), GeneralName::Dns(host)) => {
-            // Every name a wildcard stands for is under its parent, and each label is possible:
-            // inside only what the parent is inside of.
+            // A wildcard stands for all names with one label before its parent. It is inside a subtree only if the parent is.
             host.strip_prefix("*.")
                 .map_or_else(
                     || host_under(host, base),
@@ -98,7 +98,7 @@ fn covers(subtree: &Subtree, name: &GeneralName) -> Cover {
     }
 }
 
-/// A wildcard outside a subtree can still stand for the subtree's very base.
+/// Returns whether a wildcard that is outside a subtree can still stand for the base of the subtree.
 fn overlaps(subtree: &Subtree, name: &GeneralName) -> bool {
     let (Subtree::Dns(base), GeneralName::Dns(host)) = (subtree, name) else {
         return false;
@@ -109,8 +109,8 @@ fn overlaps(subtree: &Subtree, name: &GeneralName) -> bool {
     above.eq_ignore_ascii_case(parent)
 }
 
-/// The base itself or anything with labels before it; with a leading dot, which RFC 5280 does not
-/// define for DNS names and many certificates have, only the latter.
+/// Returns whether a host is the base or a subdomain of it. A base with a leading dot matches subdomains only: many certificates
+/// have such DNS constraints, although RFC 5280 does not define them.
 fn host_under(host: &str, base: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let base = base.strip_suffix('.').unwrap_or(base);
@@ -128,7 +128,7 @@ fn host_under(host: &str, base: &str) -> bool {
         && !(head.is_empty() && base.starts_with('.'))
 }
 
-/// As mail and URI constraints have it: a host means that host, a leading dot all hosts under it.
+/// Matches as in mail and URI constraints: a host matches only itself, a leading dot matches all hosts below.
 fn exact_or_under(host: &str, base: &str) -> bool {
     if base.starts_with('.') { host_under(host, base) } else { host.eq_ignore_ascii_case(base) }
 }
@@ -143,7 +143,7 @@ fn mailbox_under(mailbox: &str, base: &str) -> bool {
     }
 }
 
-/// The host of a URI's authority; `None` when it has none or an address.
+/// Returns the host of a URI's authority; `None` if the URI has no authority, or its host is an IP address.
 fn uri_host(uri: &str) -> Option<&str> {
     let (_, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -165,8 +165,8 @@ fn in_network(address: IpAddr, net: IpAddr, mask: IpAddr) -> bool {
     }
 }
 
-/// The text is written most specific first, so a name under another ends with it; escapes keep a
-/// comma within a value from passing for the one between.
+/// Compares the texts of the names. The most specific part comes first, so a name in a subtree ends with the text of the base.
+/// Escapes distinguish a comma in a value from a separator.
 fn directory_under(text: &str, base: &[u8]) -> bool {
     let Ok(base) = DistinguishedName::parse(base) else {
         return false;
@@ -178,7 +178,7 @@ fn directory_under(text: &str, base: &[u8]) -> bool {
     text.strip_suffix(&base).is_some_and(|head| head.is_empty() || ends_between_names(head))
 }
 
-/// Whether text ends with the comma between two relative names, not one escaped within a value.
+/// Returns whether the text ends with a separator between relative names, and not with an escaped comma in a value.
 fn ends_between_names(head: &str) -> bool {
     head.strip_suffix(", ").is_some_and(|name| {
         let escapes = name.bytes().rev().take_while(|b| *b == b'\\').count();
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn dns_names() {
-        // base, name, passes when permitted, passes when excluded
+        // Columns: base, name, passes if permitted, passes if excluded.
         let table = [
             ("a.example", "a.example", true, false),
             ("a.example", "A.Example", true, false),

@@ -1,8 +1,7 @@
-//! Whether clients would trust a chain, and if not, why.
+//! Verification of chains: whether clients would trust a chain, and if not, why.
 //!
-//! The verdict is about the path above the leaf and what binds the leaf to it. The leaf's own dates
-//! and names are findings of their own and do not enter: an expired certificate of a public CA is
-//! expired, not untrusted.
+//! The verdict covers the path above the leaf, and the link from the leaf to it. It does not cover the leaf's own dates and names,
+//! which have their own findings: an expired certificate of a public CA is expired, not untrusted.
 
 mod constraints;
 mod order;
@@ -22,12 +21,12 @@ pub use signatures::{SignatureCache, Signatures};
 pub use store::TrustStore;
 pub use verdict::{Distrust, Verdict};
 
-/// Judges the chain that starts at `leaf`: looks for a path through `sent`, in any order and with
-/// strays, to a certificate of `store`, and tells the best one's fault when none holds at `now`.
-/// A leaf that is in the store itself is trusted as it is.
+/// Verifies the chain that starts at `leaf`. Searches for a path through `sent`, in any order and with unrelated certificates, to a
+/// certificate of `store`. If no path is valid at `now`, returns the fault of the best path. A leaf that is in the store itself is
+/// trusted.
 ///
-/// Cost is bounded by [`CHECKS_MAX`] signatures and [`PATH_MAX`] certificates a path, whatever was
-/// sent; `cache` spares signatures checked before.
+/// The cost is limited by [`CHECKS_MAX`] signatures, and [`PATH_MAX`] certificates in a path, whatever was sent. `cache` avoids
+/// repeated signature checks.
 #[must_use]
 pub fn verify_chain(
     leaf: &Arc<Certificate>,

@@ -1,27 +1,26 @@
-//! Whether a server sends its chain as the protocol wants it.
+//! Order of the certificates in a server's chain.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::Certificate;
 
-/// How the certificates after the leaf stand. RFC 5246 section 7.4.2 demands that each directly
-/// certifies the one before; RFC 8446 section 4.4.2 still asks for it, and some clients rely on it.
+/// Order of the certificates after the leaf. RFC 5246 section 7.4.2 requires that each one directly certifies the one before. RFC
+/// 8446 section 4.4.2 still recommends it, and some clients rely on it.
 #[derive(Clone, Debug, Default)]
 pub struct ChainOrder {
-    /// A certificate stands before every one that it certifies.
+    /// Whether some certificate comes before every certificate that it certifies.
     pub misordered: bool,
-    /// Certificates that are on no path from the leaf, by their names.
+    /// Certificates that are on no path from the leaf, by issuer and subject names.
     pub strays: Vec<Arc<Certificate>>,
-    /// Certificates sent again, the leaf among them.
+    /// Repeated certificates, including repetitions of the leaf.
     pub duplicates: Vec<Arc<Certificate>>,
-    /// A self-issued certificate at the top was sent: harmless, and bytes wasted, since clients
-    /// must know it anyway.
+    /// A self-issued certificate at the top was sent. It is harmless but wastes bytes, because clients must have it anyway.
     pub anchor_included: bool,
 }
 
-/// Looks at the order of `sent`, the certificates after `leaf`. Alternative paths (cross-signed
-/// intermediates) are in order as long as each stands after something it certifies.
+/// Checks the order of `sent`, the certificates after `leaf`. Alternative paths (cross-signed intermediates) are in order if each
+/// certificate comes after one that it certifies.
 #[must_use]
 pub fn chain_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>]) -> ChainOrder {
     let mut order = ChainOrder::default();
@@ -59,7 +58,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Which of `chain` some path from the first one goes through, by names.
+/// Returns which certificates of `chain` are on a path from the first one, by issuer and subject names.
 fn reachable(chain: &[Link<'_>]) -> Vec<bool> {
     let mut reached = vec![false; chain.len()];
     let mut open = vec![0];

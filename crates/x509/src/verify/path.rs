@@ -1,4 +1,4 @@
-//! Building paths, depth first.
+//! Path building, depth first.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use super::constraints::{self, Comparisons};
 use super::{Distrust, SignatureCache, TrustStore, Verdict};
 use crate::{Certificate, KeyUsage, SignatureError, UnixTime, oid};
 
-/// Signatures looked at for one chain, remembered ones included. Real chains need one to four; a
-/// hostile set of cross-signed certificates has exponentially many paths.
+/// Maximum signature checks for one chain, including cached ones. Real chains need one to four; a hostile set of cross-signed
+/// certificates has exponentially many paths.
 pub const CHECKS_MAX: usize = 100;
 
-/// Certificates in one path, leaf and root included. The longest public ones have five.
+/// Maximum certificates in a path, including leaf and root. The longest public paths have five.
 pub const PATH_MAX: usize = 8;
 
-/// The search for one chain's path.
+/// Search for the path of one chain.
 pub(super) struct Search<'a, C> {
     sent: &'a [Arc<Certificate>],
     store: &'a TrustStore,
@@ -24,31 +24,31 @@ pub(super) struct Search<'a, C> {
     best: Option<Dead>,
 }
 
-/// A path that leads nowhere, and how near it came.
+/// A failed path, and how close it came to a trusted root.
 struct Dead {
     nearness: Nearness,
     verdict: Verdict,
 }
 
-/// How far a dead path came, worst first: of several faults the one of the most promising path is
-/// what has to be mended.
+/// How close a failed path came to success, worst first. Of several failed paths, the fault of the most promising one is reported,
+/// because that one must be corrected.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 enum Nearness {
-    /// Ended at the leaf, whose issuer is missing.
+    /// The path ended at the leaf, whose issuer is missing.
     Incomplete,
-    /// Ended at a root nobody trusts, and broke a rule on the way.
+    /// The path ended at an untrusted root, and broke a rule.
     UnknownRootAndBroken,
-    /// Ended at a root that is no trust anchor.
+    /// The path ended at a root that is not a trust anchor.
     UnknownRoot,
-    /// The issuer is there and its key does not fit.
+    /// The issuer was found, but its key does not match the signature.
     BadSignature,
-    /// Reached a trusted root and broke a rule on the way.
+    /// The path reached a trusted root, and broke a rule.
     Broken,
-    /// Not all was looked at.
+    /// The limit of signature checks or path length was reached.
     Budget,
 }
 
-/// The path so far: the leaf first, and the first rule it breaks.
+/// A partial path: its certificates from the leaf on, and the first rule it breaks.
 struct Path<'a> {
     certificates: Vec<&'a Arc<Certificate>>,
     fault: Option<Distrust>,
@@ -86,13 +86,13 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         self.best.map_or(Verdict::Untrusted { reason: Distrust::Budget }, |dead| dead.verdict)
     }
 
-    /// A name that issued itself, by the key it carries as far as can be told.
+    /// Returns whether the certificate is self-issued and, as far as can be checked, signed by its own key.
     fn is_self_signed(&mut self, certificate: &Certificate) -> bool {
         certificate.is_self_issued()
             && !matches!(self.signed(certificate, certificate), Some(Err(SignatureError::Invalid)))
     }
 
-    /// Tries every issuer of the path's last certificate. Recursion is as deep as [`PATH_MAX`].
+    /// Tries every issuer of the path's last certificate. The recursion depth is at most [`PATH_MAX`].
     fn climb(&mut self, path: &mut Path<'a>) -> Option<Vec<Arc<Certificate>>> {
         let below = *path.certificates.last()?;
         let candidates = self.candidates(below, path);
@@ -104,7 +104,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
                     return None;
                 }
                 Some(Err(SignatureError::Invalid)) => {
-                    // Same name, another key, and the key identifiers say so: not its issuer.
+                    // The key identifiers differ, so this certificate with the same name is not the issuer.
                     if likely {
                         climbed = true;
                         let (which, name) = described(below);
@@ -131,7 +131,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         None
     }
 
-    /// Goes on to `issuer`, noting what rule that breaks.
+    /// Extends the path by `issuer`, and records the rule that this breaks, if any.
     fn step(&mut self, path: &mut Path<'a>, issuer: &'a Arc<Certificate>, unchecked: Option<SignatureError>) {
         if path.fault.is_none() {
             path.fault = match (unchecked, path.certificates.last()) {
@@ -168,14 +168,14 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         self.climb(path)
     }
 
-    /// Certificates that could have issued `below`: trusted ones first, since those end the path,
-    /// and of each kind first those whose key identifier fits (RFC 5280 section 4.2.1.1 calls it
-    /// an aid, so the others are tried too).
+    /// Returns certificates that could have issued `below`. Trusted ones come first, because they end the path; within both groups,
+    /// those with a matching key identifier come first. The others are also tried, because RFC 5280 section 4.2.1.1 calls the
+    /// identifier only an aid.
     fn candidates(&self, below: &Certificate, path: &Path<'a>) -> Vec<Candidate<'a>> {
         let anchors = self.store.named(&below.issuer).map(|issuer| (issuer, true));
         let sent = self.sent.iter().filter(|c| c.subject.matches(&below.issuer));
         let fresh = |issuer: &Certificate| {
-            // A name and key that are on the path already lead in a circle.
+            // A name and key that are already on the path would form a loop.
             !path.certificates.iter().any(|on_path| {
                 on_path.public_key.spki_sha256 == issuer.public_key.spki_sha256
                     && on_path.subject.matches(&issuer.subject)
@@ -196,7 +196,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         candidates
     }
 
-    /// Whether `issuer`'s key signed `certificate`; `None` when the budget is spent.
+    /// Returns whether `issuer`'s key signed `certificate`; `None` if the limit of checks is reached.
     fn signed(
         &mut self,
         certificate: &Certificate,
@@ -214,7 +214,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         Some(outcome)
     }
 
-    /// The first rule that `issuer` breaks by standing above `path` (RFC 5280 section 6.1.4).
+    /// Returns the first rule that `issuer` breaks as the next certificate of `path` (RFC 5280 section 6.1.4).
     fn issuer_fault(&mut self, path: &Path<'a>, issuer: &Certificate) -> Option<Distrust> {
         let (which, name) = described(issuer);
         if self.now > issuer.not_after {
@@ -226,7 +226,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         if let Some(extension) = unknown_critical(issuer) {
             return Some(Distrust::UnknownCritical { which, extension });
         }
-        // Before version 3 nothing could say so; such a root is what its owner says it is.
+        // Before version 3, certificates could not be marked as a CA. Such a root is accepted if it is in the store.
         let old_root = issuer.version < 3 && self.store.contains_exactly(&which);
         if !issuer.is_ca() && !old_root {
             return Some(Distrust::NotCa { which, name });
@@ -256,7 +256,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         None
     }
 
-    /// Ends a path whose last certificate has no issuer here.
+    /// Ends a path whose last certificate has no known issuer.
     fn give_up(&mut self, path: &Path<'a>) {
         let Some(&below) = path.certificates.last() else { return };
         if path.certificates.len() > 1 {
@@ -286,9 +286,9 @@ impl<'a, C: SignatureCache> Search<'a, C> {
 
 struct Candidate<'a> {
     issuer: &'a Arc<Certificate>,
-    /// Trusted itself.
+    /// Whether the certificate is itself a trust anchor.
     anchor: bool,
-    /// Nothing in the key identifiers speaks against it.
+    /// Whether the key identifiers permit this issuer.
     likely: bool,
 }
 
@@ -296,7 +296,7 @@ fn described(certificate: &Certificate) -> (crate::Fingerprint, String) {
     (certificate.fingerprint, certificate.subject.text.clone())
 }
 
-/// The rules of a path that concern the leaf itself.
+/// Checks the rules of a path that concern the leaf itself.
 fn leaf_fault(leaf: &Certificate) -> Option<Distrust> {
     let (which, name) = described(leaf);
     if let Some(extension) = unknown_critical(leaf) {
@@ -311,13 +311,13 @@ fn unknown_critical(certificate: &Certificate) -> Option<String> {
     unknown.or_else(|| certificate.precertificate.then(|| POISON.to_owned()))
 }
 
-/// Intermediates on the path that count for pathLenConstraint: not the leaf, none self-issued.
+/// Returns the number of intermediates on the path that count for pathLenConstraint: without the leaf and self-issued certificates.
 fn intermediates(path: &Path<'_>) -> usize {
     path.certificates.iter().skip(1).filter(|c| !c.is_self_issued()).count()
 }
 
-/// Whether extended key usage, where there is any, lets TLS servers in. In an authority it limits
-/// what lies below, as all clients have it beyond RFC 5280.
+/// Returns whether extended key usage, if present, permits TLS servers. In a CA certificate it restricts all certificates below;
+/// clients enforce this beyond RFC 5280.
 pub(crate) fn is_for_servers(certificate: &Certificate) -> bool {
     let Some(usages) = &certificate.extended_key_usage else {
         return true;

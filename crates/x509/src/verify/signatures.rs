@@ -1,20 +1,20 @@
-//! Signature checks remembered: a scan meets the same intermediates at every endpoint.
+//! Cache of signature checks: a scan sees the same intermediates at every endpoint.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Fingerprint, SpkiHash};
 
-/// Remembers whether a key signed a certificate. Both hashes cover all the bytes that the answer
-/// depends on, so it never goes stale.
+/// Cache of whether a key signed a certificate. The two hashes cover all bytes that the result depends on, so entries never become
+/// stale.
 pub trait SignatureCache {
-    /// The cached result.
+    /// Returns the cached result.
     fn get(&self, issuer: &SpkiHash, certificate: &Fingerprint) -> Option<bool>;
-    /// Remembers, or does not.
+    /// Stores a result. An implementation may ignore it.
     fn put(&self, issuer: &SpkiHash, certificate: &Fingerprint, signed: bool);
 }
 
-/// Remembers nothing.
+/// A cache that stores nothing.
 impl SignatureCache for () {
     fn get(&self, _: &SpkiHash, _: &Fingerprint) -> Option<bool> {
         None
@@ -23,13 +23,12 @@ impl SignatureCache for () {
     fn put(&self, _: &SpkiHash, _: &Fingerprint, _: bool) {}
 }
 
-/// Remembers in memory up to a bound, in two generations: when the young one is full it becomes
-/// the old one, and what is asked for again moves back. So the often used stay, at the cost of two
-/// look-ups and no list to keep in order.
+/// In-memory cache with a bounded size and two generations. A full young generation becomes the old one, and entries that are used
+/// again move back to the young one. Often used entries therefore stay, at the cost of two lookups, and without an ordered list.
 #[derive(Debug)]
 pub struct Signatures {
     generations: Mutex<Generations>,
-    /// Entries in one generation.
+    /// Maximum entries of one generation.
     half: usize,
 }
 
@@ -42,26 +41,26 @@ struct Generations {
 }
 
 impl Signatures {
-    /// Remembers up to `entries` answers, about 100 bytes each.
+    /// Creates a cache of up to `entries` results, about 100 bytes each.
     #[must_use]
     pub fn bounded(entries: usize) -> Self {
         Self { generations: Mutex::default(), half: (entries / 2).max(1) }
     }
 
-    /// SignatureResults remembered now.
+    /// Returns the number of cached results.
     #[must_use]
     pub fn len(&self) -> usize {
         let generations = self.lock();
         generations.young.len() + generations.old.len()
     }
 
-    /// Whether nothing is remembered.
+    /// Returns whether the cache is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The maps are whole at every moment, so a panic elsewhere leaves them usable.
+    /// Ignores lock poisoning: the maps are always consistent, so a panic elsewhere leaves them usable.
     fn lock(&self) -> MutexGuard<'_, Generations> {
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,25 +5,24 @@ use std::sync::Arc;
 
 use crate::{Certificate, DistinguishedName, Fingerprint, ParseError};
 
-/// Certificates trusted for being known. Any number: look-ups are by hash.
+/// Set of trust anchors. The number is unlimited, because lookups use hashes.
 #[derive(Clone, Debug, Default)]
 pub struct TrustStore {
     anchors: Vec<Arc<Certificate>>,
     fingerprints: HashSet<Fingerprint>,
     by_subject: HashMap<Arc<[u8]>, Vec<usize>>,
-    /// By the subject without differences of form (RFC 5280 section 7.1): asked second, since
-    /// issuers mostly copy names byte by byte.
+    /// Anchors by normalised subject (RFC 5280 section 7.1). Searched second, because issuers usually copy names byte by byte.
     by_folded_subject: HashMap<Vec<u8>, Vec<usize>>,
 }
 
 impl TrustStore {
-    /// No trust anchors.
+    /// Creates a store without trust anchors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts `anchor`. Adding it twice changes nothing.
+    /// Adds a trust anchor. Adding it twice changes nothing.
     pub fn add(&mut self, anchor: Arc<Certificate>) {
         if !self.fingerprints.insert(anchor.fingerprint) {
             return;
@@ -34,15 +33,15 @@ impl TrustStore {
         self.anchors.push(anchor);
     }
 
-    /// Trusts the certificate in `der`.
+    /// Adds the DER certificate as a trust anchor.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the bytes are not a certificate.
     pub fn add_der(&mut self, der: &[u8]) -> Result<(), ParseError> {
         Certificate::parse(der).map(|anchor| self.add(Arc::new(anchor)))
     }
 
-    /// Anchors of that subject.
+    /// Returns the anchors with this subject.
     pub fn named<'a>(
         &'a self,
         subject: &DistinguishedName,
@@ -52,8 +51,8 @@ impl TrustStore {
         indices.into_iter().flatten().map(|&index| &self.anchors[index])
     }
 
-    /// Whether `certificate` is trusted: it is there itself, or another of the same subject and
-    /// key is (roots are reissued with new dates and the same key).
+    /// Returns whether `certificate` is trusted: the store contains it, or another certificate with the same subject and key (roots
+    /// are reissued with new dates and the same key).
     #[must_use]
     pub fn contains(&self, certificate: &Certificate) -> bool {
         self.fingerprints.contains(&certificate.fingerprint)
@@ -62,13 +61,13 @@ impl TrustStore {
                 .any(|anchor| anchor.public_key.spki_sha256 == certificate.public_key.spki_sha256)
     }
 
-    /// Whether exactly this certificate is there.
+    /// Returns whether the store contains exactly this certificate.
     #[must_use]
     pub fn contains_exactly(&self, certificate: &Fingerprint) -> bool {
         self.fingerprints.contains(certificate)
     }
 
-    /// The anchor with this fingerprint.
+    /// Returns the anchor with this fingerprint.
     #[must_use]
     pub fn exactly(&self, certificate: &Fingerprint) -> Option<&Arc<Certificate>> {
         if !self.fingerprints.contains(certificate) {
@@ -77,18 +76,18 @@ impl TrustStore {
         self.anchors.iter().find(|anchor| anchor.fingerprint == *certificate)
     }
 
-    /// The anchors, in the order added.
+    /// Returns the anchors, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Certificate>> {
         self.anchors.iter()
     }
 
-    /// Anchors there are.
+    /// Returns the number of anchors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.anchors.len()
     }
 
-    /// Whether there are no trust anchors.
+    /// Returns whether there are no trust anchors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.anchors.is_empty()

@@ -1,133 +1,133 @@
-//! The verdict on a chain, and the reasons not to trust one.
+//! Verdict on a chain, and reasons for distrust.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Certificate, Fingerprint, UnixTime};
 
-/// What clients would say of a chain.
+/// Verdict on a chain, as clients would reach it.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// A path to a trusted root keeps all rules.
+    /// A path to a trusted root satisfies all rules.
     Trusted {
-        /// From the leaf to the root.
+        /// The path, from the leaf to the root.
         path: Vec<Arc<Certificate>>,
     },
-    /// The leaf is signed by its own key and not itself trusted.
+    /// The leaf is signed by its own key and is not a trust anchor.
     SelfSigned,
     /// The leaf was sent without its issuer, and that issuer is not trusted.
     Incomplete {
-        /// The name of the missing issuer.
+        /// Name of the missing issuer.
         missing: String,
         /// URL of the issuer's certificate, from the certificate below it.
         issuer_url: Option<String>,
     },
-    /// There is a path, and it must not be trusted.
+    /// The path is not trusted.
     Untrusted {
-        /// Why not.
+        /// Reason for the distrust.
         reason: Distrust,
     },
 }
 
-/// Why a path must not be trusted. `which` names the certificate at fault.
+/// Reason why a path is not trusted. `which` is the certificate at fault.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Distrust {
     /// The path ends at a self-signed certificate that is not in the store.
     SelfSignedRootNotTrusted {
-        /// That certificate.
+        /// Fingerprint of the root.
         root: Fingerprint,
-        /// Its name.
+        /// Name of the root.
         name: String,
     },
-    /// The path ends at an intermediate whose issuer was neither sent nor is in the store. Servers leave their root out
-    /// (RFC 8446 section 4.4.2), so that issuer is a root of a private PKI.
+    /// The path ends at an intermediate whose issuer was not sent and is not in the store. Servers leave out their root (RFC 8446
+    /// section 4.4.2), so that issuer is probably a root of a private PKI.
     RootNotTrusted {
-        /// The certificate at the end of the path.
+        /// Fingerprint of the last certificate of the path.
         which: Fingerprint,
-        /// The name of its issuer.
+        /// Name of its issuer.
         name: String,
     },
     /// A certificate above the leaf has expired.
     Expired {
-        /// Which.
+        /// Fingerprint of the certificate.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the certificate.
         name: String,
-        /// Its last second.
+        /// Last second of its validity.
         not_after: UnixTime,
     },
     /// A certificate above the leaf is not valid yet.
     NotYetValid {
-        /// Which.
+        /// Fingerprint of the certificate.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the certificate.
         name: String,
-        /// Its first second.
+        /// First second of its validity.
         not_before: UnixTime,
     },
-    /// The signature is not by the key of the certificate's issuer.
+    /// The certificate's signature was not made by its issuer's key.
     BadSignature {
-        /// Which.
+        /// Fingerprint of the certificate.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the certificate.
         name: String,
     },
-    /// The signature cannot be checked here (MD5, DSA, tiny RSA …).
+    /// The signature cannot be verified here (MD5, DSA, short RSA keys …).
     UnsupportedSignature {
-        /// Which.
+        /// Fingerprint of the certificate.
         which: Fingerprint,
-        /// Why it cannot be checked.
+        /// Reason why the signature cannot be verified.
         why: &'static str,
     },
-    /// The issuer is no certification authority (RFC 5280 section 4.2.1.9).
+    /// The issuer is not a CA (RFC 5280 section 4.2.1.9).
     NotCa {
-        /// Which.
+        /// Fingerprint of the issuer.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the issuer.
         name: String,
     },
     /// The issuer's key usage has no keyCertSign (RFC 5280 section 4.2.1.3).
     NoCertSign {
-        /// Which.
+        /// Fingerprint of the issuer.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the issuer.
         name: String,
     },
-    /// More intermediates than pathLenConstraint allows (RFC 5280 section 4.2.1.9).
+    /// The path has more intermediates than pathLenConstraint permits (RFC 5280 section 4.2.1.9).
     PathLength {
-        /// The certificate with the constraint.
+        /// Fingerprint of the certificate with the constraint.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the certificate with the constraint.
         name: String,
     },
-    /// Extended key usage leaves out TLS servers (RFC 5280 section 4.2.1.12).
+    /// Extended key usage does not permit TLS servers (RFC 5280 section 4.2.1.12).
     NotForServers {
-        /// Which.
+        /// Fingerprint of the certificate.
         which: Fingerprint,
-        /// Its name.
+        /// Name of the certificate.
         name: String,
     },
-    /// A name the issuer may not certify (RFC 5280 section 4.2.1.10).
+    /// A name violates a name constraint of an issuer (RFC 5280 section 4.2.1.10).
     NameConstraint {
-        /// The certificate with the constraint.
+        /// Fingerprint of the certificate with the constraint.
         which: Fingerprint,
-        /// The name that breaks it.
+        /// The name that violates the constraint.
         name: String,
     },
-    /// A critical extension nobody here knows (RFC 5280 section 4.2).
+    /// A certificate has an unknown critical extension (RFC 5280 section 4.2).
     UnknownCritical {
-        /// Which.
+        /// Fingerprint of the certificate.
         which: Fingerprint,
-        /// The extension, dotted.
+        /// The extension as a dotted object identifier.
         extension: String,
     },
-    /// Finding out would take more work than a chain is worth: [`super::CHECKS_MAX`], [`super::PATH_MAX`].
+    /// The search reached a limit: [`super::CHECKS_MAX`] or [`super::PATH_MAX`].
     Budget,
 }
 
 impl Verdict {
-    /// A word for filters: `trusted`, `self-signed`, `incomplete`, `untrusted` (a root that is
-    /// not trusted), `expired-intermediate`, or `invalid` for every other broken rule.
+    /// Returns a code for filters: `trusted`, `self-signed`, `incomplete`, `untrusted` (a root that is not trusted),
+    /// `expired-intermediate`, or `invalid` for every other broken rule.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -142,8 +142,8 @@ impl Verdict {
         }
     }
 
-    /// Whether the fault is `leaf`'s own and [`crate::lint::lint`] tells it already: a usage other
-    /// than TLS servers, an unknown critical extension. Anyone who reports both would say it twice.
+    /// Returns whether the fault concerns `leaf` itself and [`crate::lint::lint`] also reports it: a usage other than TLS servers,
+    /// or an unknown critical extension. A caller that reports both uses this to avoid a duplicate.
     #[must_use]
     pub fn is_told_by_lint(&self, leaf: &Certificate) -> bool {
         let Self::Untrusted { reason } = self else { return false };
@@ -151,7 +151,7 @@ impl Verdict {
             && reason.which() == Some(leaf.fingerprint)
     }
 
-    /// Whether it is [`Verdict::Trusted`].
+    /// Returns whether the verdict is [`Verdict::Trusted`].
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         matches!(self, Self::Trusted { .. })
@@ -159,7 +159,7 @@ impl Verdict {
 }
 
 impl Distrust {
-    /// The certificate at fault, where one is.
+    /// Returns the fingerprint of the certificate at fault, if any.
     #[must_use]
     pub fn which(&self) -> Option<Fingerprint> {
         match self {
