@@ -1,9 +1,9 @@
-//! The benchmarks of the repository. Each prints ratios against a peer or a bare limit of the same run; the figures and the
-//! arguments that they were taken with are in `docs/benchmarks.md`.
+//! The benchmarks of the repository. Each prints ratios against a peer or a hardware limit in the same run. Results, with the
+//! arguments used, are in `docs/benchmarks.md`.
 
 use crate::shell::{Failure, cargo, run as run_command};
 
-/// Name, crate, example, and what it measures.
+/// Benchmarks: name, crate, example, and description.
 const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("scan", "scan", "probe_cost", "one TLS probe beside one rustls handshake"),
     ("ct", "ct", "ct_match", "matching logged certificates against watched domains"),
@@ -31,7 +31,7 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("store", "store", "growth", "the inventory at 100,000 endpoints"),
 ];
 
-/// Runs the named benchmark; without a name lists them.
+/// Runs the named benchmark, or lists all benchmarks.
 ///
 /// # Errors
 /// The name is unknown, or the benchmark failed.

@@ -1,4 +1,4 @@
-//! The checks that every change must pass, in order, from a clean checkout. The first step that fails ends the run and is named.
+//! The checks that every change must pass, in order, from a clean checkout. The run stops at the first failed step and reports it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,15 +10,16 @@ use crate::setup;
 use crate::shell::{Failure, cargo, command, output_of, root, run as run_command};
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
-/// Seconds for the RustSec advisory database, which is a few megabytes.
+/// Timeout in seconds for downloading the RustSec advisory database, which is a few megabytes.
 const ADVISORY_FETCH_SECONDS_MAX: &str = "120";
-/// Write points at which the crash tests kill the binary, before and after each. `BULLA_CRASHES=all` takes some twenty minutes.
+/// Number of write points at which the crash tests kill the binary, before and after each. `BULLA_CRASHES=all` takes about twenty
+/// minutes.
 const CRASH_POINTS: &str = "12";
 
-/// Steps that only compile. In a full run they run while the tests do, at the lowest priority: tests wait for other programs and for
-/// timers, and leave a part of the processors idle.
+/// Steps that only compile. A full run executes them during the tests, at the lowest priority: tests wait for other programs and
+/// timers, so the processors are partly idle.
 const BESIDE_TESTS: &[&str] = &["clippy", "doc"];
-/// What cargo writes when it has compiled and begins to run tests; it holds no lock on the target folder from then on.
+/// Output of cargo after it has compiled, when it starts to run tests. From then on it holds no lock on the target folder.
 const TESTS_RUN: &str = "Running ";
 
 type Step = (&'static str, fn() -> Result<(), Failure>);
@@ -74,13 +75,13 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Step>, Failure> {
     names.iter().map(find).collect()
 }
 
-/// `cargo test --workspace`, with two threads a core: many tests wait for other programs more than they compute.
+/// Runs `cargo test --workspace` with two threads per core, because many tests mostly wait for other programs.
 ///
 /// # Errors
 /// A test failed, or does not compile.
 pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
     let mut tests = cargo(&["test"]);
-    // `-p CRATE` chooses crates; cargo refuses it beside `--workspace`.
+    // `-p CRATE` selects crates. cargo rejects it together with `--workspace`.
     let chooses = arguments.iter().any(|argument| argument == "-p" || argument.starts_with("--package"));
     if !chooses {
         tests.arg("--workspace");
@@ -91,7 +92,8 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
         tests.env("RUST_TEST_THREADS", (2 * cores).to_string());
     }
     if has_ifma() {
-        // The batch kernel must run by the processor's own instructions where it has them, beside the model of them that runs everywhere.
+        // Require a test of the batch kernel with the processor's own instructions if it supports them, in addition to the portable
+        // model.
         tests.env("BULLA_IFMA", "1");
     } else {
         eprintln!(
@@ -109,7 +111,7 @@ fn tools() -> Result<(), Failure> {
     setup::run()?;
     let installed = output_of(&mut cargo(&["deny", "--version"])).unwrap_or_default();
     if installed.trim() != format!("cargo-deny {CARGO_DENY_VERSION}") {
-        // It runs for seconds: compiling it with optimisation would take longer.
+        // It runs for seconds only, so an optimised build would take longer in total.
         let package = format!("cargo-deny@{CARGO_DENY_VERSION}");
         let mut install = cargo(&["install", "--debug", "--locked", &package]);
         run_command(install.env("CARGO_PROFILE_DEV_DEBUG", "none"))?;
@@ -118,25 +120,25 @@ fn tools() -> Result<(), Failure> {
     run_command(&mut cargo(&["deny", "--version"]))
 }
 
-/// Fails where Cargo.lock does not fit the manifests, before another step mends it unseen.
+/// Fails if Cargo.lock does not match the manifests, before another step updates it silently.
 fn lock() -> Result<(), Failure> {
     run_command(&mut cargo(&["fetch", "--locked"]))
 }
 
-/// The README's test command.
+/// Runs the README's test command.
 fn tests() -> Result<(), Failure> {
     run_command(&mut test_command())
 }
 
 fn test_command() -> Command {
     let crashes = std::env::var("BULLA_CRASHES").unwrap_or_else(|_| CRASH_POINTS.to_owned());
-    // One run tells everything that fails.
+    // Report all failures in one run.
     let mut tests = cargo(&["xtask", "test", "--no-fail-fast"]);
     tests.env("BULLA_CRASHES", crashes);
     tests
 }
 
-/// The tests, and [`BESIDE_TESTS`] from the moment that all tests are compiled.
+/// Runs the tests. Starts [`BESIDE_TESTS`] once all tests are compiled.
 fn tests_and_beside() -> Result<(), Failure> {
     let started = |error| Failure::Program(format!("cannot start cargo: {error}"));
     let mut tests = test_command().stderr(Stdio::piped()).spawn().map_err(started)?;
@@ -155,7 +157,7 @@ fn tests_and_beside() -> Result<(), Failure> {
     beside.map_or(Ok(()), Beside::wait)
 }
 
-/// Steps that run while others do, with their output in a file.
+/// Steps that run concurrently with others, with their output in a file.
 struct Beside {
     process: Child,
     log: PathBuf,
@@ -172,7 +174,7 @@ impl Beside {
         Ok(Self { process: steps.spawn().map_err(failed)?, log })
     }
 
-    /// Waits for the end of the steps, and shows what they wrote.
+    /// Waits for the end of the steps, and prints their output.
     fn wait(mut self) -> Result<(), Failure> {
         let status = self.process.wait();
         println!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
@@ -190,14 +192,15 @@ impl Drop for Beside {
     }
 }
 
-/// The fault and abuse battery on the binary that the step `tests` built, or on the one that `BULLA_BINARY` names. It prints a table.
+/// Runs the fault and abuse tests on the binary that the step `tests` built, or on the one that `BULLA_BINARY` names. They print a
+/// table.
 fn abuse() -> Result<(), Failure> {
     const BATTERY: &str = "control::abuse::the_battery";
     let mut battery = cargo(&["test", "-p", "bulla", "--test", "all", "--"]);
     run_command(battery.args([BATTERY, "--exact", "--ignored", "--nocapture"]))
 }
 
-/// Sources in clouds and clusters and keys in clouds, against the simulated ones of `fleet`.
+/// Tests sources in clouds and clusters, and keys in clouds, against the simulated services of `fleet`.
 fn features() -> Result<(), Failure> {
     let script = r#"
         source .ci/features
@@ -210,7 +213,8 @@ fn fmt() -> Result<(), Failure> {
     run_command(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
-/// All crates and targets with the features of a release build; then what differs without them, and with each alone.
+/// Runs clippy on all crates and targets with the features of a release build; then on the code that differs without features, and
+/// with each single feature.
 fn clippy() -> Result<(), Failure> {
     let script = r#"
         source .ci/features
@@ -229,7 +233,7 @@ fn deny() -> Result<(), Failure> {
     run_command(&mut cargo(&["deny", "check", "licenses", "bans", "sources"]))
 }
 
-/// Known vulnerabilities. The database is on the network; without it nothing is claimed.
+/// Checks for known vulnerabilities. Without network access the database is not available, and the step reports no result.
 fn advisories() -> Result<(), Failure> {
     let mut fetch = command("timeout");
     fetch.args([ADVISORY_FETCH_SECONDS_MAX, "cargo", "deny", "fetch", "db"]);
@@ -241,12 +245,12 @@ fn advisories() -> Result<(), Failure> {
     run_command(&mut cargo(&["deny", "check", "--disable-fetch", "advisories"]))
 }
 
-/// Packages of the binary that the tests built, in each format. Needs root.
+/// Builds and tests packages in each format, from the binary that the tests built. Needs root.
 fn packages() -> Result<(), Failure> {
     run_command(command("bash").arg(".ci/packages"))
 }
 
-/// Clients and servers that need another toolchain.
+/// Runs interoperability tests with clients and servers that need another toolchain.
 fn interop() -> Result<(), Failure> {
     run_command(command("bash").arg(".ci/interop"))
 }

@@ -1,17 +1,18 @@
-//! Disassembles the kernels of batched signatures and fails on what could depend on a secret.
+//! Disassembles the kernels of batched signatures, and fails on instructions that could depend on a secret.
 //!
-//! - Nowhere: a load or store whose address is in a vector register (gather, scatter), a masked load or store but of a constant, a division.
-//! - A conditional jump: in no function but those of [`ALLOWED`], and in each no more than are said there, with what they depend on. The arithmetic
-//!   itself (products, squares, sums of points, choosing from tables) has none.
+//! - Forbidden everywhere: loads or stores with an address in a vector register (gather, scatter), masked loads or stores whose
+//! mask is not constant, and divisions.
+//! - Conditional jumps: allowed only in the functions of [`ALLOWED`], up to the number given there, with the values that they
+//! depend on. The arithmetic itself (products, squares, sums of points, table lookups) has none.
 //!
-//! What it does not prove: the jumps that are allowed are counted, not traced; somebody has read them, for one compiler. A compiler that makes
-//! others ends the step, and they are read again.
+//! The check does not prove more: allowed jumps are counted, not traced. They were reviewed by a person for one compiler. If
+//! another compiler produces other jumps, the step fails, and they must be reviewed again.
 
 use std::collections::BTreeMap;
 
 use crate::shell::{Failure, cargo, command, output_of, run as run_command};
 
-/// Functions with conditional jumps: how many at most, and what they depend on.
+/// Functions with conditional jumps: their maximum number, and the values that they depend on.
 const ALLOWED: &[(&str, usize, &str)] = &[
     ("batch::avx512::Scratch::of", 5, "the number of limbs"),
     ("batch::avx512::Scratch::zero", 2, "whether there is memory"),
@@ -52,7 +53,7 @@ const ALLOWED: &[(&str, usize, &str)] = &[
     ("batch::ed25519::Ed25519Key::fill", 1, "the number of octets"),
 ];
 
-/// Functions that compute with no secret: the tables, jobs in and results out, memory.
+/// Functions without secrets: tables, input of jobs and output of results, memory.
 const PUBLIC: &[&str] = &[
     "batch::avx512::comb::Checksum::",
     "batch::avx512::comb::Window<",
@@ -71,17 +72,17 @@ const PUBLIC: &[&str] = &[
     "core::ptr::drop_in_place<",
 ];
 
-/// A function as it was disassembled; closures are parts of their functions.
+/// A disassembled function. Closures count as parts of their functions.
 #[derive(Default)]
 struct Function {
     jumps: usize,
     forbidden: Vec<String>,
 }
 
-/// Builds the crate as it is released, and judges it.
+/// Builds the crate as in a release, and checks it.
 ///
 /// # Errors
-/// It does not build, there is no `objdump`, or a function has what it must not.
+/// The build failed, `objdump` is missing, or a function has a forbidden instruction.
 pub(crate) fn run() -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
         println!("NOT CHECKED: the kernels are compiled for x86-64 alone.");
@@ -101,7 +102,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Err(Failure::Program(format!("the kernels may depend on secrets:\n{}", found.join("\n"))))
 }
 
-/// The functions of the crate.
+/// The functions in the disassembly of the crate.
 fn functions(text: &str) -> BTreeMap<String, Function> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     let mut current = None;
@@ -124,14 +125,14 @@ fn functions(text: &str) -> BTreeMap<String, Function> {
     functions
 }
 
-/// Whether what an instruction does or how long it takes may depend on what is in registers.
+/// Whether the behaviour or duration of an instruction may depend on register values.
 fn is_forbidden(operation: &str, operands: &str) -> bool {
     let is_masked = operands.contains("{%k") && operands.contains('(') && !operands.contains("(%rip)");
     let is_indexed = operation.contains("gather") || operation.contains("scatter");
     is_masked || is_indexed || operation.starts_with("div") || operation.starts_with("idiv")
 }
 
-/// What is wrong.
+/// The violations in the functions.
 fn judged(functions: &BTreeMap<String, Function>) -> Vec<String> {
     let mut found = Vec::new();
     if !functions.contains_key("batch::avx512::montgomery::multiply") {
@@ -200,7 +201,7 @@ mod tests {
             );
             assert_eq!(found(&text).len(), usize::from(is_found), "{instruction}");
         }
-        // One more than was read.
+        // One jump more than was reviewed.
         let more = "0000 <batch::avx512::wide::reduce>:\n  0:\tjb     0 <x>\n  2:\tje     0 <x>\n";
         assert_eq!(found(more).len(), 1);
         assert_eq!(judged(&functions("")), ["no kernels were disassembled"]);

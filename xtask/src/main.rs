@@ -1,12 +1,12 @@
-//! `cargo xtask`: one entry for everything a developer runs.
+//! `cargo xtask`: one entry point for all developer tasks.
 //!
 //! | command | what it does |
 //! | --- | --- |
 //! | `setup` | installs the Debian packages and Rust components that building and testing need |
 //! | `test [ARGUMENT …]` | `setup`, then `cargo test --workspace ARGUMENT …` |
 //! | `ci [STEP …]` | the checks that every change must pass, or only the named ones |
-//! | `bench [NAME [ARGUMENT …]]` | runs one benchmark; without a name lists them |
-//! | `dist [OPTION …] [FORMAT …]` | makes the packages of a release |
+//! | `bench [NAME [ARGUMENT …]]` | runs one benchmark, or lists all benchmarks |
+//! | `dist [OPTION …] [FORMAT …]` | builds the packages of a release |
 
 mod bench;
 mod ci;

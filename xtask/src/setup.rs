@@ -1,16 +1,16 @@
-//! What building and testing need from outside Rust, and the Debian packages that bring it.
+//! Programs other than Rust that building and testing need, and their Debian packages.
 
 use crate::shell::{self, Failure, cargo, command, is_installed, output_of};
 
-/// Programs, and the Debian or Ubuntu packages that bring them.
+/// Programs, and the Debian or Ubuntu packages that contain them.
 const PACKAGES: &[(&str, &[&str])] = &[
     ("cc", &["gcc", "libc6-dev"]),
-    // libFuzzer's run time is C++.
+    // libFuzzer's runtime is written in C++.
     ("c++", &["g++"]),
     ("openssl", &["openssl"]),
     ("curl", &["curl", "ca-certificates"]),
     ("pg_dump", &["postgresql-client"]),
-    // Clients and servers that the tests speak with.
+    // Clients and servers for the tests.
     ("certbot", &["certbot"]),
     ("nginx", &["nginx-light"]),
     ("haproxy", &["haproxy"]),
@@ -28,13 +28,13 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("tpm2_unseal", &["tpm2-tools"]),
 ];
 
-/// Where Debian keeps PostgreSQL's server programs, one folder a version.
+/// Folder of PostgreSQL's server programs in Debian, with one subfolder per version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
-/// Rust components, and the subcommand of cargo that shows whether each is there.
+/// Rust components, and the cargo subcommand that shows whether each is installed.
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "fmt"), ("clippy", "clippy")];
 
-/// Installs what is missing; does nothing on a machine that has everything.
+/// Installs missing packages and components. Does nothing if all are installed.
 ///
 /// # Errors
 /// A package is missing and cannot be installed: no `apt-get`, not root and no `sudo`, or `apt-get` failed.
@@ -80,7 +80,7 @@ fn install(packages: &[&str]) -> Result<(), Failure> {
     apt_get(&[&options[..], packages].concat(), &by_hand)
 }
 
-/// Runs `apt-get` as root: by itself, or through `sudo`.
+/// Runs `apt-get` as root: directly, or with `sudo`.
 fn apt_get(arguments: &[&str], by_hand: &str) -> Result<(), Failure> {
     let program = if is_root() { "env" } else { "sudo" };
     let mut command = command(program);

@@ -1,11 +1,11 @@
-//! Commands run from the root of the repository, with their output passed through.
+//! Runs commands in the root of the repository, with their output passed through.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// Why a command of `xtask` ended early.
+/// The reason why a command of `xtask` failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command line is wrong. Exit status 2.
@@ -51,10 +51,10 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 ///
 /// # Errors
-/// It could not be started, or its exit status is not 0.
+/// The command could not be started, or its exit status is not 0.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let status =
@@ -62,13 +62,13 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(Failure::Program(format!("{name} failed: {status}"))) }
 }
 
-/// What a command writes to standard output, or `None` where it cannot be started or fails.
+/// The standard output of a command; `None` if it cannot be started or fails.
 pub(crate) fn output_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok()
 }
 
-/// Whether a program is installed, in `PATH` or in the folders of administrators' programs, which Debian leaves out of it.
+/// Whether a program is installed, in `PATH` or in the `sbin` folders, which Debian does not include in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

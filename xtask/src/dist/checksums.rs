@@ -1,6 +1,7 @@
 //! `SHA256SUMS`, and its signature.
 //!
-//! Ed25519 by `openssl`, which is on every machine that installs a package; minisign's format needs minisign to be checked.
+//! The signature is Ed25519 by `openssl`, which exists on every machine that installs a package. Verifying minisign's format would
+//! need minisign.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub(super) fn write(folder: &Path, files: &[PathBuf], key: Option<&Path>) -> Res
     release::write(&sums, &text, 0o644)?;
     let signature = folder.join("SHA256SUMS.sig");
     let Some(key) = key else {
-        // Of an earlier run, it would be of other checksums.
+        // Remove a signature of an earlier run, which does not match the new checksums.
         let _absent = std::fs::remove_file(&signature);
         println!("not signed: no --key");
         return Ok(vec![sums]);

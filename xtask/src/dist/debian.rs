@@ -1,7 +1,7 @@
-//! The `.deb`, by `dpkg-deb`.
+//! The `.deb` package, built with `dpkg-deb`.
 //!
-//! Not by cargo-deb: `dpkg-deb` is there wherever `.deb` files are tested, needs no compilation, and the maintainer scripts are files
-//! of this repository that shellcheck and lintian read.
+//! cargo-deb is not used: `dpkg-deb` exists wherever `.deb` files are tested and needs no compilation. The maintainer scripts are
+//! files of this repository, which shellcheck and lintian check.
 
 use std::path::PathBuf;
 
@@ -57,9 +57,9 @@ fn fields(release: &Release) -> Result<String, Failure> {
     ))
 }
 
-/// The packages of the shared libraries, with the versions that the binary's symbols need.
+/// The packages of the shared libraries, with the versions that the binary's symbols require.
 fn libraries(release: &Release) -> Result<String, Failure> {
-    // It insists on a source package around it.
+    // `dpkg-shlibdeps` requires the structure of a source package.
     let around = release.work.join("shlibdeps");
     let source = around.join("debian/control");
     make_parents(&source)?;

@@ -1,7 +1,7 @@
-//! The container image: an OCI image layout in a tar file, with one layer, written without a daemon.
+//! The container image: an OCI image layout in a tar file, with one layer, built without a daemon.
 //!
-//! In the layer are the program, the shared libraries that it names, the certificates of public CAs, and the files by which the C
-//! library finds users and names. There is no shell and no package manager.
+//! The layer contains the program, its shared libraries, the certificates of public CAs, and the files with which the C library
+//! looks up users and names. There is no shell and no package manager.
 
 use std::path::{Path, PathBuf};
 
@@ -12,9 +12,9 @@ use super::options::Compression;
 use super::release::{self, Release, copy, open_folders, remake};
 use super::sbom::quote;
 
-/// The user in the container. It is not root, and no user of a distribution.
+/// User id in the container. It is not root, and not a user of a distribution.
 const USER: &str = "65532";
-/// The data folder, which belongs to that user.
+/// The data folder, owned by that user.
 const DATA: &str = "var/lib/bulla";
 const CERTIFICATES: &str = "etc/ssl/certs/ca-certificates.crt";
 
@@ -85,16 +85,16 @@ fn fill(release: &Release, files: &Path) -> Result<(), Failure> {
     release::set_mode(&files.join(DATA), 0o700)
 }
 
-/// The shared libraries that a program names, with the loader; none of a static program.
+/// The shared libraries of a program, with the loader; empty for a static program.
 fn libraries(program: &Path) -> Vec<PathBuf> {
     let text = output_of(command("ldd").arg(program)).unwrap_or_default();
-    // `libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`
+    // Lines such as `libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`
     text.lines()
         .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from))
         .collect()
 }
 
-/// The layer: everything belongs to root, but for the data folder.
+/// Packs the layer. All files belong to root, except the data folder.
 fn pack(release: &Release, files: &Path, target: &Path) -> Result<(), Failure> {
     let mut paths = release::files(files)?;
     paths.push("tmp".to_owned());

@@ -1,7 +1,7 @@
 //! Packages of a release: `.deb`, `.rpm`, a container image (OCI layout), a bill of materials (CycloneDX) and signed checksums.
 //!
-//! They are written by the programs that own the formats (`dpkg-deb`, `rpmbuild`, GNU `tar`), from one folder of installed files. A
-//! package is a function of the binary, the sources and `SOURCE_DATE_EPOCH`: the same input gives the same bytes.
+//! The formats' own programs (`dpkg-deb`, `rpmbuild`, GNU `tar`) build them from one folder of installed files. Packages are
+//! reproducible: the same binary, sources and `SOURCE_DATE_EPOCH` give the same bytes.
 
 mod checksums;
 mod debian;
@@ -38,10 +38,10 @@ Examples:
   cargo xtask dist --binary target/debug/bulla --fast deb
 ";
 
-/// What a released binary has beside the defaults.
+/// Features of a released binary in addition to the defaults.
 const FEATURES: &str = "bulla/aws,bulla/azure,bulla/gcp,bulla/kubernetes";
 
-/// Makes the packages that `arguments` ask for.
+/// Builds the packages that `arguments` name.
 ///
 /// # Errors
 /// The arguments are wrong, a program is missing, or the build failed.

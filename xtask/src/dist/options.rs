@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::shell::{Failure, root};
 
-/// What a package is for.
+/// Formats of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Debian and Ubuntu.
@@ -15,7 +15,7 @@ pub(super) enum Format {
     Oci,
 }
 
-/// How hard packages are compressed.
+/// Compression level of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
     Small,
@@ -27,13 +27,15 @@ pub(super) struct Options {
     pub(super) binary: Option<PathBuf>,
     pub(super) output: PathBuf,
     pub(super) version: String,
-    /// Ed25519, PEM.
+    /// Ed25519 private key that signs the checksums, PEM.
     pub(super) key: Option<PathBuf>,
     pub(super) compression: Compression,
     pub(super) formats: Vec<Format>,
 }
 
 impl Options {
+    /// Parses the options.
+    ///
     /// # Errors
     /// An option is unknown or lacks its value.
     pub(super) fn parse(arguments: &[String]) -> Result<Self, Failure> {
@@ -70,12 +72,12 @@ impl Options {
     }
 }
 
-/// Commands of `xtask` start in the root of the repository, paths of the caller in the caller's folder.
+/// Makes a path absolute. Commands of `xtask` run in the root of the repository, but paths are relative to the caller's folder.
 fn absolute(path: &str) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
-/// A version that is the same text in every format: `.deb` and `.rpm` give `-` and `~` meanings of their own.
+/// Checks a version, which must be the same text in every format. `-` and `~` have special meanings in `.deb` and `.rpm`.
 fn version(text: &str) -> Result<String, Failure> {
     let fits = text.split('.').count() == 3
         && text.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));

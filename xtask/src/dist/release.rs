@@ -1,4 +1,4 @@
-//! What all packages of a release share: names, version, time, folders; and files with their modes.
+//! Common parts of all packages of a release: names, version, time, folders; and files with their modes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,26 +12,28 @@ pub(super) const SUMMARY: &str = "Finds, issues, renews and keeps TLS certificat
 pub(super) const DESCRIPTION: &str = "One program: a scanner of TLS endpoints; a control plane with a certification authority, ACME, EST, SCEP, \
 alerts and an audit log; agents that deploy certificates; a credential store; a key service for TLS terminators; \
 a terminator and a forward proxy.";
-/// Configuration that holds passwords, and the group that reads it.
+/// Configuration files with passwords, and the group that may read each.
 pub(super) const PRIVATE_CONFIGURATION: &[(&str, &str)] =
     &[("etc/bulla/bulla.toml", "bulla"), ("etc/bulla/signer.toml", "bulla-signer")];
 
 /// A release on this machine's architecture.
 pub(super) struct Release {
     pub(super) version: String,
-    /// The time of everything in it, seconds since 1970.
+    /// Timestamp of all files, in seconds since 1970.
     pub(super) epoch: String,
     pub(super) compression: Compression,
     pub(super) output: PathBuf,
-    /// The files of a package, at their places below `/`.
+    /// Folder with the files of a package, at their paths below `/`.
     pub(super) tree: PathBuf,
-    /// Scratch.
+    /// Folder for temporary files.
     pub(super) work: PathBuf,
 }
 
 impl Release {
+    /// Collects the properties of the release.
+    ///
     /// # Errors
-    /// No time is known: neither `SOURCE_DATE_EPOCH` nor a commit.
+    /// There is no timestamp: neither `SOURCE_DATE_EPOCH` nor a commit.
     pub(super) fn new(options: &Options, work: &Path) -> Result<Self, Failure> {
         Ok(Self {
             version: options.version.clone(),
@@ -43,7 +45,7 @@ impl Release {
         })
     }
 
-    /// The architecture's name in Debian and in OCI images.
+    /// Name of the architecture in Debian and in OCI images.
     pub(super) fn debian_architecture(&self) -> &'static str {
         match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -52,6 +54,8 @@ impl Release {
         }
     }
 
+    /// Writes a file of the package.
+    ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn write(&self, path: &str, text: &str, mode: u32) -> Result<PathBuf, Failure> {
@@ -75,17 +79,19 @@ fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::Program(format!("cannot {action} {}: {error}", path.display()))
 }
 
-/// Makes an empty folder with the mode that folders of packages have.
+/// Creates an empty folder with the mode of package folders.
 ///
 /// # Errors
-/// It cannot be removed or made.
+/// The folder cannot be removed or created.
 pub(super) fn remake(folder: &Path) -> Result<(), Failure> {
     remove(folder)?;
     fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
 }
 
+/// Removes a file or folder, if it exists.
+///
 /// # Errors
-/// It is there and cannot be removed.
+/// It exists and cannot be removed.
 pub(super) fn remove(folder: &Path) -> Result<(), Failure> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| failed("remove", folder, &error))?;
@@ -93,39 +99,45 @@ pub(super) fn remove(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reads a text file.
+///
 /// # Errors
 /// The file cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| failed("read", path, &error))
 }
 
-/// Writes a file and the folders above it.
+/// Writes a file and its parent folders.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     make_parents(path)?;
     fs::write(path, text).map_err(|error| failed("write", path, &error))?;
     set_mode(path, mode)
 }
 
-/// Copies a file, with its folders and a mode of its own.
+/// Copies a file with the given mode, and creates its parent folders.
 ///
 /// # Errors
-/// It cannot be read or written.
+/// The file cannot be read or written.
 pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Failure> {
     make_parents(to)?;
     fs::copy(from, to).map_err(|error| failed("copy", from, &error))?;
     set_mode(to, mode)
 }
 
+/// Creates the parent folders of a path.
+///
 /// # Errors
-/// The folders cannot be made.
+/// The folders cannot be created.
 pub(super) fn make_parents(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
 }
 
+/// Sets the mode of a file.
+///
 /// # Errors
 /// The mode cannot be set.
 pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
@@ -133,10 +145,10 @@ pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
         .map_err(|error| failed("set the mode of", path, &error))
 }
 
-/// Folders of packages have mode 0755, whatever the umask of this process is.
+/// Sets mode 0755 for the folders of packages, independent of the umask of this process.
 ///
 /// # Errors
-/// A folder cannot be read or its mode not be set.
+/// A folder cannot be read, or its mode cannot be set.
 pub(super) fn open_folders(folder: &Path) -> Result<(), Failure> {
     set_mode(folder, 0o755)?;
     for path in list(folder)? {
@@ -150,7 +162,7 @@ pub(super) fn open_folders(folder: &Path) -> Result<(), Failure> {
 /// The entries of a folder, sorted.
 ///
 /// # Errors
-/// It cannot be read.
+/// The folder cannot be read.
 pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -158,7 +170,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// The files below a folder by their paths below it, sorted; links count as files.
+/// Paths of all files below a folder, relative to it and sorted. Links count as files.
 ///
 /// # Errors
 /// A folder cannot be read.

@@ -1,4 +1,4 @@
-//! The `.rpm`, by `rpmbuild`, which finds the libraries and symbol versions that the binary needs.
+//! The `.rpm` package, built with `rpmbuild`, which determines the libraries and symbol versions that the binary needs.
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ fn text(release: &Release) -> Result<String, Failure> {
     ))
 }
 
-/// The lines of `%files`. Configuration that was edited stays.
+/// The lines of `%files`. Edited configuration files are kept at upgrades.
 fn listed(release: &Release) -> Result<Vec<String>, Failure> {
     let mut lines = vec!["%dir %attr(0755,root,root) /etc/bulla".to_owned()];
     for path in files(&release.tree)? {

@@ -1,7 +1,7 @@
-//! The software bill of materials, CycloneDX 1.5 in JSON: the crates that are in the binary, from `cargo tree` and `Cargo.lock`.
+//! The software bill of materials, CycloneDX 1.5 in JSON: the crates in the binary, from `cargo tree` and `Cargo.lock`.
 //!
-//! Not by cargo-cyclonedx: it takes minutes to compile, and lists what is needed on any platform; `cargo tree` lists what this
-//! binary has.
+//! cargo-cyclonedx is not used: it takes minutes to compile, and lists the dependencies of all platforms. `cargo tree` lists those
+//! of this binary.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ type Id = (String, String);
 
 #[derive(Default)]
 struct Locked {
-    /// SHA-256 of the archive on the registry; crates of this repository have none.
+    /// SHA-256 of the archive in the registry; `None` for crates of this repository.
     checksum: Option<String>,
     dependencies: Vec<Id>,
 }
@@ -136,12 +136,12 @@ fn component(id: &Id, licence: &str, checksum: Option<&str>) -> String {
     format!("    {{{}}}", members.join(", "))
 }
 
-/// The package URL; it has to escape the `+` of build metadata.
+/// The package URL, in which the `+` of build metadata must be escaped.
 fn reference(id: &Id) -> String {
     format!("pkg:cargo/{}@{}", id.0, id.1.replace('+', "%2B"))
 }
 
-/// A JSON string.
+/// Formats a JSON string.
 pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! The files that `.deb` and `.rpm` install, at their places below `/`.
+//! The files that `.deb` and `.rpm` install, at their paths below `/`.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use crate::shell::{Failure, command, root, run as run_command};
 
 use super::release::{self, Release, copy, list, make_parents, open_folders, remake};
 
-/// Completion scripts: the shell's name for `bulla completions`, and where distributions have them.
+/// Completion scripts: the shell's name for `bulla completions`, and the path in distributions.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "usr/share/bash-completion/completions/bulla"),
     ("zsh", "usr/share/zsh/site-functions/_bulla"),
     ("fish", "usr/share/fish/vendor_completions.d/bulla.fish"),
 ];
 
-/// Folders of the repository, and where their files go.
+/// Folders of the repository, and the target paths of their files.
 const FOLDERS: &[(&str, &str)] = &[
     ("packaging/systemd", "usr/lib/systemd/system"),
     ("packaging/sysusers", "usr/lib/sysusers.d"),
@@ -32,7 +32,7 @@ pub(super) fn fill(release: &Release, binary: &Path) -> Result<(), Failure> {
     remake(&release.tree)?;
     let program = release.tree.join("usr/bin/bulla");
     make_parents(&program)?;
-    // Names of functions are most of a debug binary; a release binary has none, and stays as it is.
+    // Most of a debug binary is function names. A release binary has none, so this does not change it.
     run_command(command("strip").args(["--strip-all", "-o"]).arg(&program).arg(binary))?;
     release::set_mode(&program, 0o755)?;
     for (from, to) in FOLDERS {
@@ -74,12 +74,12 @@ fn manual(release: &Release, program: &Path) -> Result<(), Failure> {
     make_parents(&folder.join("bulla.1"))?;
     run_command(command(program).arg("man").arg(&folder))?;
     let pages = list(&folder)?;
-    // Without the time and the name of the file, so that the bytes do not change.
+    // Without time and file name, so that the output is reproducible.
     run_command(command("gzip").args(["-9", "--no-name"]).args(&pages))?;
     list(&folder)?.iter().try_for_each(|page| release::set_mode(page, 0o644))
 }
 
-/// The machine-readable form of Debian, which has the licence's text of its own.
+/// Debian's machine-readable copyright file, which includes the text of the licence.
 fn copyright() -> String {
     "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: bulla\n\nFiles: *\n\
      Copyright: the authors of Bulla\nLicense: Apache-2.0\n\nLicense: Apache-2.0\n Debian has the text in \
