@@ -6,7 +6,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("no {what} {name:?} on this host; its number works too")]
 pub struct UnknownAccount {
-    /// "user" or "group".
+    /// Kind of the missing account: "user" or "group".
     pub what: &'static str,
     /// User or group name as given by the caller.
     pub name: String,

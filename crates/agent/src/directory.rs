@@ -46,7 +46,7 @@ pub enum AgentError {
     /// The name is already taken.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
-    /// The object was changed since the caller read it.
+    /// The object was changed after the caller read it.
     #[error("another request changed the object: read it again")]
     Changed,
     /// The agent is retired.
@@ -71,15 +71,15 @@ pub enum AgentError {
 
 /// Dependencies of [`Agents`].
 pub struct AgentsParts {
-    /// The database.
+    /// Database of agents.
     pub store: Store,
-    /// Seals the passwords of targets.
+    /// Key store that seals the passwords of targets.
     pub keystore: KeyStore,
-    /// The time.
+    /// Clock of the server.
     pub clock: Clock,
     /// Source of agents' jobs.
     pub work: Arc<dyn WorkSource>,
-    /// Issues agents' certificates.
+    /// Issuer of agents' certificates.
     pub certify: Arc<dyn Certify>,
     /// Key by which the server recognizes agents' certificates.
     pub identity: IdentityKey,
@@ -109,7 +109,7 @@ pub struct AgentQuery {
 }
 
 impl Agents {
-    /// Creates the directory from its parts. The caller must run [`Agents::run`] as well.
+    /// Creates the directory from its parts. The caller must also run [`Agents::run`].
     #[must_use]
     pub fn new(parts: AgentsParts) -> Self {
         Self(Arc::new(DirectoryState {

@@ -15,7 +15,7 @@ use crate::tables;
 use crate::tables::{AgentRow, AgentTokenRow};
 use crate::work::{Enrolled, Enrolment};
 
-/// Prefix of every token, so that scanners recognize a leaked one.
+/// Prefix of every token, so that secret scanners recognize a leaked one.
 pub(super) const TOKEN_PREFIX: &str = "bulla-enroll-";
 /// The kind of identity, and the role, of agents.
 const KIND: &str = "agent";
@@ -56,7 +56,7 @@ pub struct NewToken {
 pub struct CreatedToken {
     /// The secret token, to be shown once.
     pub token: Zeroizing<String>,
-    /// The stored part, without the secret.
+    /// The stored row, without the secret.
     pub row: AgentTokenRow,
 }
 

@@ -17,7 +17,7 @@ const FACT_MAX: usize = 256;
 /// Maximum number of addresses that are stored for an agent.
 const ADDRESSES_MAX: usize = 16;
 
-/// A contact of an agent: its id, the time in µs, its facts.
+/// A contact of an agent: its id, the time in µs since 1970-01-01 UTC, and its facts.
 pub(super) type Contact = (Uuid, i64, AgentFacts);
 
 /// At most one entry per agent. Only enrolled agents have entries.
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Presence {
-    /// Records an agent's contact, at intervals or if its facts changed.
+    /// Records an agent's contact. Writes it only at intervals, or if the facts changed.
     pub(super) fn seen(&self, agent: Uuid, at_us: i64, facts: HostFacts) {
         let facts = stored(facts);
         let mut state = self.0.lock();

@@ -18,7 +18,7 @@ use crate::work::{TARGETS_MAX, TargetWork};
 pub struct NewTarget {
     /// Unique name.
     pub name: String,
-    /// The agent that deploys to it.
+    /// Id of the agent that deploys to the target.
     pub agent: Uuid,
     /// Configuration of the target.
     pub target: Target,

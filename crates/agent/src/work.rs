@@ -125,14 +125,14 @@ pub enum Work {
     Deploy {
         /// PEM chain: leaf first, without the root.
         chain_pem: String,
-        /// The private key, if the server holds it; otherwise the agent does.
+        /// The private key, if the server has it. `None` when the agent has it.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
             serialize_with = "keys::secret::exposed_option"
         )]
         key_pem: Option<Secret>,
-        /// The target.
+        /// The target to deploy to.
         target: TargetWork,
     },
     /// A kind of job that only newer versions know.
@@ -173,7 +173,7 @@ pub struct JobResult {
     /// Id of the target. Absent when the job failed before the deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Uuid>,
-    /// The error.
+    /// Error of a failed job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Why the rollback failed.

@@ -302,7 +302,7 @@ fn drift(
     raise(kind, subject, severity, title, named(&series.name, Some(&series.detail)))
 }
 
-/// Effects of a finished run of a watch: alerts to raise and to resolve.
+/// Returns the alerts to raise and to resolve after a watch run.
 fn watch_finished(subject: &str, run: &WatchRun) -> Vec<EventMeaning> {
     let counts = run.counts.clone().unwrap_or_default();
     let ended = |kinds| resolve(subject.to_owned(), kinds);

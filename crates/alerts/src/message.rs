@@ -25,7 +25,7 @@ pub struct Message {
     pub subject: String,
     /// Title in one line.
     pub title: String,
-    /// Further facts.
+    /// Further attributes of the alert.
     pub attributes: Attributes,
     /// Time of the first occurrence, RFC 3339.
     pub first_at: String,

@@ -28,7 +28,7 @@ pub struct Attributes {
     /// Profile of the certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Tags.
+    /// Tags of the certificate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// Description of the problem, for people.
@@ -57,7 +57,7 @@ pub struct Matcher {
     pub issuers: Vec<String>,
     /// Any of these profiles.
     pub profiles: Vec<String>,
-    /// All of these tags.
+    /// Tags that must all be present.
     pub tags: BTreeMap<String, String>,
     /// Lowest matching severity.
     pub min_severity: Severity,

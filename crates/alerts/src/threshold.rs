@@ -29,7 +29,7 @@ pub struct Threshold {
 pub struct Settings {
     /// Thresholds for expiring certificates.
     pub thresholds: Vec<Threshold>,
-    /// The hour at which digests go out, UTC, 0 to 23.
+    /// Hour (UTC) at which digests are sent, 0 to 23.
     pub digest_hour: u8,
     /// Days after which resolved alerts are deleted.
     pub keep_days: u32,

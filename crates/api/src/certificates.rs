@@ -35,7 +35,7 @@ pub struct NewCertificateBody {
     /// Environment, such as `production`.
     #[cfg_attr(feature = "schemas", schema(example = "prod"))]
     pub environment: Option<String>,
-    /// The renewal policy.
+    /// New renewal policy; null for none.
     pub policy: Option<String>,
     /// Location where the private key is generated and stored; this server when absent.
     pub key_location: Option<KeyLocationBody>,
@@ -484,7 +484,7 @@ pub struct CertificateView {
     pub renewal: Option<Value>,
     /// Requested lifetime of a version in seconds.
     pub lifetime_seconds: Option<i64>,
-    /// The subject.
+    /// New subject; null for the subject of the profile.
     pub subject: Option<String>,
     /// Whether servers must staple.
     pub must_staple: bool,

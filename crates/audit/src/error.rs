@@ -8,7 +8,7 @@ use store::StoreError;
 /// Why an operation on the audit log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// An error of the database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The audit key cannot be decrypted.

@@ -11,7 +11,7 @@ use crate::witness::Witnesses;
 
 /// Dependencies of the audit log.
 pub struct AuditParts {
-    /// The database.
+    /// Database of the audit log.
     pub store: Store,
     /// The key store, which contains the audit key.
     pub keystore: KeyStore,

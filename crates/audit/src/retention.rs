@@ -35,9 +35,9 @@ pub enum Step {
     Nothing,
     /// This many rows of sealed events were deleted.
     Trimmed(u64),
-    /// This segment was sealed.
+    /// The segment with this number was sealed.
     Sealed(u64),
-    /// The lines of this segment were deleted.
+    /// The lines of the segment with this number were deleted.
     Pruned(u64),
 }
 

@@ -11,7 +11,7 @@ use crate::retention::Step;
 
 /// Interval of checks for a head that is due and for witnesses that lack one.
 const HEADS_TICK: Duration = Duration::from_secs(10);
-/// Interval of checks for events to seal, while there is no work.
+/// Interval of checks for events to seal when there is no other work.
 const RETENTION_TICK: Duration = Duration::from_secs(60);
 /// Pause between two retention steps, so that other writers can proceed.
 const STEP_PAUSE: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! Signed heads: the ends of all chains, signed by a key of the server.
+//! Signed heads: the last points of all chains, signed by a key of the server.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 3;
 /// Result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
-    /// Chains and faults.
+    /// Verified chains and their faults.
     pub chains: AuditVerification,
     /// Number of segments whose heads were checked.
     pub segments: u64,

@@ -27,7 +27,7 @@ const MINUTE_US: i64 = 60_000_000;
 pub enum Reads {
     /// One line per minute, with the count and the first and last time.
     ByMinute,
-    /// A line for each event.
+    /// A separate line for each event.
     Each,
 }
 
@@ -41,7 +41,7 @@ pub enum SegmentError {
         shard: i64,
         /// Position of the event.
         sequence: i64,
-        /// The error.
+        /// Description of the fault.
         what: &'static str,
     },
     /// Writing the body failed.

@@ -16,7 +16,7 @@ pub enum SignatureFault {
     /// The signing key is not the expected one.
     #[error("signed by the key {found}, not by {expected}")]
     OtherKey {
-        /// The key that signed.
+        /// Fingerprint of the key that signed.
         found: Fingerprint,
         /// The key that the caller expects.
         expected: Fingerprint,

@@ -6,7 +6,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
 use crate::{LANES, number};
 
-/// L, the order of the base point (RFC 8032 section 5.1), in words.
+/// The order L of the base point (RFC 8032 section 5.1), as words.
 #[cfg(any(target_arch = "x86_64", batch_model))]
 pub(crate) const ORDER_WORDS: [u64; 4] =
     [0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000];
@@ -18,7 +18,7 @@ const LIMBS: usize = 5;
 /// Bytes of stack that are wiped after handling secrets: several times the needed amount.
 pub(crate) const STACK: usize = 32 * 1024;
 
-/// r of each lane, limb by limb.
+/// The nonce scalars r of all lanes, limb by limb.
 pub(crate) type Scalars = [[u64; LANES]; LIMBS];
 /// The output of each lane, or `None` where a check failed.
 pub(crate) type Committed = [Option<[u8; 32]>; LANES];

@@ -13,7 +13,7 @@ pub const OCTETS: usize = 256;
 /// decides how much that is.
 pub(crate) const STACK: usize = 128 * 1024;
 
-/// One private operation.
+/// An RSA private key operation.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
     /// The private key.
@@ -32,19 +32,19 @@ const R: usize = LIMBS * BITS;
 /// The numbers of an RSA private key with two primes (RFC 8017 section 3.2), big-endian.
 #[derive(Clone, Copy)]
 pub struct Parts<'a> {
-    /// n
+    /// The modulus n.
     pub modulus: &'a [u8],
-    /// e
+    /// The public exponent e.
     pub public_exponent: &'a [u8],
-    /// p
+    /// The first prime p.
     pub first_prime: &'a [u8],
-    /// q
+    /// The second prime q.
     pub second_prime: &'a [u8],
-    /// dP
+    /// The first exponent dP: d modulo p - 1.
     pub first_exponent: &'a [u8],
-    /// dQ
+    /// The second exponent dQ: d modulo q - 1.
     pub second_exponent: &'a [u8],
-    /// qInv
+    /// The coefficient qInv: 1/q modulo p.
     pub coefficient: &'a [u8],
 }
 
@@ -55,7 +55,7 @@ pub struct Key {
     pub(crate) sides: [Side; 2],
     /// 1/q modulo p, in Montgomery form.
     pub(crate) coefficient: [u64; LIMBS],
-    /// n
+    /// The modulus n as limbs.
     pub(crate) modulus: [u64; 2 * LIMBS],
     /// -1/n modulo 2^52.
     pub(crate) inverse: u64,

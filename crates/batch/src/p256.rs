@@ -6,7 +6,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
 use crate::number;
 
-/// n, the order of the group (SP 800-186 section 3.2.1.3), in words.
+/// The order n of the group (SP 800-186 section 3.2.1.3), as words.
 pub(crate) const ORDER_WORDS: [u64; 4] =
     [0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64::MAX, 0xffff_ffff_0000_0000];
 /// Number of limbs of a number. R is 2^260.
@@ -20,7 +20,7 @@ pub(crate) const STACK: usize = 40 * 1024;
 /// The outcome of one signature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SignatureOutcome {
-    /// r and s, big-endian, 32 bytes each.
+    /// The signature: r and s, big-endian, 32 bytes each.
     Signature([u8; 64]),
     /// The nonce cannot be used: it is out of range, or r or s would be zero.
     Refused,
@@ -37,7 +37,7 @@ pub struct P256Key {
     pub(crate) negative: [u64; LIMBS],
 }
 
-/// One signature.
+/// One ECDSA signature to compute.
 #[derive(Clone, Copy)]
 pub struct P256Job<'a> {
     /// The signing key.

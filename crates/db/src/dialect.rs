@@ -172,7 +172,7 @@ impl<const N: usize> Out<N> {
 /// Where to insert the relation of all rows, and after which keyword.
 #[derive(Clone, Copy)]
 enum Verb {
-    /// `INSERT`, until `VALUES`, `FROM` or `WHERE`.
+    /// After `INSERT`, until `VALUES`, `FROM` or `WHERE`.
     Insert,
     Select,
     Update,

@@ -10,7 +10,7 @@ pub const DISK_FREE_BYTES_MIN: u64 = 1 << 20;
 /// The disk of a database.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Disk {
-    /// The file of the database; `None` for the disk of a database server.
+    /// Path of the database file. `None` for the disk of a database server.
     pub path: Option<PathBuf>,
     /// Bytes that are free for this process. `None` when unknown.
     pub free_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! Leases: one holder at a time for work that a cluster does once.
+//! Leases: each lets only one process of a cluster do some work.
 
 use uuid::Uuid;
 

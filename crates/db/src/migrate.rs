@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use crate::statement::Sends;
 use crate::value::Value;
 
-/// A numbered change of the schema, applied once and in order.
+/// A numbered schema change, applied once and in order.
 pub struct Migration {
     /// Version: ascending, from 1.
     pub version: i64,
@@ -42,7 +42,7 @@ pub(crate) struct Applied {
     pub(crate) checksum: String,
 }
 
-/// The newest version that this build knows.
+/// Returns the newest version that this build knows.
 pub(crate) fn newest(known: &[Migration]) -> i64 {
     known.last().map_or(0, |migration| migration.version)
 }

@@ -7,6 +7,6 @@ pub struct PoolUse {
     pub name: &'static str,
     /// Number in use now.
     pub in_use: usize,
-    /// The maximum. Callers wait once it is reached.
+    /// Maximum number in use. Further callers wait.
     pub size: usize,
 }

@@ -1,4 +1,4 @@
-//! Certification of joining hosts.
+//! Issuing certificates for joining hosts.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ pub enum MaterialError {
     Certificate {
         /// Position in the chain; 0 is the leaf.
         position: usize,
-        /// The error.
+        /// The error of the parser.
         reason: String,
     },
     /// The key does not match the leaf.

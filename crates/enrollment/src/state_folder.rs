@@ -29,7 +29,7 @@ pub enum StateError {
     Corrupt {
         /// Path of the file.
         path: PathBuf,
-        /// The error.
+        /// The error of the parser.
         reason: String,
     },
     /// Another process uses the directory.

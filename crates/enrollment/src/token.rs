@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use zeroize::Zeroizing;
 
-/// Bytes of randomness in a token.
+/// Number of random bytes in a token.
 const TOKEN_OCTETS: usize = 32;
 /// Maximum lifetime of a token in seconds.
 const TOKEN_SECONDS_MAX: i64 = 30 * 86_400;

@@ -10,7 +10,7 @@ pub struct AcmeAccountCreated {
     pub address: String,
     /// The profile of the directory.
     pub profile: String,
-    /// `mailto:` addresses.
+    /// New contacts, as `mailto:` addresses.
     pub contact: Vec<String>,
     /// Id of the external account key.
     pub external_key: Option<Uuid>,

@@ -9,7 +9,7 @@ use x509::Fingerprint;
 use crate::endpoint::EndpointCertificate;
 use crate::ownership::Ownership;
 
-/// A managed certificate as it is after the event.
+/// A managed certificate in its state after the event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ManagedCertificate {
     /// Unique name of the certificate.
@@ -66,7 +66,7 @@ pub struct CertificateDeploymentLate {
 pub struct Run {
     /// The run's id.
     pub job: Uuid,
-    /// Why the run exists: `planned`.
+    /// Reason for the run, such as `planned`.
     pub reason: String,
     /// Actor that requested the run, in the notation of the audit log.
     pub requested_by: String,
@@ -80,7 +80,7 @@ pub struct CertificateCreated {
     /// The certificate.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// Actor that created it.
+    /// Actor that created the certificate.
     pub actor: String,
 }
 
@@ -196,7 +196,7 @@ pub struct IssuedVersion {
     /// The run.
     #[serde(flatten)]
     pub run: Run,
-    /// The serial number, hexadecimal.
+    /// Serial number in hexadecimal.
     pub serial: String,
     /// SHA-256 of the leaf.
     pub fingerprint: Fingerprint,
@@ -289,7 +289,7 @@ pub struct CertificateFound {
     pub detail: String,
     /// Start of validity, µs.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
     /// Owner by the ownership rules.
     #[serde(flatten)]

@@ -17,7 +17,7 @@ pub struct ChangeWaiting {
     pub needed: u32,
 }
 
-/// A change was applied or rejected, or is void.
+/// A change was applied or rejected, or became void.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChangeDecided {
     /// New state of the change: `applied`, `rejected` or `void`.

@@ -19,7 +19,7 @@ pub struct CtIssuance {
     pub detail: String,
 }
 
-/// A person decided about an issuance.
+/// A person decided about a CT issuance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CtIssuanceDecision {
     /// Reason that the person gave.
@@ -80,9 +80,9 @@ pub struct CtLogRecovered {
     pub name: String,
     /// The log's operator.
     pub operator: String,
-    /// Always `None`: the body has the members of [`CtLogInconsistent`].
+    /// Always `None`. The body has the same members as [`CtLogInconsistent`].
     pub alarm: Option<CtLogAlarm>,
-    /// Always `None`.
+    /// Always `None`, like `alarm`.
     pub detail: Option<String>,
 }
 

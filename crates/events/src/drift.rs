@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Drift {
     /// Name of the series.
     pub name: String,
-    /// The unit of the values: `seconds`.
+    /// Unit of the values, such as `seconds`.
     pub unit: String,
     /// Current value. `None` when there are too few measurements.
     pub value: Option<f64>,

@@ -136,11 +136,11 @@ events! {
     ChangeDecided(ChangeDecided) = "change.decided",
     /// An ACME account was created.
     AcmeAccountCreated(AcmeAccountCreated) = "acme_account.created",
-    /// An ACME account changed its contacts.
+    /// An ACME client changed its account's contacts.
     AcmeAccountUpdated(AcmeAccountChanged) = "acme_account.updated",
-    /// An ACME account deactivated itself.
+    /// An ACME client deactivated its account.
     AcmeAccountDeactivated(AcmeAccountChanged) = "acme_account.deactivated",
-    /// An ACME account changed its key.
+    /// An ACME client changed its account's key.
     AcmeAccountKeyChanged(AcmeAccountKeyChanged) = "acme_account.key_changed",
     /// An operator revoked an ACME account.
     AcmeAccountRevoked(AcmeAccountRevoked) = "acme_account.revoked",
@@ -174,7 +174,7 @@ events! {
     WatchFailed(WatchRun) = "watch.failed",
     /// A watch was removed.
     WatchRemoved(WatchRemoved) = "watch.removed",
-    /// A certificate for a watched domain is in a CT log, and no request for it is known.
+    /// A CT log has a certificate for a watched domain without a known request.
     CtUnexpectedIssuance(CtIssuance) = "ct.unexpected_issuance",
     /// An issuance is expected: a person marked it, or it matches a known request.
     CtIssuanceExpected(CtIssuanceExpected) = "ct.issuance_expected",
@@ -198,7 +198,7 @@ events! {
     DriftProviderErrorsOver(Drift) = "drift.provider_errors_over",
     /// Nearly all database connections of a node are in use.
     DriftDatabasePool(Drift) = "drift.database_pool",
-    /// Database connections of a node are free again.
+    /// A node has enough free database connections again.
     DriftDatabasePoolOver(Drift) = "drift.database_pool_over",
     /// A node has far more tasks than in the last week.
     DriftTasks(Drift) = "drift.tasks",

@@ -16,7 +16,7 @@ pub struct Ownership {
     /// Environment, such as `production`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Tags.
+    /// Tags that the ownership rules set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
 }

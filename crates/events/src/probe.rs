@@ -11,7 +11,7 @@ named! {
         NxDomain => "nxdomain",
         /// The name exists but has no address of the requested families (RFC 2308 section 2.2).
         NoAddress => "no-address",
-        /// Every name server failed (RFC 2308 section 7.1).
+        /// All name servers failed (RFC 2308 section 7.1).
         ServFail => "servfail",
         /// The name servers refused the query.
         DnsRefused => "dns-refused",
@@ -29,7 +29,7 @@ named! {
         Unreachable => "unreachable",
         /// The connection timed out: there was no reply to the SYN.
         BlackHole => "black-hole",
-        /// This machine refused the connection: policy, or no free descriptors or ports.
+        /// This machine prevented the connection: by policy, or without free descriptors or ports.
         LocalLimit => "local-limit",
         /// The server speaks the expected protocol but does not offer TLS on it.
         StartTlsNotOffered => "starttls-not-offered",
@@ -37,15 +37,15 @@ named! {
         StartTlsRefused => "starttls-refused",
         /// The server speaks another protocol than the one expected before TLS.
         OtherProtocol => "other-protocol",
-        /// The connection opened, but no byte arrived.
+        /// The TCP connection opened, but the server sent no byte.
         Stall => "stall",
         /// The handshake made progress but did not finish before the deadline.
         Slow => "slow",
-        /// The reply is not TLS.
+        /// The server's reply is not TLS.
         NotTls => "not-tls",
         /// The peer sent a fatal TLS alert before any certificate. The detail names the alert.
         Alert => "alert",
-        /// The peer closed the connection before any certificate.
+        /// The peer closed the connection before it sent a certificate.
         ClosedEarly => "closed-early",
         /// The peer's TLS messages are malformed.
         Malformed => "malformed",

@@ -16,7 +16,7 @@ pub struct WatchRun {
     pub scan: Option<Uuid>,
     /// Why the run failed. `None` when it succeeded.
     pub error: Option<String>,
-    /// Counters of the run; `None` if it failed.
+    /// Counters of the run. `None` if it failed.
     pub counts: Option<WatchCounts>,
 }
 

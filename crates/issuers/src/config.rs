@@ -230,7 +230,7 @@ pub struct AcmeConfig {
     /// Challenge types in order of preference. Wildcards always use dns-01.
     #[serde(default = "http_01")]
     pub challenges: Vec<ChallengeKind>,
-    /// How dns-01 records are published.
+    /// Publication of dns-01 records.
     #[serde(default)]
     pub dns01: Option<Dns01Config>,
     /// Separate listeners for challenges, when the server's own listeners are not reachable for validation.
@@ -264,11 +264,11 @@ pub struct ListenerConfig {
 named! {
     /// Type of a challenge that proves control over a name.
     pub enum ChallengeKind: "challenge type" {
-        /// RFC 8555 section 8.3
+        /// HTTP validation (RFC 8555 section 8.3).
         Http01 => "http-01",
-        /// RFC 8555 section 8.4
+        /// DNS validation (RFC 8555 section 8.4).
         Dns01 => "dns-01",
-        /// RFC 8737
+        /// TLS validation with ALPN (RFC 8737).
         TlsAlpn01 => "tls-alpn-01",
     }
 }
@@ -320,7 +320,7 @@ fn pki() -> String {
 pub enum VaultAuth {
     /// A given token, which is renewed as long as possible.
     Token {
-        /// The token.
+        /// The Vault token.
         token: Secret,
     },
     /// The AppRole method.
@@ -339,7 +339,7 @@ pub enum VaultAuth {
         /// Mount path of the method.
         #[serde(default = "kubernetes")]
         mount: String,
-        /// The role.
+        /// Role of the Kubernetes method.
         role: String,
         /// File with the service account's token. Read again at each login.
         #[serde(default = "service_account_token")]
@@ -424,7 +424,7 @@ pub struct ExecConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
-    /// URL for orders.
+    /// URL to which orders are posted.
     pub url: String,
     /// URL for revocations. Without it, revocation is not supported.
     #[serde(default)]

@@ -40,7 +40,7 @@ pub enum IssuerError {
     /// The issuer is unreachable, fails, or sends an invalid response.
     #[error("the issuer is not available: {reason}")]
     Unavailable {
-        /// The error.
+        /// The error of the connection or the response.
         reason: String,
         /// Minimum wait, if the issuer sent one.
         retry_after: Option<Duration>,
@@ -62,7 +62,7 @@ pub enum IssuerError {
     /// The certificate does not match the request.
     #[error("the issuer's certificate does not match the request: {reason}")]
     Lying {
-        /// The difference.
+        /// Difference between the request and the certificate.
         reason: String,
     },
     /// The issuer does not support the operation.

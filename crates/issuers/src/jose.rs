@@ -22,7 +22,7 @@ pub(crate) fn from_base64url(text: &str) -> Option<Vec<u8>> {
 #[error("keys of type {0} cannot sign for this service; use p256")]
 pub(crate) struct UnusableKey(pub(crate) KeyType);
 
-/// A key that signs JWS.
+/// A key for JSON Web Signatures.
 #[derive(Clone, Debug)]
 pub(crate) struct JwsKey {
     key: KeyRef,

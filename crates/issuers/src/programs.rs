@@ -42,7 +42,7 @@ fn two_minutes() -> u64 {
     120
 }
 
-/// An error in `[programs.NAME]`.
+/// An error in a section `[programs.NAME]`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("[programs.{name}]: {reason}")]
 pub struct ProgramError {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// Environment variable with the path of the configuration file.
 pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
-/// The default path of the configuration.
+/// Default path of the configuration file.
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
 /// Maximum bytes of the file and of a certificate file.
 const FILE_OCTETS_MAX: u64 = 1 << 20;

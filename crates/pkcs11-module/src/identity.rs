@@ -16,7 +16,7 @@ const RELOAD: &str = "; this process may not read it: reload the program (`nginx
 /// Seconds between two log lines about temporary errors, which are retried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
 
-/// The client certificate and key, as read.
+/// The client certificate, its key and the trust anchors, as read from the files.
 #[derive(Debug)]
 pub(crate) struct Presented {
     pub(crate) options: ClientOptions,
@@ -31,6 +31,8 @@ pub(crate) struct Presented {
 pub(crate) struct Identity(ArcSwap<Presented>);
 
 impl Identity {
+    /// Reads the client identity.
+    ///
     /// Reads the client identity.
     ///
     /// # Errors

@@ -235,7 +235,7 @@ impl Module {
         let signing = session.signing.as_mut().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
         let taken = signing.intake.take(part);
         signing.is_in_parts = true;
-        // An error ends the operation.
+        // An error ends the signing operation.
         taken.inspect_err(|_| session.signing = None)
     }
 

@@ -13,7 +13,7 @@ use crate::certificates::{CertificateKey, Named};
 #[derive(Debug)]
 enum Value {
     Octets(Vec<u8>),
-    /// The attribute exists and is never revealed.
+    /// The attribute exists, but its value is never revealed.
     Secret,
 }
 

@@ -20,7 +20,7 @@ struct Process {
     /// Start time of the process: process ids are reused.
     began: u64,
     module: RwLock<Option<Arc<Module>>>,
-    /// The setup read at the last C_Initialize, for forked processes.
+    /// Setup of the last C_Initialize, inherited by forked processes.
     setup: RwLock<Option<Arc<Setup>>>,
     next: OnceLock<Box<Self>>,
 }
@@ -94,6 +94,8 @@ pub(crate) fn module_at_first() -> Outcome<Arc<Module>> {
 
 /// Initializes the module of this process.
 ///
+/// Initializes the module of this process.
+///
 /// # Errors
 /// `CKR_CRYPTOKI_ALREADY_INITIALIZED`, or `CKR_GENERAL_ERROR` when the settings cannot be used.
 pub(crate) fn initialize() -> Outcome {
@@ -113,6 +115,8 @@ pub(crate) fn initialize() -> Outcome {
     Ok(())
 }
 
+/// Finalizes the module of this process.
+///
 /// Finalizes the module of this process.
 ///
 /// # Errors

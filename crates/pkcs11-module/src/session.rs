@@ -49,6 +49,8 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sessions {
     /// Opens a session.
     ///
+    /// Opens a session.
+    ///
     /// # Errors
     /// `CKR_SESSION_COUNT` beyond [`SESSIONS_MAX`].
     pub(crate) fn open(&self, may_write: bool) -> Outcome<CK_SESSION_HANDLE> {
@@ -64,6 +66,8 @@ impl Sessions {
         Ok(handle)
     }
 
+    /// Returns a session.
+    ///
     /// Returns a session.
     ///
     /// # Errors

@@ -62,7 +62,7 @@ pub fn uid_of(user: &str) -> Result<u32, UnknownUser> {
     if let Ok(number) = user.parse() {
         return Ok(number);
     }
-    // passwd(5): name, password, number.
+    // Fields of passwd(5): name, password, number.
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let found = users.lines().find_map(|line| {
         let mut columns = line.split(':');

@@ -24,13 +24,13 @@ pub const SITES_MAX: i64 = 1_000;
 pub const NODES_MAX: i64 = 10_000;
 /// Dependencies of [`Sites`].
 pub struct SitesParts {
-    /// The database.
+    /// Database of sites and nodes.
     pub store: Store,
     /// Key store with the key that signs statements.
     pub keystore: KeyStore,
     /// The clock. Servers with the same database must agree to within some hundred milliseconds.
     pub clock: Clock,
-    /// Issues nodes' certificates.
+    /// Issuer of nodes' certificates.
     pub certify: Arc<dyn Certify>,
     /// Key by which the server recognizes nodes' certificates.
     pub identity: IdentityKey,
@@ -57,7 +57,7 @@ pub(crate) struct DirectoryState {
 }
 
 impl Sites {
-    /// Creates the directory from its parts. The caller must run [`Sites::run`] as well.
+    /// Creates the directory from its parts. The caller must also run [`Sites::run`].
     #[must_use]
     pub fn new(parts: SitesParts) -> Self {
         Self(Arc::new(DirectoryState {

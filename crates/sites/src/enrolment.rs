@@ -20,7 +20,7 @@ use crate::tables;
 use crate::tables::{NodeRow, NodeTokenRow};
 use crate::work::{EnrolledNode, NodeEnrolment};
 
-/// Prefix of every token, so that scanners recognize a leaked one.
+/// Prefix of every token, so that secret scanners recognize a leaked one.
 const TOKEN_PREFIX: &str = "bulla-node-";
 /// The kind of identity, and the role, of nodes.
 const KIND: &str = "node";
@@ -43,7 +43,7 @@ pub struct NewNodeToken {
 pub struct CreatedNodeToken {
     /// The secret token, to be shown once.
     pub token: Zeroizing<String>,
-    /// The stored part, without the secret.
+    /// The stored row, without the secret.
     pub row: NodeTokenRow,
 }
 

@@ -20,10 +20,10 @@ pub enum SiteError {
     /// The name is already taken.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
-    /// Another node has that key.
+    /// Another node has this key.
     #[error("another node, perhaps a retired one, was enrolled with this key: make a new one")]
     KeyTaken,
-    /// The object was changed since the caller read it.
+    /// The object was changed after the caller read it.
     #[error("another request changed the object: read it again")]
     Changed,
     /// A site with this many nodes cannot be deleted.

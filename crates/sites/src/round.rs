@@ -53,7 +53,7 @@ impl Sites {
         }
     }
 
-    /// Runs a round; returns its errors. Without a signing key it still updates who is present.
+    /// Runs a round. Returns its errors. Without a signing key it still updates which nodes are present.
     async fn round(&self) -> Vec<SiteError> {
         // If heartbeats cannot be written, leases expire wrongly: no node is then recorded as gone. Use the time before writing,
         // because heartbeats that arrived meanwhile are not written yet.

@@ -93,7 +93,7 @@ impl Sites {
     }
 }
 
-/// `None` if the stored statement cannot be read; logs a warning.
+/// Builds the next statement about a node. Returns `None` and logs a warning if the stored data is malformed.
 fn statement_of(row: &NodeRow, now_us: i64) -> Option<Statement> {
     let kem = KemPublic::parse(&row.kem);
     let kem = kem.inspect_err(|error| tracing::error!(node = row.name, %error, "the stored KEM key is none"));

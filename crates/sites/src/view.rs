@@ -56,7 +56,7 @@ enum Notice<'s> {
     Gone,
 }
 
-/// Whether a peer that claims to be a node is one.
+/// Result of looking up a peer that claims to be a node.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum NodeStatus {
     /// The node is unknown: it may have joined since the last update.

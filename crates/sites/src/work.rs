@@ -58,7 +58,7 @@ pub struct EnrolledNode {
     pub ca_pem: String,
     /// The signed statement about the node.
     pub statement: SignedStatement,
-    /// SubjectPublicKeyInfo of the key that signs statements, DER in base64.
+    /// SubjectPublicKeyInfo of the key that signs statements, as base64 of the DER.
     pub statement_key: String,
 }
 
@@ -142,7 +142,7 @@ pub struct PolicyNews {
     pub formula: String,
     /// Number of the newest generation.
     pub generation: u32,
-    /// Whether it was deleted.
+    /// Whether the policy was deleted.
     pub removed: bool,
 }
 

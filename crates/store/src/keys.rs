@@ -217,7 +217,7 @@ pub struct SealedColumn {
 pub enum SealedKey {
     /// A UUID of 16 bytes.
     Uuid,
-    /// A text.
+    /// A text of any length.
     Text,
 }
 

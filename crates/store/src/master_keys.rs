@@ -4,7 +4,7 @@ use crate::keys::Keys;
 use crate::keys::SealedColumn;
 use db::{Cost, Row, StoreError, Tx, Value};
 
-/// Bytes of a master key's id.
+/// Number of bytes in a master key's id.
 pub const MASTER_KEY_ID: usize = 8;
 
 /// A master key as the database knows it.

@@ -73,7 +73,7 @@ impl SeriesCounts {
 /// A count of one interval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SeriesPoint {
-    /// The series.
+    /// The counted series.
     pub series: Series,
     /// Start of the interval, µs.
     pub from_us: i64,

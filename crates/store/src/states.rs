@@ -97,7 +97,7 @@ coded! {
     pub enum ApprovalState: "approval state" {
         /// Waits for a decision.
         Open = 0 => "open",
-        /// Approved.
+        /// The approval was given.
         Approved = 1 => "approved",
         /// Rejected.
         Rejected = 2 => "rejected",

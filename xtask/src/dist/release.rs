@@ -56,6 +56,8 @@ impl Release {
 
     /// Writes a file of the package.
     ///
+    /// Writes a file of the package.
+    ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn write(&self, path: &str, text: &str, mode: u32) -> Result<PathBuf, Failure> {
@@ -101,6 +103,8 @@ pub(super) fn remove(folder: &Path) -> Result<(), Failure> {
 
 /// Reads a text file.
 ///
+/// Reads a text file.
+///
 /// # Errors
 /// The file cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
@@ -136,6 +140,8 @@ pub(super) fn make_parents(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
 }
 
+/// Sets the mode of a file.
+///
 /// Sets the mode of a file.
 ///
 /// # Errors

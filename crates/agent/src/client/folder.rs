@@ -36,7 +36,7 @@ pub(super) struct NewCsr {
     pub(super) csr_pem: String,
 }
 
-/// A certificate the agent has deployed.
+/// A certificate that the agent has deployed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct DeployedCertificate {
     /// Id of the managed certificate.
@@ -45,7 +45,7 @@ pub struct DeployedCertificate {
     pub name: String,
     /// DNS names and addresses in the leaf.
     pub names: Vec<String>,
-    /// SHA-256 of the leaf.
+    /// SHA-256 of the leaf, in hexadecimal.
     pub fingerprint: String,
     /// End of the leaf's validity, seconds since 1970-01-01 UTC.
     pub not_after: i64,

@@ -56,7 +56,7 @@ pub enum AgentRunError {
         /// The agent's state directory.
         folder: PathBuf,
     },
-    /// Joining failed, or its result was invalid.
+    /// Enrollment failed, or its result is invalid.
     #[error(transparent)]
     Join(#[from] JoinError),
 }

@@ -7,7 +7,7 @@ use super::target::{
     check_command, check_file, check_seconds, check_verify,
 };
 
-/// keytool refuses shorter passwords.
+/// Minimum length of a password. keytool rejects shorter ones.
 const PASSWORD_MIN: usize = 6;
 /// Maximum number of characters of a password or an alias.
 const PASSWORD_MAX: usize = 256;

@@ -85,7 +85,7 @@ coded::named! {
         Failed => "failed",
         /// The deployment failed, and the previous files are restored.
         RolledBack => "rolled_back",
-        /// The deployment and its rollback failed: a person must intervene.
+        /// The deployment and its rollback failed. A person must intervene.
         Broken => "broken",
     }
 }
@@ -215,7 +215,7 @@ impl Deployer {
         self.0.state.forget(id)
     }
 
-    /// The agent's folder.
+    /// Returns the agent's state directory.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.0.state.root()

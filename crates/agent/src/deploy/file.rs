@@ -64,7 +64,7 @@ pub enum FileError {
 pub(crate) struct Attributes {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Permission bits only.
+    /// Permission bits of the mode.
     pub(crate) mode: u32,
 }
 

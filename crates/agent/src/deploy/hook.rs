@@ -65,7 +65,7 @@ pub enum HookError {
         command: String,
         /// The exit status.
         status: String,
-        /// The end of its output.
+        /// The last part of the command's output.
         output: String,
     },
     /// The command reached its timeout and was killed with its child processes.
@@ -75,7 +75,7 @@ pub enum HookError {
         command: String,
         /// The timeout in seconds.
         seconds: u32,
-        /// The end of its output.
+        /// The last part of the command's output.
         output: String,
     },
 }

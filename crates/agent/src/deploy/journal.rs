@@ -186,7 +186,7 @@ impl StateFolder {
         Ok(files)
     }
 
-    /// Removes all but the newest [`BACKUPS_KEPT`].
+    /// Deletes all backups of a target except the newest [`BACKUPS_KEPT`].
     pub(crate) fn prune_backups(&self, target: Uuid) -> Result<(), StateError> {
         let numbers = self.backups(target)?;
         for number in &numbers[..numbers.len().saturating_sub(BACKUPS_KEPT)] {

@@ -1,4 +1,4 @@
-//! Whether the policy of this host allows what a target needs.
+//! Checks whether the policy of this host allows what a target needs.
 
 use super::file::{Attributes, FileError, TargetFile};
 use super::plan::{FilePlace, NeededFile, Needs};
@@ -7,9 +7,9 @@ use super::target::Verify;
 use super::verify;
 use crate::accounts;
 
-/// The mode of a new file that holds a key.
+/// Default mode of a new file with a private key.
 const PRIVATE: u32 = 0o600;
-/// The mode of a new file that holds none.
+/// Default mode of a new file without a private key.
 const PUBLIC: u32 = 0o644;
 /// Permission bits of other users. They are always removed from a key file, whatever its mode was.
 const OTHERS: u32 = 0o007;

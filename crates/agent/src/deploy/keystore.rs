@@ -75,7 +75,7 @@ pub(super) fn jks(material: &Material, alias: &str, password: &str) -> Zeroizing
     for number in [MAGIC, VERSION, 1, PRIVATE_KEY] {
         out.extend(number.to_be_bytes());
     }
-    // Java compares aliases of this format in lower case.
+    // Java compares aliases of JKS entries in lower case.
     put_text(&mut out, &alias.to_lowercase());
     let made_ms = material.leaf().not_before.0.saturating_mul(1_000);
     out.extend(made_ms.to_be_bytes());

@@ -26,21 +26,22 @@ pub struct InvalidTarget(pub(crate) String);
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Target {
-    /// `fullchain` and `key`; `nginx -t`, `nginx -s reload`.
+    /// nginx. Files: `fullchain` and `key`. Commands: `nginx -t`, `nginx -s reload`.
     Nginx(PemTarget),
-    /// `fullchain` and `key`, or `cert`, `chain` and `key`; `apachectl configtest`, `apachectl graceful`.
+    /// Apache. Files: `fullchain` and `key`, or `cert`, `chain` and `key`. Commands: `apachectl configtest`, `apachectl graceful`.
     Apache(PemTarget),
-    /// `combined`; `haproxy -c -f /etc/haproxy/haproxy.cfg`, `systemctl reload haproxy`.
+    /// HAProxy. File: `combined`. Commands: `haproxy -c -f /etc/haproxy/haproxy.cfg`, `systemctl reload haproxy`.
     Haproxy(PemTarget),
-    /// `fullchain` and `key`; `caddy validate`, `caddy reload --force`.
+    /// Caddy. Files: `fullchain` and `key`. Commands: `caddy validate`, `caddy reload --force`.
     Caddy(PemTarget),
-    /// `fullchain`, `key` and `config`, a dynamic file that Traefik watches.
+    /// Traefik. Files: `fullchain`, `key` and `config`, a dynamic configuration file that Traefik watches.
     Traefik(PemTarget),
-    /// `config`, a file SDS resource that Envoy watches; the key is in it unless `fullchain` and `key` are given.
+    /// Envoy. File: `config`, a file-based SDS resource that Envoy watches. It contains the key unless `fullchain` and `key` are
+    /// given.
     Envoy(PemTarget),
-    /// `fullchain` and `key`, or `combined`; `postfix check`, `postfix reload`.
+    /// Postfix. Files: `fullchain` and `key`, or `combined`. Commands: `postfix check`, `postfix reload`.
     Postfix(PemTarget),
-    /// `fullchain` and `key`; `doveconf -n`, `doveadm reload`.
+    /// Dovecot. Files: `fullchain` and `key`. Commands: `doveconf -n`, `doveadm reload`.
     Dovecot(PemTarget),
     /// Any PEM files, without default hooks.
     Files(PemTarget),
@@ -74,7 +75,7 @@ pub struct PemTarget {
     /// Configuration file of the server, for Traefik and Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<FileSpec>,
-    /// The name of the secret in Envoy's resource; "server_cert" by default.
+    /// Name of the secret in Envoy's resource. Default: "server_cert".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
     /// Command that checks the server's configuration; `[]` for none. Default: the command of the kind.
@@ -86,7 +87,7 @@ pub struct PemTarget {
     /// Timeout of each hook in seconds. Default: 60.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
-    /// The endpoint to verify after a deployment; none by default.
+    /// Endpoint to verify after a deployment. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }
@@ -95,7 +96,7 @@ pub struct PemTarget {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeystoreTarget {
-    /// The file.
+    /// File of the key store.
     pub file: FileSpec,
     /// The password of the store and of the key in it. At least six characters, as keytool requires. Serialized in plain text,
     /// because the agent needs it.
@@ -137,7 +138,7 @@ pub enum KeystoreFormat {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecTarget {
-    /// The command.
+    /// Command to run.
     pub command: HookCommand,
     /// Timeout in seconds. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,7 +219,7 @@ impl<'de> Deserialize<'de> for FileSpec {
     }
 }
 
-/// Permission bits, written in octal.
+/// Permission bits of a file, written in octal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FileMode(pub u32);
 
@@ -238,7 +239,7 @@ impl<'de> Deserialize<'de> for FileMode {
     }
 }
 
-/// A TLS endpoint that must serve the certificate afterwards.
+/// A TLS endpoint that must serve the certificate after the deployment.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verify {

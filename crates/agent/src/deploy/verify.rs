@@ -38,7 +38,7 @@ pub enum VerifyError {
     /// The host name does not resolve on this host.
     #[error("{host} has no address here: {reason}")]
     Resolve {
-        /// The name.
+        /// Host name that does not resolve.
         host: String,
         /// The error of the resolver.
         reason: String,
@@ -48,7 +48,7 @@ pub enum VerifyError {
     NoAnswer {
         /// Address of the endpoint.
         address: SocketAddr,
-        /// The phase that failed.
+        /// Phase that failed, and the error.
         reason: String,
     },
     /// The endpoint serves another certificate.

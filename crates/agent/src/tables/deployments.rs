@@ -32,7 +32,7 @@ pub struct DeploymentResult {
     pub target: Uuid,
     /// State after the attempt.
     pub state: DeploymentState,
-    /// The error.
+    /// Error of a failed attempt.
     pub error: Option<String>,
     /// SHA-256 of the leaf that the endpoint served.
     pub served: Option<[u8; 32]>,

@@ -20,7 +20,7 @@ pub struct AgentTokenRow {
     pub expires_at_us: i64,
     /// Time at which the token was used, µs.
     pub used_at_us: Option<i64>,
-    /// The agent that enrolled with it.
+    /// Id of the agent that enrolled with the token.
     pub agent: Option<Uuid>,
 }
 
@@ -38,7 +38,7 @@ SELECT agent FROM agent_tokens WHERE hash = ?1 AND used_at IS NOT NULL AND expir
 pub(super) const DELETE: &str = "-- agent_token_delete
 DELETE FROM agent_tokens WHERE uuid = ?1";
 
-/// Newest first.
+/// Lists tokens, newest first.
 pub(super) const TOKENS: &str = "-- agent_tokens
 SELECT uuid, labels, created_by, created_at, expires_at, used_at, agent, id FROM agent_tokens WHERE id < ?1
 ORDER BY id DESC LIMIT ?2";

@@ -32,7 +32,7 @@ pub struct AgentRow {
     pub labels: String,
     /// SHA-256 of the SubjectPublicKeyInfo in the agent's client certificate.
     pub spki_sha256: [u8; 32],
-    /// End of its client certificate's validity, µs.
+    /// End of the client certificate's validity, µs.
     pub not_after_us: i64,
     /// Facts about the host.
     pub facts: AgentFacts,
@@ -51,7 +51,7 @@ pub struct AgentRow {
 pub struct AgentFacts {
     /// Host name.
     pub hostname: String,
-    /// The operating system.
+    /// Operating system of the host.
     pub os: String,
     /// Processor architecture.
     pub arch: String,
@@ -83,7 +83,7 @@ pub struct AgentCounts {
     pub offline: i64,
 }
 
-/// A set of agents by their labels.
+/// A group of agents, selected by their labels.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentGroupRow {
     /// Unique name.

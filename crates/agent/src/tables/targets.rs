@@ -11,7 +11,7 @@ use store::{SealedColumn, sealed_column};
 pub struct TargetRow {
     /// Id of the target.
     pub id: Uuid,
-    /// Its name, kind, agent and configuration.
+    /// Name, kind, agent and configuration of the target.
     pub settings: TargetSettings,
     /// Incremented with every change.
     pub revision: i64,
@@ -26,7 +26,7 @@ pub struct TargetRow {
 pub struct TargetSettings {
     /// Unique name.
     pub name: String,
-    /// The agent that deploys to it.
+    /// Id of the agent that deploys to the target.
     pub agent: Uuid,
     /// Stable name of the kind.
     pub kind: String,

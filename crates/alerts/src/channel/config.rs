@@ -17,9 +17,9 @@ pub enum ChannelConfig {
     Slack(Chat),
     /// A Microsoft Teams workflow webhook.
     Teams(Chat),
-    /// PagerDuty, Events API v2.
+    /// PagerDuty, over the Events API v2.
     Pagerduty(Pagerduty),
-    /// Opsgenie, Alert API.
+    /// Opsgenie, over its Alert API.
     Opsgenie(Opsgenie),
     /// E-mail over SMTP.
     Smtp(Smtp),
@@ -96,7 +96,7 @@ pub enum Security {
     /// TLS from the first byte (RFC 8314).
     #[default]
     Tls,
-    /// STARTTLS, required.
+    /// STARTTLS. The connection fails if the server does not offer it.
     Starttls,
     /// No encryption: for a relay on this machine. Rejected together with a password.
     None,

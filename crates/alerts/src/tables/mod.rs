@@ -52,11 +52,11 @@ pub struct AlertChannelRow {
 pub struct AlertDocument {
     /// Id of the document.
     pub id: Uuid,
-    /// Unique within its sort.
+    /// Name, unique within its sort.
     pub name: String,
     /// The document as JSON.
     pub body: String,
-    /// Actor that changed it last.
+    /// Actor of the last change.
     pub updated_by: String,
     /// Time of the last change, µs.
     pub updated_at_us: i64,
@@ -81,7 +81,7 @@ pub struct NewAlert {
     pub silenced_by: Option<Uuid>,
     /// Time of the occurrence, µs.
     pub at_us: i64,
-    /// Time of escalation unless acknowledged, µs.
+    /// Time of the escalation unless the alert is acknowledged, µs.
     pub escalate_at_us: Option<i64>,
 }
 
@@ -112,7 +112,7 @@ pub struct AlertRow {
     pub last_at_us: i64,
     /// Number of occurrences.
     pub count: i64,
-    /// Actor that acknowledged it.
+    /// Actor that acknowledged the alert.
     pub acknowledged_by: Option<String>,
     /// Time of the acknowledgment, µs.
     pub acknowledged_at_us: Option<i64>,
@@ -169,7 +169,7 @@ pub struct AlertDeliveryOutcome {
     pub state: DeliveryState,
     /// Time of the next attempt, µs.
     pub next_at_us: i64,
-    /// The error.
+    /// Error of a failed attempt.
     pub error: Option<String>,
 }
 

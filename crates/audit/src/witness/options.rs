@@ -12,6 +12,6 @@ pub struct WitnessOptions {
     pub file: Option<PathBuf>,
     /// Address of a syslog server.
     pub syslog: Option<SyslogAddress>,
-    /// A URL that each head is posted to.
+    /// Webhook to which each head is posted.
     pub webhook: Option<WebhookWitness>,
 }

@@ -21,7 +21,7 @@ pub struct WebhookWitness {
     pub url: String,
     /// Secret that signs the requests: at least 16 bytes.
     pub secret: Secret,
-    /// Certificates to trust in place of the system's, PEM.
+    /// PEM trust anchors for the webhook's server, instead of the system's.
     pub roots: Option<String>,
 }
 

@@ -176,7 +176,7 @@ pub struct ChangeDecision {
     pub from: ChangeState,
     /// New state. Only an approved change keeps its encrypted contents.
     pub to: ChangeState,
-    /// Actor that decided.
+    /// Actor that approved or rejected the change.
     pub by: String,
     /// Time of the decision in microseconds.
     pub at_us: i64,

@@ -16,7 +16,7 @@ use super::montgomery::BITS;
 use super::short::{LIMBS, Short};
 use crate::{LANES, number};
 
-/// Bits of a digit.
+/// Number of bits of a digit.
 pub(super) const DIGIT: usize = 7;
 /// Number of digits of a scalar.
 pub(super) const DIGITS: usize = 37;

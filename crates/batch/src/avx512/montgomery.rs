@@ -16,12 +16,12 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 pub(super) const LIMBS: usize = 20;
 /// Number of positions that one row of products changes: the window of sums that stays in registers.
 const WINDOW: usize = LIMBS + 1;
-/// Bits of a limb.
+/// Number of bits in a limb.
 pub(super) const BITS: u32 = 52;
 /// A limb with all bits set.
 pub(super) const LIMB_MAX: i64 = (1 << BITS) - 1;
 
-/// Eight numbers.
+/// Eight numbers of twenty limbs.
 pub(super) type Eight = [__m512i; LIMBS];
 
 /// Eight moduli. They are secret, as they are primes of private keys.
@@ -60,7 +60,7 @@ macro_rules! rows {
     };
 }
 
-/// Adds $by times $of to the window of row $at, at limb $limb.
+/// Adds `$by`·`$of` to the window of row `$at`, at limb `$limb`.
 macro_rules! add_product {
     ($window:ident, $at:literal, $limb:expr, $by:expr, $of:expr) => {{
         let (low, high) = (($at + $limb) % WINDOW, ($at + $limb + 1) % WINDOW);
@@ -69,7 +69,7 @@ macro_rules! add_product {
     }};
 }
 
-/// Adds $by times each limb of $of.
+/// Adds `$by` times each limb of `$of`.
 macro_rules! add_row {
     ($window:ident, $at:literal, $by:expr, $of:expr) => {
         add_row!($window, $at, $by, $of, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)

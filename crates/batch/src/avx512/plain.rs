@@ -42,7 +42,7 @@ pub(super) fn of_lanes(limbs: &[__m512i]) -> [Vec<u64>; LANES] {
     each.map(|limbs| of_limbs(&limbs))
 }
 
-/// a·b.
+/// Returns a·b.
 pub(super) fn product(a: &[u64], b: &[u64]) -> Vec<u64> {
     let mut product = vec![0; a.len() + b.len()];
     for (at, by) in b.iter().enumerate() {

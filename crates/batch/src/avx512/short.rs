@@ -32,13 +32,13 @@ impl Modulus {
         Self { limbs, inverse: number::negative_inverse(limbs[0]) }
     }
 
-    /// a·b/R.
+    /// Returns a·b/R modulo m.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiply(&self, a: &Short, b: &Short) -> Short {
         self.reduced(product(a, b))
     }
 
-    /// a·a/R.
+    /// Returns a²/R modulo m.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn square(&self, a: &Short) -> Short {
         self.reduced(squared(a))
@@ -77,7 +77,7 @@ pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> Short {
     limbs.map(|limb| _mm512_set1_epi64(limb.cast_signed()))
 }
 
-/// a·b.
+/// Returns a·b as columns of unreduced sums.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn product(a: &Short, b: &Short) -> Columns {
@@ -137,7 +137,7 @@ pub(super) fn carried(limbs: &Short) -> Short {
     number
 }
 
-/// a + b, below 2^260.
+/// Returns a + b. The result is below 2^260.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn sum(a: &Short, b: &Short) -> Short {

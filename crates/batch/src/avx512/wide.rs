@@ -14,7 +14,7 @@ pub(super) const WIDE: usize = 2 * LIMBS;
 /// Eight numbers of the size of a modulus.
 pub(super) type EightWide = [__m512i; WIDE];
 
-/// Eight moduli of keys.
+/// Eight moduli n of RSA keys.
 pub(super) struct WideModuli {
     /// Limbs of the moduli.
     pub(super) limbs: EightWide,
@@ -47,7 +47,7 @@ pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) 
     sums
 }
 
-/// a·b + c.
+/// Returns a·b + c.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_add(a: &Eight, b: &Eight, c: &Eight) -> EightWide {
     let mut sums = [_mm512_setzero_si512(); WIDE];

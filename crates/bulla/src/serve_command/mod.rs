@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     move_ca_keys: bool,
 }
 
-/// `bulla up`
+/// Runs `bulla up`.
 #[derive(Args, Debug, Default)]
 #[command(after_help = "\
 Examples:

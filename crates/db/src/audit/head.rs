@@ -1,6 +1,6 @@
-//! The end of a chain of the audit log.
+//! The last point of an audit log chain.
 
-/// The end of a chain.
+/// The last point of a chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AuditHead {
     /// Number of the chain.

@@ -30,7 +30,7 @@ pub struct AuditEvent {
     pub actor: String,
     /// Action as noun and verb: `certificate.issue`.
     pub action: &'static str,
-    /// The resource: `certificate/UUID`.
+    /// Resource that the event is about, such as `certificate/UUID`.
     pub resource: String,
     /// Further details. Never a secret.
     pub details: Json,

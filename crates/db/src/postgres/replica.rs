@@ -37,7 +37,7 @@ pub(super) enum Reading {
     Primary,
     /// The database if a probe succeeds, else the standby.
     Probe,
-    /// The standby.
+    /// The standby only.
     Replica,
 }
 

@@ -52,8 +52,8 @@ pub(super) struct MakeTls {
 }
 
 impl MakeTls {
-    /// `roots` is libpq's `sslrootcert`: a PEM file, or `system`. Without it the system's roots are used; libpq would
-    /// look for `~/.postgresql/root.crt`.
+    /// Creates a connector. `roots` is libpq's `sslrootcert`: a PEM file, or `system`. Without it the system's roots are used;
+    /// libpq would use `~/.postgresql/root.crt`.
     pub(super) fn new(mode: SslMode, roots: Option<&str>) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let checking = match (mode, roots) {

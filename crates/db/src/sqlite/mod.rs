@@ -245,7 +245,7 @@ impl WriterState {
         execute(self.connection()?, statement, &[]).map(drop)
     }
 
-    /// Runs one statement, which is its own transaction.
+    /// Runs one statement in its own implicit transaction.
     fn alone(&mut self, mut job: JointWork) {
         job.run(&mut self.tx);
         self.sent.fetch_add(std::mem::take(&mut self.tx.sent), Ordering::Relaxed);

@@ -12,7 +12,7 @@ pub enum ApiError {
     Away {
         /// URL of the server.
         server: String,
-        /// The error.
+        /// The error of the connection.
         reason: String,
     },
     /// The server rejected the request.
@@ -22,7 +22,7 @@ pub enum ApiError {
         server: String,
         /// HTTP status of the response.
         status: u16,
-        /// The server's error.
+        /// Reason that the server returned.
         reason: String,
         /// Delay that the server requests before a retry.
         retry_after: Option<Duration>,
@@ -32,7 +32,7 @@ pub enum ApiError {
     Answer {
         /// URL of the server.
         server: String,
-        /// The error.
+        /// What is invalid in the response.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Renewal information (RFC 9773).
+//! ACME renewal information (RFC 9773).
 
 use callout::Reply;
 use jiff::Timestamp;

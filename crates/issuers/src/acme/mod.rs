@@ -175,7 +175,7 @@ impl Issuer for Acme {
     }
 }
 
-/// Polling intervals that grow.
+/// Polling intervals that increase.
 #[derive(Debug)]
 struct Pace(Duration);
 

@@ -25,7 +25,7 @@ pub struct TransitConfig {
     pub url: String,
     /// Mount path of the engine, such as `transit`.
     pub mount: String,
-    /// Name of the key.
+    /// Name of the transit key.
     pub key: String,
     /// The namespace, if the server uses namespaces.
     pub namespace: Option<String>,

@@ -11,12 +11,12 @@ use crate::program_name::{FormerArgv, ProgramName};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dns01Config {
-    /// The publisher.
+    /// Publisher of the records.
     pub publisher: PublisherConfig,
     /// How to wait until the record is visible.
     #[serde(default)]
     pub propagation: Propagation,
-    /// Time to live of the record, seconds.
+    /// Time to live of the record in seconds.
     #[serde(default = "record_ttl")]
     pub ttl: u32,
 }
@@ -46,7 +46,7 @@ pub enum PublisherConfig {
     },
     /// A configured program, run as `argv… present|cleanup NAME VALUE`.
     Exec {
-        /// The program.
+        /// Name of the configured program.
         program: ProgramName,
         /// Timeout of a run in seconds, if shorter than the program's own.
         #[serde(default)]
@@ -57,7 +57,7 @@ pub enum PublisherConfig {
     },
     /// An HTTP service.
     Webhook {
-        /// URL for changes.
+        /// URL to which changes are posted.
         url: String,
         /// Key of the HMAC-SHA256 over request bodies.
         secret: Secret,
@@ -77,11 +77,11 @@ impl PublisherConfig {
 /// MAC algorithms of TSIG.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum TsigAlgorithm {
-    /// hmac-sha256
+    /// HMAC-SHA256.
     #[default]
     #[serde(rename = "hmac-sha256")]
     HmacSha256,
-    /// hmac-sha512
+    /// HMAC-SHA512.
     #[serde(rename = "hmac-sha512")]
     HmacSha512,
 }
@@ -90,7 +90,7 @@ pub enum TsigAlgorithm {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Propagation {
-    /// Whether to check propagation.
+    /// Whether to wait until all authoritative servers have the record.
     pub check: bool,
     /// Recursive servers for finding zones and aliases. Empty: this machine's resolvers.
     pub resolvers: Vec<SocketAddr>,
@@ -100,7 +100,7 @@ pub struct Propagation {
     pub port: u16,
     /// Maximum wait in seconds.
     pub wait_seconds: u32,
-    /// Polling interval, milliseconds.
+    /// Polling interval in milliseconds.
     pub interval_ms: u32,
 }
 

@@ -22,7 +22,7 @@ use crate::error::IssuerError;
 
 /// The ALPN protocol that a validating server offers and the responder selects.
 pub const ACME_TLS: &[u8] = b"acme-tls/1";
-/// id-pe-acmeIdentifier (RFC 8737 section 6.1).
+/// Object identifier id-pe-acmeIdentifier (RFC 8737 section 6.1).
 const ACME_IDENTIFIER: &str = "1.3.6.1.5.5.7.1.31";
 /// Maximum number of names under validation.
 const NAMES_MAX: usize = 10_000;

@@ -22,7 +22,7 @@ use crate::{Outcome, process};
 use guard::guarded;
 use memory::{OutputBuffer, put, template, values};
 
-/// Maximum length of a PIN, which is ignored.
+/// Maximum length of a PIN. PINs are ignored.
 const PIN_OCTETS_MAX: CK_ULONG = 255;
 const MANUFACTURER: &str = "Bulla";
 const VERSION: CK_VERSION = CK_VERSION { major: 0, minor: 1 };

@@ -80,6 +80,8 @@ impl NewNameLimit {
 
     /// Charges a new name to a client.
     ///
+    /// Charges a new name to a client.
+    ///
     /// # Errors
     /// [`TooManyNames`]
     pub(crate) fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), TooManyNames> {

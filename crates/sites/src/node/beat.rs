@@ -46,7 +46,7 @@ struct BeatState {
     twice: DoubledBeats<BeatAnswer>,
     /// Time since which the control plane rejects this node.
     refused_since: Option<Instant>,
-    /// Revision of the newest change received.
+    /// State number of the last response.
     told: Option<i64>,
 }
 
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(counted.asked(), 2 * (SENT_ONCE + 1) + 2);
     }
 
-    /// Cancelling the second request would close its connection.
+    /// Cancelling the other request would close its connection.
     #[tokio::test(start_paused = true)]
     async fn of_two_beats_the_one_that_does_not_count_comes_to_its_end() {
         let (counted, mut twice) = (Counted::default(), DoubledBeats::default());

@@ -41,7 +41,7 @@ pub const POLICIES_MAX: i64 = 1_000;
 pub const STATE_ROWS_MAX: usize = 500;
 /// Interval of checks for changes: one statement each.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Interval of purging old deletions.
+/// Interval in which old records of deletions are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Time in µs for which nodes are notified of deletions. Their certificates are valid for 7 days.
 const REMOVED_KEPT_US: i64 = 30 * 86_400 * 1_000_000;

@@ -1,4 +1,4 @@
-//! The state between passes that reconcile wraps.
+//! State that is carried between reconciliation passes.
 
 use std::time::Instant;
 

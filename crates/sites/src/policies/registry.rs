@@ -21,7 +21,7 @@ use crate::tables::{GenerationRow, SEALED_SEEDS};
 pub const SEALED_KEYS_MAX: i64 = 100_000;
 /// Interval of full passes over all wraps, also without changes.
 pub(super) const WALK_EVERY: Duration = Duration::from_secs(60);
-/// The actor of automatic changes in the audit log.
+/// Actor of automatic changes in the audit log.
 pub(super) const ACTOR: &str = "system:key-policies";
 
 /// Policies of one database. Clones share their state.
@@ -43,7 +43,7 @@ pub(super) struct RegistryState {
 }
 
 impl KeyPolicies {
-    /// Creates the registry over a database and its master keys. The caller must run [`Self::run`] as well.
+    /// Creates the registry over a database and its master keys. The caller must also run [`Self::run`].
     #[must_use]
     pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
         keystore.also_sealed(&SEALED_SEEDS);

@@ -60,7 +60,8 @@ impl KeyPolicies {
         }
     }
 
-    /// Whether this pass logs stuck keys. Limits the log: passes run with every change, and keys can stay stuck for days.
+    /// Returns whether this pass may log stuck keys. Limits the log: passes run with every change, and keys can stay stuck for
+    /// days.
     fn tells_stuck(&self) -> bool {
         let mut told = self.0.stuck_told.lock();
         let is_over = told.is_none_or(|told| told.elapsed() >= WALK_EVERY);

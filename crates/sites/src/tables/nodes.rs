@@ -26,7 +26,7 @@ pub struct NodeRow {
     pub attributes: String,
     /// Address for signing requests of other nodes, `HOST:PORT`.
     pub address: String,
-    /// The public key to which secrets are sealed for the node.
+    /// Public key to which secrets are sealed for the node.
     pub kem: Vec<u8>,
     /// SHA-256 of the SubjectPublicKeyInfo in the node's certificate.
     pub spki_sha256: [u8; 32],
@@ -55,7 +55,7 @@ pub struct NodeRow {
 /// Filter for listing nodes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeFilter {
-    /// Only nodes of this site.
+    /// Id of the nodes' site.
     pub site: Option<Uuid>,
     /// Whether to include retired nodes.
     pub retired: bool,

@@ -1,4 +1,4 @@
-//! The state for nodes: everything that changed since the node's last request.
+//! Change lists for nodes: everything that changed since a node's last request.
 
 use futures_util::FutureExt;
 use uuid::Uuid;

@@ -24,7 +24,7 @@ pub struct NodeTokenRow {
     pub expires_at_us: i64,
     /// Time at which the token was used, µs.
     pub used_at_us: Option<i64>,
-    /// The node that enrolled with it.
+    /// Id of the node that enrolled with the token.
     pub node: Option<Uuid>,
 }
 
@@ -50,7 +50,7 @@ DELETE FROM key_node_tokens WHERE uuid = ?1";
 pub(super) const DELETE_OF: &str = "-- key_node_tokens_delete_of_site
 DELETE FROM key_node_tokens WHERE site = ?1";
 
-/// Newest first.
+/// Lists tokens, newest first.
 pub(super) const TOKENS: &str = "-- key_node_tokens
 SELECT t.uuid, t.site, COALESCE(s.name, ''), t.attributes, t.created_by, t.created_at, t.expires_at, t.used_at, t.node,
        t.id

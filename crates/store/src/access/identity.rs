@@ -45,7 +45,7 @@ pub struct Identity {
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// The actor that created it.
+    /// Actor that created the identity.
     pub created_by: String,
     /// Expiry of the identity, µs.
     pub expires_at_us: Option<i64>,
@@ -68,7 +68,7 @@ pub struct NewIdentity {
     pub settings: IdentitySettings,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// The actor that created it.
+    /// Actor that creates the identity.
     pub created_by: String,
 }
 

@@ -17,9 +17,9 @@ pub const SESSIONS_MAX: i64 = 100;
 named! {
     /// How the person of a session authenticated.
     pub enum SignInMethod: "sign-in method" {
-        /// A login at an OIDC issuer.
+        /// Login at an OIDC provider.
         Oidc => "oidc",
-        /// A one-time link.
+        /// A one-time sign-in link.
         Link => "link",
         /// A password.
         Password => "password",

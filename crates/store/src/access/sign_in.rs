@@ -14,7 +14,7 @@ pub const LINKS_MAX: i64 = 8;
 /// A one-time sign-in link as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignInLink {
-    /// SHA-256 of the code.
+    /// SHA-256 of the link's secret code.
     pub code_hash: [u8; 32],
     /// Identity that requested the link and gets the session.
     pub identity: Uuid,
@@ -133,7 +133,7 @@ pub struct NewPassword {
     pub hash: String,
     /// Time when the password was set, µs.
     pub set_at_us: i64,
-    /// The actor that set it.
+    /// Actor that set the password.
     pub set_by: String,
     /// Session of the user that does not end.
     pub keep: Option<[u8; 32]>,

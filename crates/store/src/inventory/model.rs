@@ -188,7 +188,7 @@ pub enum InventoryOrder {
     /// Earliest end of validity first; endpoints without a certificate last.
     #[default]
     Expiry,
-    /// By host, then port, protocol, server name and address, comparing bytes.
+    /// By host, port, protocol, server name and address, in byte order.
     Host,
 }
 
@@ -348,7 +348,7 @@ coded! {
 /// A change of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeRow {
-    /// Kind of the change.
+    /// Kind of the difference.
     pub kind: ChangeKind,
     /// Key of the endpoint.
     pub endpoint: EndpointKey,
@@ -384,7 +384,7 @@ pub struct IssuerRow {
 pub struct KnownEndpoint {
     /// Key of the endpoint.
     pub endpoint: EndpointKey,
-    /// The last outcome.
+    /// Outcome of the last observation.
     pub outcome: ProbeOutcome,
     /// Whether the last observation saw no certificate. Silent endpoints are scanned last.
     pub silent: bool,

@@ -102,7 +102,7 @@ pub struct Totals {
     pub flush_time_max: Duration,
 }
 
-/// The writer gave up.
+/// The writer gave up before all observations were stored.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{not_stored} observations were not stored ({} were): {source}; repeat with --resume once the database is well",
@@ -113,7 +113,7 @@ pub struct WriterError {
     pub not_stored: u64,
     /// Totals of the writer.
     pub totals: Totals,
-    /// The last error.
+    /// The last error of the database.
     #[source]
     pub source: StoreError,
 }

@@ -22,7 +22,7 @@ pub enum PolicyError {
     /// The operating system returned an error.
     #[error("the policy of this host, {path}, cannot be read: {reason}")]
     System {
-        /// The file.
+        /// Path of the policy file.
         path: PathBuf,
         /// The error of the operating system.
         reason: String,
@@ -32,7 +32,7 @@ pub enum PolicyError {
         "the policy of this host, {path}, is refused: {object} can be written by others: chmod go-w {object}"
     )]
     Writable {
-        /// The file.
+        /// Path of the policy file.
         path: PathBuf,
         /// The writable file, or a directory above it.
         object: PathBuf,
@@ -42,7 +42,7 @@ pub enum PolicyError {
         "the policy of this host, {path}, is refused: {object} belongs to user {owner}: chown root {object}"
     )]
     Owner {
-        /// The file.
+        /// Path of the policy file.
         path: PathBuf,
         /// The file with the wrong owner, or a directory above it.
         object: PathBuf,
@@ -55,7 +55,7 @@ pub enum PolicyError {
     /// The file does not parse as a policy.
     #[error("the policy of this host, {path}, has a mistake: {reason}")]
     Syntax {
-        /// The file.
+        /// Path of the policy file.
         path: PathBuf,
         /// Position and reason of the error.
         reason: String,
@@ -73,7 +73,7 @@ impl PolicyFile {
         Self(path.to_owned())
     }
 
-    /// The file.
+    /// Returns the path of the policy file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

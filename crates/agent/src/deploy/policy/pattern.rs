@@ -18,7 +18,7 @@ pub(crate) struct PathPattern {
     text: String,
     /// Leading directories without a wildcard.
     literal: PathBuf,
-    /// The segments after `literal`.
+    /// Path segments after `literal`.
     rest: Vec<String>,
 }
 

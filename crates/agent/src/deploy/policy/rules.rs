@@ -67,7 +67,7 @@ struct VerifyRule {
     address: AddressRule,
 }
 
-/// `HOST:PORT`: a name, an address or a network; `*` for every port.
+/// Address of a rule, `HOST:PORT`. The host is a name, an address or a network; the port may be `*`.
 #[derive(Debug)]
 struct AddressRule {
     text: String,
@@ -180,7 +180,7 @@ pub(crate) struct Program {
     pub(crate) environment: BTreeMap<String, String>,
 }
 
-/// A file that a job wants to write, resolved.
+/// A file that a job wants to write, with links resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedFile<'f> {
     /// Path with links resolved.

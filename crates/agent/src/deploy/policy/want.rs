@@ -77,7 +77,7 @@ impl fmt::Display for Want {
     }
 }
 
-/// The policy does not allow a job.
+/// The policy does not allow a job. Contains the message.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(String);

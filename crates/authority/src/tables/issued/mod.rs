@@ -107,7 +107,7 @@ pub struct IssuedRow {
     pub profile: String,
     /// The protocol of the request.
     pub source: Source,
-    /// The requester.
+    /// Name of the requester in the audit log.
     pub requester: String,
     /// Time of issue in microseconds.
     pub issued_at_us: i64,

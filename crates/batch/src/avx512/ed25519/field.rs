@@ -9,17 +9,17 @@ use super::super::montgomery::BITS;
 use super::super::short::{Columns, LIMBS, Short, broadcast, carried, product, squared};
 use super::super::wide;
 
-/// p, in limbs.
+/// The prime p as limbs.
 pub(super) const PRIME: [u64; LIMBS] =
     [0xf_ffff_ffff_ffed, 0xf_ffff_ffff_ffff, 0xf_ffff_ffff_ffff, 0xf_ffff_ffff_ffff, 0x7fff_ffff_ffff];
 
-/// a·b.
+/// Returns a·b modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply(a: &Short, b: &Short) -> Short {
     reduced(product(a, b))
 }
 
-/// a·a.
+/// Returns a² modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))
@@ -77,14 +77,14 @@ pub(super) fn folded(number: &Short) -> Short {
     carried(&sum)
 }
 
-/// a + b, below 2^260.
+/// Returns a + b. The result is below 2^260.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn add(a: &Short, b: &Short) -> Short {
     super::super::short::sum(a, b)
 }
 
-/// a - b, folded.
+/// Returns a - b, folded (see `folded`).
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn subtract(a: &Short, b: &Short) -> Short {

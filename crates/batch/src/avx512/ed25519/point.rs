@@ -8,7 +8,7 @@ use super::super::instructions::{__m512i, _mm512_setzero_si512};
 use super::super::short::{LIMBS, Short};
 use super::field::{add, canonical, multiply, square, subtract};
 
-/// Eight points.
+/// Eight points in extended coordinates.
 #[derive(Clone, Copy)]
 pub(super) struct Point {
     pub(super) x: Short,
@@ -28,16 +28,16 @@ pub(super) struct Entry {
     pub(super) product: Short,
 }
 
-/// Constants of the curve.
+/// Constants of the curve equation.
 #[derive(Clone, Copy)]
 pub(super) struct Constants {
-    /// 1
+    /// The number 1.
     pub(super) one: Short,
-    /// d
+    /// The constant d of the curve equation.
     pub(super) d: Short,
 }
 
-/// Both coordinates of eight points.
+/// Affine coordinates of eight points.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
     pub(super) x: Short,

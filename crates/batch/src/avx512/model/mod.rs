@@ -11,7 +11,7 @@ use zeroize::DefaultIsZeroes;
 
 /// Number of words in a vector.
 const WORDS: usize = 8;
-/// A word of 52 ones.
+/// Mask of the lowest 52 bits.
 const LOW_52: u64 = (1 << 52) - 1;
 
 /// Eight words, lowest first.
@@ -127,7 +127,7 @@ pub(crate) fn _mm512_srlv_epi64(a: __m512i, bits: __m512i) -> __m512i {
     both(a, bits, |a, bits| if bits < 64 { a >> bits } else { 0 })
 }
 
-/// The product of the lowest 52 bits of b and c.
+/// Returns the product of the lowest 52 bits of b and c.
 #[inline(always)]
 fn product_52(b: u64, c: u64) -> u128 {
     u128::from(b & LOW_52) * u128::from(c & LOW_52)

@@ -11,11 +11,11 @@ use super::super::montgomery::BITS;
 use super::super::short::{Columns, LIMBS, Short, add_product, broadcast, carried, product, squared};
 use super::super::wide;
 
-/// p, in limbs.
+/// The prime p as limbs.
 pub(super) const PRIME: [u64; LIMBS] =
     [0xf_ffff_ffff_ffff, 0xfff_ffff_ffff, 0, 0x10_0000_0000, 0xffff_ffff_0000];
 
-/// p, in words.
+/// The prime p as words.
 pub(super) const PRIME_WORDS: [u64; 4] = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
 
 /// `times`·p. Its limbs have more than 52 bits.
@@ -29,13 +29,13 @@ pub(super) const fn multiple(times: u64) -> [u64; LIMBS] {
     limbs
 }
 
-/// a·b/R.
+/// Returns a·b/R modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply(a: &Short, b: &Short) -> Short {
     reduced(product(a, b))
 }
 
-/// (a·b + c·d)/R.
+/// Returns (a·b + c·d)/R modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
     let mut columns = product(a, b);
@@ -43,7 +43,7 @@ pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
     reduced(columns)
 }
 
-/// a·a/R.
+/// Returns a²/R modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))

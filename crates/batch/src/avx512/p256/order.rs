@@ -2,7 +2,7 @@
 
 use super::super::short::Modulus;
 
-/// n.
+/// The modulus n.
 pub(super) const ORDER: Modulus = Modulus::new([
     0x9_cac2_fc63_2551,
     0xa_da71_79e8_4f3b,

@@ -10,7 +10,7 @@ use super::super::instructions::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _m
 use super::super::short::{LIMBS, Short, broadcast, carried};
 use super::field::{self, folded, multiple, multiply, multiply_two, square, subtract};
 
-/// Eight points.
+/// Eight points in XYZZ coordinates.
 #[derive(Clone, Copy)]
 pub(super) struct Point {
     pub(super) x: Short,
@@ -96,7 +96,7 @@ impl Affine {
     }
 }
 
-/// a + `TIMES`·b, folded.
+/// Returns a + `TIMES`·b, folded (see `folded`).
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
@@ -113,7 +113,7 @@ fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
     folded(&limbs)
 }
 
-/// ±a - b + 5·p.
+/// Returns ±a - b + 5·p. The sign is minus in the lanes where `negative` is all ones.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn with_sign_less(a: &Short, negative: __m512i, b: &Short) -> Short {

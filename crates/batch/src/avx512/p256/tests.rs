@@ -142,7 +142,7 @@ const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn products_are_those_of_plain_words() {
-    // Below 15 times either modulus.
+    // Keeps numbers below 15 times either modulus.
     const HIGHEST: u64 = (14 << 48) - 1;
     let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(256));
     let (prime, order) = ([&prime; LANES], [&order; LANES]);

@@ -136,7 +136,7 @@ UPDATE scans SET observations = observations + ?2, answered = answered + ?3, cha
                  new_certificates = new_certificates + ?5
 WHERE id = ?1";
 
-/// Every statement above that can be prepared, for the test that does.
+/// Every statement above that can be prepared, for the test that prepares them.
 pub(crate) const ALL: &[&str] = &[
     ENDPOINTS_MISSING,
     ENDPOINTS_INSERT,
