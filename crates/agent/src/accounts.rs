@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The user or group does not exist on this host.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("no {what} {name:?} on this host; its number works too")]
+#[error("unknown {what} {name:?} on this host; a numeric ID works too")]
 pub struct UnknownAccount {
     /// Kind of the missing account: "user" or "group".
     pub what: &'static str,

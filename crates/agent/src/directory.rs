@@ -53,10 +53,10 @@ pub enum AgentError {
     #[error("the agent is retired")]
     Retired,
     /// The presented certificate is not the agent's own.
-    #[error("this is not the key the agent was enrolled with")]
+    #[error("the key of the client certificate is not the key that the agent was enrolled with")]
     OtherKey,
     /// A target's sealed configuration cannot be decrypted.
-    #[error("the target's passwords cannot be opened: {0}")]
+    #[error("the passwords of the target cannot be decrypted: {0}")]
     Sealed(String),
     /// The agent's certificate could not be issued.
     #[error(transparent)]
@@ -150,12 +150,12 @@ impl Agents {
                 }
             };
             if let Err(error) = result {
-                tracing::warn!(%error, "the agents' round failed");
+                tracing::warn!(%error, "the periodic maintenance of agents failed");
             }
         }
         self.0.waiting.wake_all();
         if let Err(error) = self.write_seen().await {
-            tracing::warn!(%error, "what was seen of agents is lost");
+            tracing::warn!(%error, "the last-seen data of agents was not stored");
         }
     }
 
@@ -223,7 +223,7 @@ impl Agents {
     #[crate::boxed]
     pub async fn accept_csr(&self, agent: Uuid, job: Uuid, csr_pem: &str) -> Result<(), AgentError> {
         let request = x509::csr::CertificateRequest::from_pem_or_der(csr_pem.as_bytes())
-            .map_err(|error| AgentError::Invalid(format!("the CSR cannot be read: {error}")))?;
+            .map_err(|error| AgentError::Invalid(format!("the CSR cannot be parsed: {error}")))?;
         request
             .verify()
             .map_err(|error| AgentError::Invalid(format!("the CSR is not signed by its key: {error}")))?;
@@ -271,7 +271,7 @@ impl Agents {
         limit: usize,
     ) -> Result<Page<AgentRow>, AgentError> {
         if query.labels.len() > SELECTOR_LABELS_MAX {
-            return Err(AgentError::Invalid(format!("select by {SELECTOR_LABELS_MAX} labels at most")));
+            return Err(AgentError::Invalid(format!("at most {SELECTOR_LABELS_MAX} labels can be selected")));
         }
         let from = self.online_from_us();
         let filter = AgentFilter {
@@ -402,7 +402,9 @@ impl Agents {
         check_name(name)?;
         check_labels(selector)?;
         if selector.is_empty() || selector.len() > SELECTOR_LABELS_MAX {
-            return Err(AgentError::Invalid(format!("a group selects by 1 to {SELECTOR_LABELS_MAX} labels")));
+            return Err(AgentError::Invalid(format!(
+                "a group needs 1 to {SELECTOR_LABELS_MAX} selector labels"
+            )));
         }
         let (at, text) = (self.now_us(), json!(selector).to_string());
         let action = if revision.is_some() { "agent_group.update" } else { "agent_group.create" };
@@ -480,13 +482,13 @@ pub(crate) fn check_name(name: &str) -> Result<(), AgentError> {
 
 pub(crate) fn check_labels(labels: &Labels) -> Result<(), AgentError> {
     if labels.len() > LABELS_MAX {
-        return Err(AgentError::Invalid(format!("{LABELS_MAX} labels at most")));
+        return Err(AgentError::Invalid(format!("at most {LABELS_MAX} labels are allowed")));
     }
     for (label, value) in labels {
         let plain = |text: &str| text.len() <= LABEL_MAX && !text.chars().any(char::is_control);
         if label.is_empty() || !plain(label) || !plain(value) || label.contains(['=', ',']) {
             return Err(AgentError::Invalid(format!(
-                "the label {label:?} has to have 1 to {LABEL_MAX} octets and no '=' or ',', its value {LABEL_MAX} at most"
+                "the label {label:?} must have 1 to {LABEL_MAX} bytes and no '=' or ',', and its value at most {LABEL_MAX} bytes"
             )));
         }
     }

@@ -26,10 +26,10 @@ const NAMES_TRIED: usize = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.
-    #[error("the enrolment token is not good: it is unknown, used, or expired")]
+    #[error("invalid enrollment token: unknown, used, or expired")]
     Token,
     /// The CSR cannot be parsed, or is not signed by its key.
-    #[error("the CSR is not good: {0}")]
+    #[error("invalid CSR: {0}")]
     Csr(String),
     /// Another error.
     #[error(transparent)]
@@ -262,7 +262,9 @@ async fn enter(tx: &mut Tx, mut new: NewAgent) -> Result<Entered, StoreError> {
     let entered = tables::insert_agent(tx, &new.row, &labels).await?;
     let known = store::insert_identity(tx, &new.identity).await?;
     if !entered || known != AccessChange::Done {
-        return Err(StoreError::Corrupt("an agent was entered twice at once; ask again".to_owned()));
+        return Err(StoreError::Corrupt(
+            "another request enrolled the agent at the same time; try again".to_owned(),
+        ));
     }
     new.event.details = json!({"name": new.row.name, "token": token.id, "token_by": token.created_by});
     store::audit(tx, vec![new.event]).await?;

@@ -133,12 +133,13 @@ impl Agents {
         let before = self.target_row(id).await?;
         if new.target.password_is_hidden() {
             if before.settings.agent != new.agent {
-                let why = "agent changed, which decides where the password is sent: give password again";
+                let why = "agent changed, so the password would be sent to another host: give password again";
                 return Err(AgentError::Invalid(why.to_owned()));
             }
             let kept = self.open_target(&before)?.password().cloned();
-            let kept =
-                kept.ok_or_else(|| AgentError::Invalid("give the password: there was none".to_owned()))?;
+            let kept = kept.ok_or_else(|| {
+                AgentError::Invalid("password is required: the target has no stored password".to_owned())
+            })?;
             new.target.set_password(kept);
         }
         let settings = self.settings(id, &new).await?;
@@ -241,5 +242,5 @@ fn view(row: TargetRow) -> Result<TargetView, AgentError> {
 
 fn read(config: &str) -> Result<Target, AgentError> {
     serde_json::from_str(config)
-        .map_err(|error| AgentError::Invalid(format!("the stored target cannot be read: {error}")))
+        .map_err(|error| AgentError::Invalid(format!("the stored target cannot be parsed: {error}")))
 }

@@ -226,7 +226,7 @@ impl JobResult {
     pub fn error_text(&self) -> Option<String> {
         let error = self.error.as_deref()?;
         let text = match self.rollback_error.as_deref() {
-            Some(rollback) => format!("{error}; and what was before is not back: {rollback}"),
+            Some(rollback) => format!("{error}; the rollback also failed: {rollback}"),
             None => error.to_owned(),
         };
         Some(shortened(&text))
@@ -242,7 +242,7 @@ fn shortened(text: &str) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// The job does not exist, or it is another agent's.
-    #[error("there is no such job for this agent")]
+    #[error("unknown job for this agent")]
     NotFound,
     /// The request is invalid. Repeating it does not help.
     #[error("{0}")]

@@ -81,7 +81,9 @@ pub enum AlertError {
     #[error("{0}")]
     Invalid(String),
     /// The sealed configuration cannot be decrypted.
-    #[error("the configuration of channel {0} cannot be opened: check the master key, or set it again")]
+    #[error(
+        "the configuration of channel {0} cannot be decrypted: check the master key, or set the configuration again"
+    )]
     Sealed(String),
 }
 
@@ -184,7 +186,7 @@ impl Alerts {
                 Ok(report) if report == AlertReport::default() => PAUSE,
                 Ok(_) => Duration::ZERO,
                 Err(error) => {
-                    tracing::warn!(%error, "alerts: a round failed");
+                    tracing::warn!(%error, "alerts: processing failed");
                     PAUSE * 2
                 }
             };
@@ -380,7 +382,7 @@ impl Alerts {
     ) -> AlertDeliveryOutcome {
         let id = delivery.id;
         let Some(alert) = alert else {
-            let error = Some("the alert is gone".to_owned());
+            let error = Some("the alert no longer exists".to_owned());
             return AlertDeliveryOutcome { id, state: DeliveryState::Dead, next_at_us: now_us, error };
         };
         let message = Message::about(id, alert, delivery.reason, self.0.options.server_url.as_deref());
@@ -395,7 +397,7 @@ impl Alerts {
                 error: Some(error.reason),
             },
             Err(error) => {
-                tracing::warn!(message = %id, reason = %error.reason, "alerts: a message is given up");
+                tracing::warn!(message = %id, reason = %error.reason, "alerts: a message cannot be delivered; giving up");
                 AlertDeliveryOutcome {
                     id,
                     state: DeliveryState::Dead,
@@ -413,17 +415,17 @@ impl Alerts {
         now_us: i64,
     ) -> Result<(), ChannelError> {
         let Some((row, config)) = channel else {
-            return Err(ChannelError::wrong("the channel was removed: choose another in the rule"));
+            return Err(ChannelError::wrong("the channel was deleted: choose another channel in the rule"));
         };
         if !row.enabled {
             return Err(ChannelError::wrong(format_args!(
-                "channel {} is disabled: enable it and requeue",
+                "channel {} is disabled: enable the channel and requeue the message",
                 row.name
             )));
         }
         let Some(config) = config else {
             return Err(ChannelError::wrong(format_args!(
-                "the configuration of channel {} cannot be opened: set it again",
+                "the configuration of channel {} cannot be decrypted: set the configuration again",
                 row.name
             )));
         };
@@ -604,13 +606,13 @@ impl Alerts {
         let channels = tables::Alerts::of(&self.0.store).channels().await?;
         let escalation = rule.escalate.iter().flat_map(|escalation| &escalation.channels);
         if rule.channels.is_empty() {
-            return Err(AlertError::Invalid(
-                "a rule without channels tells nobody: name at least one".to_owned(),
-            ));
+            return Err(AlertError::Invalid("a rule needs at least one channel".to_owned()));
         }
         for wanted in rule.channels.iter().chain(escalation) {
             if !channels.iter().any(|channel| channel.name == *wanted) {
-                return Err(AlertError::Invalid(format!("there is no channel {wanted:?}: make it first")));
+                return Err(AlertError::Invalid(format!(
+                    "unknown channel {wanted:?}: create the channel first"
+                )));
             }
         }
         let id = id.unwrap_or_else(Uuid::now_v7);
@@ -635,7 +637,7 @@ impl Alerts {
     pub async fn put_silence(&self, silence: &Silence, actor: &str) -> Result<Uuid, AlertError> {
         if silence.until_us <= silence.from_us.max(self.0.clock.now_us()) {
             return Err(AlertError::Invalid(
-                "a silence ends after it begins, and not in the past".to_owned(),
+                "a silence must end after it begins, and not in the past".to_owned(),
             ));
         }
         let id = Uuid::now_v7();
@@ -788,7 +790,7 @@ async fn documents<T: serde::de::DeserializeOwned>(
         match serde_json::from_str(&document.body) {
             Ok(read) => all.push((document.id, read)),
             Err(error) => {
-                tracing::warn!(%error, sort, name = document.name, "alerts: a document cannot be read")
+                tracing::warn!(%error, sort, name = document.name, "alerts: a stored document cannot be parsed")
             }
         }
     }

@@ -40,10 +40,10 @@ const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold", "watch.incomple
 fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static str) {
     match condition {
         Condition::Mismatch => {
-            (&["endpoint.mismatch"], Severity::High, "shows a certificate that is for another name")
+            (&["endpoint.mismatch"], Severity::High, "serves a certificate for another name")
         }
         Condition::Untrusted => {
-            (&["endpoint.untrusted"], Severity::High, "shows a chain that clients do not trust")
+            (&["endpoint.untrusted"], Severity::High, "serves a chain that clients do not trust")
         }
         Condition::Weak => {
             (&["endpoint.weak"], Severity::Medium, "uses a key, signature or protocol that is too weak")
@@ -54,17 +54,19 @@ fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static
         Condition::KeyNotProven => {
             (&["endpoint.key_not_proven"], Severity::Critical, "did not prove that it has its private key")
         }
-        Condition::Outdated => {
-            (&["endpoint.outdated"], Severity::High, "serves a version that was replaced long ago")
-        }
-        Condition::Silent => (&["endpoint.silent"], Severity::High, "does not answer any more"),
+        Condition::Outdated => (
+            &["endpoint.outdated"],
+            Severity::High,
+            "serves a certificate version that was replaced long ago",
+        ),
+        Condition::Silent => (&["endpoint.silent"], Severity::High, "no longer answers"),
         Condition::NotYetValid => {
-            (&["endpoint.not_yet_valid"], Severity::High, "shows a certificate that is not valid yet")
+            (&["endpoint.not_yet_valid"], Severity::High, "serves a certificate that is not valid yet")
         }
         Condition::ChainEnds => (
             &["endpoint.chain_ends"],
             Severity::High,
-            "shows a chain that ends before its certificate, or soon",
+            "serves a chain that expires before its leaf certificate, or soon",
         ),
         Condition::Critical => (&["endpoint.critical"], Severity::Critical, "has a critical finding"),
     }
@@ -86,7 +88,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
         Event::CertificateServed(served) => watched_anew(subject, &served.certificate),
         Event::CertificateDeploymentLate(late) => {
             let attributes = Attributes { detail: late.error.clone(), ..managed(&late.certificate) };
-            let title = format!("{}: the new version is not in place everywhere", late.certificate.name);
+            let title = format!("{}: the new version is not deployed everywhere", late.certificate.name);
             vec![raise("certificate.not_deployed", subject, Severity::High, title, attributes)]
         }
         // A certificate that is not managed: no alerts.
@@ -118,7 +120,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let attributes = Attributes { detail: failed.error.clone(), ..managed(&failed.certificate) };
             let (kind, says) = match failed.deployment {
                 None => ("certificate.failed", "the last run failed"),
-                Some(_) => ("certificate.not_deployed", "the new version could not be put in place"),
+                Some(_) => ("certificate.not_deployed", "the new version could not be deployed"),
             };
             let title = format!("{}: {says}", failed.certificate.name);
             vec![raise(kind, subject, Severity::High, title, attributes)]
@@ -147,12 +149,12 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             vec![resolve(subject.clone(), MANAGED_TROUBLE), EventMeaning::Forget { subject }]
         }
         Event::AgentOffline(agent) => {
-            let (title, attributes) = (format!("agent {} is silent", agent.name), named(&agent.name, None));
+            let (title, attributes) = (format!("agent {} is offline", agent.name), named(&agent.name, None));
             vec![raise("agent.offline", subject, Severity::High, title, attributes)]
         }
         Event::AgentOnline(_) => vec![resolve(subject, &["agent.offline"])],
         Event::IssuerUnhealthy(issuer) => {
-            let title = format!("issuer {} does not issue", issuer.name);
+            let title = format!("issuer {} does not issue certificates", issuer.name);
             let attributes = named(&issuer.name, issuer.detail.as_deref());
             vec![raise("issuer.unhealthy", subject, Severity::High, title, attributes)]
         }
@@ -169,10 +171,10 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let (kind, severity, says) = match changed.change {
                 _ if changed.quiet => return Vec::new(),
                 CertificateChange::New => {
-                    ("endpoint.new_certificate", Severity::Low, "is new and shows a certificate")
+                    ("endpoint.new_certificate", Severity::Low, "is new and serves a certificate")
                 }
                 CertificateChange::Chain => {
-                    ("endpoint.chain_changed", Severity::Medium, "shows a certificate of another chain")
+                    ("endpoint.chain_changed", Severity::Medium, "serves a certificate with another chain")
                 }
                 CertificateChange::Renewed => return Vec::new(),
             };
@@ -183,7 +185,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
         }
         Event::CtUnexpectedIssuance(issuance) => {
             let name = issuance.name.as_deref().unwrap_or(&subject);
-            let title = format!("{name}: nobody asked for a certificate of {}", issuance.issuer);
+            let title = format!("{name}: unexpected certificate from {}", issuance.issuer);
             let attributes = Attributes {
                 name: issuance.name.clone(),
                 issuer: Some(issuance.issuer.clone()),
@@ -201,12 +203,12 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
                 CtLogAlarm::Forked | CtLogAlarm::RolledBack => Severity::Critical,
                 CtLogAlarm::WrongTile | CtLogAlarm::BadCheckpoint => Severity::High,
             };
-            let title = format!("the CT log {} is not what it was", log.name);
+            let title = format!("the CT log {} is inconsistent", log.name);
             vec![raise("ct.log_inconsistent", subject, severity, title, named(&log.name, Some(&log.detail)))]
         }
         Event::CtLogConsistent(_) => vec![resolve(subject, &["ct.log_inconsistent"])],
         Event::CtBehind(lag) => {
-            let title = format!("{} has told nothing of certificates for too long", lag.name);
+            let title = format!("{} has reported no certificates for too long", lag.name);
             vec![raise("ct.behind", subject, Severity::Medium, title, named(&lag.name, Some(&lag.detail)))]
         }
         Event::CtCaughtUp(_) => vec![resolve(subject, &["ct.behind"])],
@@ -229,28 +231,28 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             vec![raise("audit.broken", subject, Severity::Critical, title, attributes)]
         }
         Event::AuditWitnessFailing(witness) => {
-            let title = format!("the audit log's witness {} does not take signed heads", witness.name);
+            let title = format!("the audit log witness {} does not accept signed heads", witness.name);
             let attributes = named(&witness.name, witness.error.as_deref());
             vec![raise("audit.witness_failing", subject, Severity::High, title, attributes)]
         }
         Event::AuditWitnessRecovered(_) => vec![resolve(subject, &["audit.witness_failing"])],
         Event::DriftScanSlow(series) => {
-            let says = "scans take a quarter longer than over the last week";
+            let says = "scans take at least 25 % longer than over the last week";
             vec![drift("drift.scan_slow", subject, Severity::Medium, series, says)]
         }
         Event::DriftScanSlowOver(_) => vec![resolve(subject, &["drift.scan_slow"])],
         Event::DriftProviderErrors(series) => {
-            let says = "over one call in a hundred fails";
+            let says = "more than 1 % of calls fail";
             vec![drift("drift.provider_errors", subject, Severity::High, series, says)]
         }
         Event::DriftProviderErrorsOver(_) => vec![resolve(subject, &["drift.provider_errors"])],
         Event::DriftDatabasePool(series) => {
-            let says = "over 80 % of the database connections are taken";
+            let says = "more than 80 % of the database connections are in use";
             vec![drift("drift.database_pool", subject, Severity::High, series, says)]
         }
         Event::DriftDatabasePoolOver(_) => vec![resolve(subject, &["drift.database_pool"])],
         Event::DriftTasks(series) => {
-            let says = "a process has five times its tasks of the last week";
+            let says = "a process has five times as many tasks as over the last week";
             vec![drift("drift.tasks", subject, Severity::High, series, says)]
         }
         Event::DriftTasksOver(_) => vec![resolve(subject, &["drift.tasks"])],
@@ -311,14 +313,15 @@ fn watch_finished(subject: &str, run: &WatchRun) -> Vec<EventMeaning> {
         raise(kind, subject.to_owned(), severity, title, attributes)
     };
     let much = if counts.untold > 0 {
-        let title = format!("watch {} saw {} things more than it tells of at once", run.name, counts.untold);
+        let title =
+            format!("watch {} found {} more results than it reports in one run", run.name, counts.untold);
         trouble("watch.untold", Severity::Medium, title, None)
     } else {
         ended(&["watch.untold"])
     };
     let part = if counts.not_listed > 0 {
         let title =
-            format!("watch {} could not list {} of its clouds, or not whole", run.name, counts.not_listed);
+            format!("watch {} could not list {} of its clouds completely", run.name, counts.not_listed);
         trouble("watch.incomplete", Severity::High, title, Some(counts.not_listed_first.join("; ")))
     } else {
         ended(&["watch.incomplete"])
@@ -669,6 +672,6 @@ mod tests {
     #[test]
     fn an_agent_is_told_of_by_its_name() {
         let all = of(&Event::AgentOffline(AgentContact { name: "host".to_owned() }));
-        assert!(matches!(&all[..], [EventMeaning::Raise { title, .. }] if title == "agent host is silent"));
+        assert!(matches!(&all[..], [EventMeaning::Raise { title, .. }] if title == "agent host is offline"));
     }
 }

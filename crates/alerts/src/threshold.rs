@@ -73,13 +73,13 @@ impl Settings {
             match (threshold.days, threshold.fraction) {
                 (Some(days), None) if days <= DAYS_MAX => {}
                 (None, Some(fraction)) if (0.0..1.0).contains(&fraction) => {}
-                (Some(_), None) => return Err(format!("days are 0 to {DAYS_MAX}")),
-                (None, Some(_)) => return Err("a fraction is from 0 to below 1".to_owned()),
-                _ => return Err("a threshold has days or a fraction, one of them".to_owned()),
+                (Some(_), None) => return Err(format!("days must be 0 to {DAYS_MAX}")),
+                (None, Some(_)) => return Err("a fraction must be at least 0 and below 1".to_owned()),
+                _ => return Err("a threshold needs either days or a fraction".to_owned()),
             }
         }
         if self.digest_hour > 23 {
-            return Err("digest_hour is 0 to 23".to_owned());
+            return Err("digest_hour must be 0 to 23".to_owned());
         }
         Ok(())
     }

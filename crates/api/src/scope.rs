@@ -253,8 +253,8 @@ fn split(text: &str) -> Vec<&str> {
 /// The text is not a valid scope.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is no scope: give `any`, or one of `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:a.example`, `name:*.a.example`, \
-     `target:NAME`, `target:web-*`, `path:/a/b`, `path:/a/*`, or several of these with commas between"
+    "{0:?} is not a scope: give `any`, or one of `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:a.example`, \
+     `name:*.a.example`, `target:NAME`, `target:web-*`, `path:/a/b`, `path:/a/*`, or several of these separated by commas"
 )]
 pub struct BadScope(pub String);
 

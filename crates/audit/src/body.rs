@@ -37,7 +37,7 @@ pub(crate) fn seal(
     head: &str,
     compressed: &[u8],
 ) -> Result<(Vec<u8>, Vec<u8>), AuditError> {
-    let failed = |_| AuditError::Damaged("the cryptographic library did not encrypt a segment".to_owned());
+    let failed = |_| AuditError::Damaged("the cryptographic library failed to encrypt a segment".to_owned());
     let mut key = Zeroizing::new([0; KEY]);
     rand::fill(&mut *key).map_err(failed)?;
     let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(failed)?;
@@ -55,7 +55,7 @@ pub(crate) fn seal(
 /// # Errors
 /// [`AuditError::Pruned`], [`AuditError::Sealed`], [`AuditError::Damaged`].
 pub(crate) fn open(keystore: &KeyStore, segment: u64, stored: SegmentBody) -> Result<String, AuditError> {
-    let damaged = || AuditError::Damaged(format!("segment {segment} does not open"));
+    let damaged = || AuditError::Damaged(format!("segment {segment} cannot be decrypted"));
     let (Some(data_key), Some(mut body)) = (stored.data_key, stored.body) else {
         return Err(AuditError::Pruned(segment));
     };

@@ -12,19 +12,19 @@ pub enum AuditError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The audit key cannot be decrypted.
-    #[error("the audit key: {0}")]
+    #[error("the audit key cannot be used: {0}")]
     Key(#[from] KeyStoreError),
     /// Signing with the audit key failed.
-    #[error("the audit key did not sign: {0}")]
+    #[error("signing with the audit key failed: {0}")]
     Sign(#[from] SignError),
     /// Every attempt lost against another node that signed a head first.
-    #[error("other nodes sign heads at the same time: try again")]
+    #[error("other nodes are signing heads at the same time: try again")]
     Crowded,
     /// The segment does not exist.
     #[error("there is no segment {0}")]
     NoSegment(u64),
     /// The retention policy deleted the segment's lines.
-    #[error("the lines of segment {0} are pruned: its head alone is kept")]
+    #[error("the lines of segment {0} are pruned: only its head is kept")]
     Pruned(u64),
     /// The line does not exist.
     #[error("segment {segment} has no line {line}")]
@@ -35,7 +35,7 @@ pub enum AuditError {
         line: u64,
     },
     /// The data key of a segment cannot be decrypted.
-    #[error("the key of segment {segment}: {error}")]
+    #[error("the key of segment {segment} cannot be decrypted: {error}")]
     Sealed {
         /// Number of the segment.
         segment: u64,

@@ -231,14 +231,16 @@ impl AuditLog {
         let head = read_head(number.cast_signed(), &stored.head)?;
         let keystore = self.parts.keystore.clone();
         let opened = tokio::task::spawn_blocking(move || body::open(&keystore, number, stored)).await;
-        let opened = opened.map_err(|_| AuditError::Damaged(format!("segment {number} was not read")))?;
+        let opened =
+            opened.map_err(|_| AuditError::Damaged(format!("segment {number} could not be read")))?;
         Ok((head, opened?))
     }
 }
 
 pub(crate) fn read_head(number: i64, text: &str) -> Result<SegmentHead, AuditError> {
-    serde_json::from_str(text)
-        .map_err(|error| AuditError::Damaged(format!("the head of segment {number} cannot be read: {error}")))
+    serde_json::from_str(text).map_err(|error| {
+        AuditError::Damaged(format!("the head of segment {number} cannot be parsed: {error}"))
+    })
 }
 
 /// Stores a segment and its audit row in one transaction.

@@ -36,14 +36,14 @@ impl AuditLog {
             match store.lease("audit-heads", node, self.parts.clock.now_us(), LEASE_US).await {
                 Ok(true) => {
                     if let Err(error) = self.sign_due().await {
-                        tracing::warn!(%error, "no head of the audit log was signed");
+                        tracing::warn!(%error, "the head of the audit log could not be signed");
                     }
                     if let Err(error) = self.send_to_witnesses().await {
-                        tracing::warn!(%error, "signed heads of the audit log were not sent to witnesses");
+                        tracing::warn!(%error, "signed heads of the audit log could not be sent to witnesses");
                     }
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the lease of the audit log was not taken"),
+                Err(error) => tracing::warn!(%error, "the lease of the audit log could not be acquired"),
             }
             if paused(HEADS_TICK, &stop).await {
                 // Release the lease, so that another node takes over immediately.
@@ -62,7 +62,7 @@ impl AuditLog {
                 Ok(true) => self.retained().await,
                 Ok(false) => RETENTION_TICK,
                 Err(error) => {
-                    tracing::warn!(%error, "the lease of the audit log was not taken");
+                    tracing::warn!(%error, "the lease of the audit log could not be acquired");
                     RETENTION_TICK
                 }
             };
@@ -79,7 +79,7 @@ impl AuditLog {
             Ok(Step::Nothing) => RETENTION_TICK,
             Ok(_) => STEP_PAUSE,
             Err(error) => {
-                tracing::warn!(%error, "the retention policy of the audit log was not applied");
+                tracing::warn!(%error, "the retention policy of the audit log could not be applied");
                 if matches!(error, AuditError::Segment(_)) { BROKEN_PAUSE } else { RETENTION_TICK }
             }
         }

@@ -44,8 +44,8 @@ impl AuditLog {
         if newest < row.sequence {
             let has = row.sequence;
             let error = format!(
-                "it has signed head {has}, and the database has heads up to {newest}: heads were deleted, or a part of an older \
-                 backup was restored"
+                "the witness has signed head {has}, but the database has only heads up to {newest}: heads were deleted, or \
+                 an older backup was restored in part"
             );
             return self.failed(name, row, error).await;
         }
@@ -70,7 +70,7 @@ impl AuditLog {
     }
 
     async fn failed(&self, name: &'static str, mut row: WitnessRow, error: String) -> Result<(), AuditError> {
-        tracing::warn!(witness = name, %error, "a witness of the audit log did not take a signed head");
+        tracing::warn!(witness = name, %error, "a witness of the audit log did not accept a signed head");
         let now_us = self.parts.clock.now_us();
         self.witnesses.failed(name, now_us).await;
         let is_new = row.failing_since_us.is_none();

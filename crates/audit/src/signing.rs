@@ -171,7 +171,7 @@ impl AuditLog {
             Ok(()) => Ok(row),
             Err(StoreError::Stale(_)) => {
                 let row = Heads::of(&self.parts.store).key().await?;
-                row.ok_or_else(|| AuditError::Damaged("the audit key is gone".to_owned()))
+                row.ok_or_else(|| AuditError::Damaged("the audit key is missing".to_owned()))
             }
             Err(error) => Err(error.into()),
         }
@@ -182,7 +182,7 @@ impl AuditLog {
 async fn store_key(tx: &mut Tx, made: NewKey, row: AuditKeyRow) -> Result<(), StoreError> {
     store::insert_key(tx, &made.row).await?;
     if !tables::insert_key(tx, row).await? {
-        return Err(StoreError::Stale("another node made the audit key".to_owned()));
+        return Err(StoreError::Stale("another node created the audit key".to_owned()));
     }
     let event = AuditEvent {
         at_us: row.created_at_us,
@@ -200,7 +200,7 @@ async fn store_key(tx: &mut Tx, made: NewKey, row: AuditKeyRow) -> Result<(), St
 
 pub(crate) fn read(number: i64, document: &str) -> Result<SignedHead, AuditError> {
     serde_json::from_str(document)
-        .map_err(|error| AuditError::Damaged(format!("signed head {number} cannot be read: {error}")))
+        .map_err(|error| AuditError::Damaged(format!("signed head {number} cannot be parsed: {error}")))
 }
 
 /// Returns the points in signed heads, by chain and position.
@@ -209,8 +209,9 @@ pub(crate) fn points_of<'h>(
 ) -> Result<BTreeMap<(i64, i64), Fingerprint>, AuditError> {
     let mut points = BTreeMap::new();
     for text in heads.into_iter().flat_map(|head| &head.heads) {
-        let point: ChainPoint =
-            text.parse().map_err(|error| AuditError::Damaged(format!("a signed head: {error}")))?;
+        let point: ChainPoint = text
+            .parse()
+            .map_err(|error| AuditError::Damaged(format!("a signed head is invalid: {error}")))?;
         points.insert((point.shard, point.sequence), point.hash);
     }
     Ok(points)

@@ -138,7 +138,7 @@ impl AuditLog {
                 if let Some((sequence, hash)) = signed.segments.get(&head.segment)
                     && *hash != segment::hash(&head).to_string()
                 {
-                    faults.push(format!("segment {} is not the one of signed head {sequence}", row.number));
+                    faults.push(format!("segment {} does not match signed head {sequence}", row.number));
                 }
                 if row.pruned_at_us.is_none() {
                     faults.extend(self.verify_lines(&head, signed).await?);
@@ -175,7 +175,7 @@ impl AuditLog {
             signed.points.get(&(point.shard, point.sequence)).is_some_and(|hash| *hash != point.hash)
         });
         Ok(other.map(|point| {
-            format!("segment {}: event {} is not that of a signed head", head.segment, point.sequence)
+            format!("segment {}: event {} does not match a signed head", head.segment, point.sequence)
         }))
     }
 

@@ -95,11 +95,11 @@ impl Export {
                 let head: SegmentHead = serde_json::from_str(&line).map_err(|error| at(error.to_string()))?;
                 segment = Some(head.segment);
                 if let Some((head, _)) = read.segments.insert(head.segment, (head, Vec::new())) {
-                    read.faults.push(format!("segment {} is there twice", head.segment));
+                    read.faults.push(format!("segment {} occurs twice", head.segment));
                 }
             } else if line.starts_with(LINE) {
                 let of = segment.and_then(|number| read.segments.get_mut(&number));
-                of.ok_or_else(|| at("a line of no segment".to_owned()))?.1.push(line);
+                of.ok_or_else(|| at("a line outside of any segment".to_owned()))?.1.push(line);
             } else {
                 let event = read_exported(&line).map_err(|error| at(error.to_string()))?;
                 read.take(event);
@@ -112,7 +112,7 @@ impl Export {
         let (shard, sequence) = (event.shard, event.sequence);
         self.events += 1;
         if self.chains.entry(shard).or_default().insert(sequence, event).is_some() {
-            self.faults.push(format!("chain {shard}: event {sequence} is there twice"));
+            self.faults.push(format!("chain {shard}: event {sequence} occurs twice"));
         }
     }
 }
@@ -128,7 +128,7 @@ impl Walk {
             let (last, hash) = self.sealed.get(&shard).copied().unwrap_or((0, genesis()));
             if head.first != last + 1 || head.before != hash.to_string() {
                 self.faults
-                    .push(format!("segment {number} does not continue chain {shard} behind event {last}"));
+                    .push(format!("segment {number} does not continue chain {shard} after event {last}"));
             }
             let after = head.after.parse().unwrap_or(genesis());
             self.sealed.insert(shard, (head.last, after));
@@ -187,7 +187,7 @@ impl Walk {
         match self.found.get(&(shard, sequence)) {
             Some(hash) if *hash == point.hash => {}
             Some(_) => {
-                self.faults.push(format!("chain {shard}: event {sequence} is not the one of the kept head"))
+                self.faults.push(format!("chain {shard}: event {sequence} does not match the kept head"))
             }
             None if sequence == 0 => {}
             None if self
@@ -208,7 +208,7 @@ impl Walk {
         match export.segments.get(&number) {
             _ if number == 0 => {}
             Some((found, _)) if segment::hash(found).to_string() == head.segment => {}
-            Some(_) => self.faults.push(format!("segment {number} is not the one of signed head {sequence}")),
+            Some(_) => self.faults.push(format!("segment {number} does not match signed head {sequence}")),
             None => self.faults.push(format!("segment {number} of signed head {sequence} is missing")),
         }
     }

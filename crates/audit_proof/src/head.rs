@@ -69,7 +69,7 @@ pub fn break_between(before: &SignedHead, next: &SignedHead) -> Option<String> {
         return Some(format!("signed head {new} does not name the hash of head {old}"));
     }
     if next.segments < before.segments {
-        return Some(format!("signed head {new} knows fewer segments than head {old}"));
+        return Some(format!("signed head {new} covers fewer segments than head {old}"));
     }
     None
 }

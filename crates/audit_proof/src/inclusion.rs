@@ -35,7 +35,9 @@ pub fn prove(
 pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) -> Result<(), String> {
     let leaf = merkle::leaf_hash(segment::line_text(&proof.line).as_bytes());
     let hash = |text: &String| {
-        text.parse::<Fingerprint>().map(|hash| *hash.as_bytes()).map_err(|_| format!("{text:?} is no hash"))
+        text.parse::<Fingerprint>()
+            .map(|hash| *hash.as_bytes())
+            .map_err(|_| format!("{text:?} is not a hash"))
     };
     let path = proof.path.iter().map(hash).collect::<Result<Vec<_>, _>>()?;
     let number = proof.segment.segment;
@@ -61,7 +63,7 @@ fn named(proof: &InclusionProof, head: &SignedHead) -> Result<(), String> {
     let all = std::iter::once(&proof.segment).chain(&proof.later);
     match all.clone().find(|segment| segment.segment == head.segments) {
         Some(found) if segment::hash(found).to_string() == head.segment => Ok(()),
-        Some(_) => Err(format!("signed head {sequence} names another segment {}", head.segments)),
+        Some(_) => Err(format!("signed head {sequence} has another hash for segment {}", head.segments)),
         None if head.segments < number => {
             Err(format!("signed head {sequence} is older than segment {number}: give a later head"))
         }

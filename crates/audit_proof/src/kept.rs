@@ -46,7 +46,7 @@ impl KeptHeads {
             }
         }
         if kept.signed.is_empty() && kept.points.is_empty() {
-            return Err("it names no head".to_owned());
+            return Err("no head is given".to_owned());
         }
         kept.signed.sort_by_key(|head| head.sequence);
         kept.signed.dedup();
@@ -62,7 +62,7 @@ impl KeptHeads {
         for text in &verification.heads {
             self.points.push(text.parse().map_err(|error| format!("{error}"))?);
         }
-        if verification.heads.is_empty() { Err("it names no head".to_owned()) } else { Ok(()) }
+        if verification.heads.is_empty() { Err("no head is given".to_owned()) } else { Ok(()) }
     }
 
     /// Checks the signatures, with `key` or the key in each head, and that the heads continue each other. Returns all points of
@@ -79,10 +79,10 @@ impl KeptHeads {
         for pair in self.signed.windows(2) {
             let [before, next] = pair else { continue };
             if before.sequence == next.sequence {
-                faults.push(format!("there are two different signed heads {}", next.sequence));
+                faults.push(format!("signed head {} exists twice with different contents", next.sequence));
             } else if key.is_none() && before.key != next.key {
                 faults.push(format!(
-                    "signed head {} is signed by another key: give it with --key",
+                    "signed head {} is signed by another key: give that key with --key",
                     next.sequence
                 ));
             } else {

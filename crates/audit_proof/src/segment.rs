@@ -45,7 +45,7 @@ pub enum SegmentError {
         what: &'static str,
     },
     /// Writing the body failed.
-    #[error("the body of the segment was not written: {0}")]
+    #[error("the body of the segment could not be written: {0}")]
     Write(#[from] io::Error),
 }
 
@@ -146,18 +146,18 @@ impl<W: Write> SegmentBuilder<W> {
         let (shard, sequence) = (self.shard, event.sequence);
         let broken = |what| Err(SegmentError::Broken { shard, sequence, what });
         if event.shard != shard || sequence != self.last + 1 {
-            return broken("does not follow the one before it: events are missing");
+            return broken("does not follow the previous event: events are missing");
         }
         if event.hash_after(&self.after) != event.hash {
             return broken("was altered");
         }
         if signed.is_some_and(|hash| *hash != event.hash) {
-            return broken("is not that of a signed head");
+            return broken("does not match a signed head");
         }
         // A reader of the segment computes the hash from the parsed details.
         let parsed = serde_json::from_str::<Value>(&event.details).ok();
         let Some(details) = parsed.filter(|details| is_text_of(details, &event.details)) else {
-            return broken("has details that are not JSON in the form of the log");
+            return broken("has details that are not in the log's JSON format");
         };
         (self.last, self.after) = (sequence, event.hash);
         (self.from_us, self.to_us) = (self.from_us.min(event.at_us), self.to_us.max(event.at_us));
@@ -258,7 +258,7 @@ pub fn break_between(before: Option<&SegmentHead>, next: &SegmentHead) -> Option
     }
     (next.previous != previous.to_string()).then(|| {
         format!(
-            "segment {number} does not name the hash of the one before it: it or the one before was altered"
+            "segment {number} does not contain the hash of the previous segment: one of the two was altered"
         )
     })
 }
@@ -276,8 +276,8 @@ pub fn check_lines<'a>(
     let mut last: Option<(i64, Fingerprint)> = Some((head.first - 1, parsed(&head.before)?));
     for text in lines {
         leaves.push(merkle::leaf_hash(text.as_bytes()));
-        let line: SegmentLine = serde_json::from_str(text)
-            .map_err(|error| format!("segment {number}: a line is none: {error}"))?;
+        let line: SegmentLine =
+            serde_json::from_str(text).map_err(|error| format!("segment {number}: invalid line: {error}"))?;
         match line {
             SegmentLine::Reads { records: count, .. } => records += count,
             SegmentLine::Point { sequence, hash } => {
@@ -299,11 +299,11 @@ pub fn check_lines<'a>(
     }
     let root = Fingerprint::from_bytes(merkle::root_of(&leaves)).to_string();
     if root != head.root || leaves.len() as u64 != head.lines {
-        return Err(format!("segment {number}: its lines are not those of its head"));
+        return Err(format!("segment {number}: the lines do not match the head"));
     }
     if i64::try_from(records) != Ok(head.last + 1 - head.first) {
         return Err(format!(
-            "segment {number}: it has {records} events, its head says {} to {}",
+            "segment {number}: contains {records} events, but its head covers events {} to {}",
             head.first, head.last
         ));
     }
@@ -311,5 +311,5 @@ pub fn check_lines<'a>(
 }
 
 fn parsed(hash: &str) -> Result<Fingerprint, String> {
-    hash.parse().map_err(|_| format!("{hash:?} is no hash"))
+    hash.parse().map_err(|_| format!("{hash:?} is not a hash"))
 }

@@ -8,13 +8,13 @@ use x509::{Fingerprint, PublicKey, verify_signature};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureFault {
     /// The key with the signature is invalid.
-    #[error("the member key holds no public key")]
+    #[error("the member `key` is not a public key")]
     Key,
     /// The key did not make the signature.
     #[error("the signature is not by the key {0}")]
     Signature(Fingerprint),
     /// The signing key is not the expected one.
-    #[error("signed by the key {found}, not by {expected}")]
+    #[error("signed by key {found}, not by key {expected}")]
     OtherKey {
         /// Fingerprint of the key that signed.
         found: Fingerprint,

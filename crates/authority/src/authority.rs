@@ -244,11 +244,14 @@ impl std::fmt::Debug for Authority {
 /// Rejects a URL that clients could not fetch, because certificates contain it for years.
 fn check_base_url(text: &str) -> Result<(), OpenError> {
     let refuse = |reason| Err(OpenError::BaseUrl { text: text.to_owned(), reason });
-    let Ok(uri) = text.parse::<http::Uri>() else { return refuse("it is no URL") };
+    let Ok(uri) = text.parse::<http::Uri>() else { return refuse("not a URL") };
     match uri.scheme_str() {
         Some("http") => {}
         Some("https") => {
-            return refuse("https would have clients check the certificate of the server that they ask");
+            return refuse(
+                "https is not allowed, because clients would have to validate the certificate of the server that \
+             they query",
+            );
         }
         _ => return refuse("the scheme is missing"),
     }
@@ -256,7 +259,7 @@ fn check_base_url(text: &str) -> Result<(), OpenError> {
         return refuse("the host is missing");
     }
     if uri.query().is_some() || text.contains('#') {
-        return refuse("it ends at the path");
+        return refuse("a query or fragment is not allowed");
     }
     Ok(())
 }

@@ -197,7 +197,7 @@ pub struct PendingChange {
 impl PendingChange {
     fn of(row: ChangeRow) -> Result<Self, StoreError> {
         let corrupt = |column: &str, error: serde_json::Error| {
-            StoreError::Corrupt(format!("pending_changes.{column} of {}: {error}", row.id))
+            StoreError::Corrupt(format!("cannot read pending_changes.{column} of {}: {error}", row.id))
         };
         Ok(Self {
             id: row.id,
@@ -221,16 +221,16 @@ impl PendingChange {
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// The change does not exist.
-    #[error("there is no pending change {0}")]
+    #[error("unknown pending change {0}")]
     Unknown(Uuid),
     /// The change is already decided or expired.
-    #[error("the change is {0} already")]
+    #[error("the change is already {0}")]
     Over(&'static str),
     /// The approver requested the change.
-    #[error("{0} asked for this change and is the same person as you: another person must approve it")]
+    #[error("{0} requested this change and is the same person as you: another person must approve it")]
     OwnRequest(String),
     /// The approver already approved the change.
-    #[error("you approved this change already: {needed} different people must approve it, {given} did")]
+    #[error("you already approved this change: {needed} different people must approve it, {given} did")]
     Repeated {
         /// Number of people who have approved the change.
         given: u32,
@@ -239,23 +239,23 @@ pub enum ChangeError {
     },
     /// The plan is not the one that was shown to the approver.
     #[error(
-        "the change has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
+        "the SHA-256 does not match the plan of the change: read the plan again, then approve its SHA-256"
     )]
     OtherPlan,
     /// The object changed after the request for approval.
-    #[error("the object changed after approval was asked for, so the change is void: ask for it again")]
+    #[error("the object changed after the approval was requested, so the change is void: request it again")]
     Void,
     /// The stored change does not match its plan.
-    #[error("the stored change {0} does not match its plan: it is not applied")]
+    #[error("the stored change {0} does not match its plan and is not applied")]
     Mismatch(Uuid),
     /// The note is too long.
-    #[error("the note is over {NOTE_MAX} characters")]
+    #[error("the note is longer than {NOTE_MAX} characters")]
     NoteTooLong,
     /// The change is too long.
-    #[error("the change is over {CONTENT_MAX} bytes")]
+    #[error("the change is larger than {CONTENT_MAX} bytes")]
     TooLong,
     /// Too many changes are waiting for approval.
-    #[error("{OPEN_MAX} changes wait for approval: approve or reject some first")]
+    #[error("{OPEN_MAX} changes already wait for approval: approve or reject some first")]
     TooMany,
     /// An error of the database.
     #[error(transparent)]

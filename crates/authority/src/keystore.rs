@@ -38,7 +38,7 @@ const SEALED: &str = "sealed";
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyStoreError {
     /// The row does not exist.
-    #[error("there is no key {0}")]
+    #[error("unknown key {0}")]
     Unknown(KeyId),
     /// The key is blocked.
     #[error("the key {id} is blocked: {reason}")]
@@ -49,7 +49,7 @@ pub enum KeyStoreError {
         reason: String,
     },
     /// The key cannot be decrypted.
-    #[error("the key {id}: {error}")]
+    #[error("cannot open the key {id}: {error}")]
     Sealed {
         /// Identifier of the key.
         id: KeyId,
@@ -61,14 +61,14 @@ pub enum KeyStoreError {
     Key(#[from] KeyError),
     /// The key does not match its row.
     #[error(
-        "the key {0} is another one than its row says: the database was tampered with, or restored in part"
+        "the key {0} does not match its database row: the database was tampered with, or partially restored"
     )]
     Swapped(KeyId),
     /// No provider of this name is configured.
     #[error("the key provider {0:?} is not configured")]
     NoProvider(String),
     /// The key cannot be exported from its provider.
-    #[error("the key {id} is held by {provider:?}, which does not give keys out")]
+    #[error("the key {id} is in {provider:?}, which does not export keys")]
     Held {
         /// Identifier of the key.
         id: KeyId,

@@ -8,20 +8,20 @@ named! {
         /// No authentication.
         Anybody => "anybody",
         /// A signature with the key in the request, and what the profile requires for a new account.
-        NewAccountKey => "a new account's key",
+        NewAccountKey => "the key of a new account",
         /// A signature by the account.
         Account => "the account",
         /// A signature by the account to which the resource belongs.
-        OwnAccount => "the account that it belongs to",
+        OwnAccount => "the account that owns the object",
         /// A signature with the key of the certificate, by the account that ordered it, or by an account that is authorized for
         /// every name.
-        RevokingKey => "the certificate's key, its account, or proof of every name",
+        RevokingKey => "the key of the certificate, its account, or proof of control of every name",
         /// A client certificate or an enrollment password.
         Enrolment => "an enrolment password or a client certificate",
         /// The certificate to replace.
         Replaced => "the certificate that is replaced",
         /// A challenge password, or a signature with the certificate to renew.
-        ScepMessage => "a challenge password, or the certificate that is renewed",
+        ScepMessage => "a challenge password, or the certificate to renew",
     }
 }
 

@@ -99,12 +99,12 @@ impl Publications {
         };
         match found {
             Ok(Some(document)) => document.respond(request.headers(), request.method() == Method::HEAD),
-            Ok(None) => text(StatusCode::NOT_FOUND, "there is no such document"),
+            Ok(None) => text(StatusCode::NOT_FOUND, "not found"),
             Err(error) => {
                 tracing::warn!(
                     error = &*error as &dyn std::error::Error,
                     path,
-                    "a publication cannot be served"
+                    "cannot serve a published document"
                 );
                 let mut later = text(StatusCode::SERVICE_UNAVAILABLE, "try again");
                 later.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
@@ -174,13 +174,16 @@ impl Publications {
             Err(_) => return text(StatusCode::SERVICE_UNAVAILABLE, "try again"),
         };
         if ca.is_none() && *request.method() == Method::POST && !rest.is_empty() {
-            return text(StatusCode::NOT_FOUND, "there is no such authority");
+            return text(StatusCode::NOT_FOUND, "unknown CA");
         }
         match *request.method() {
             Method::POST => {
                 let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
                 if kind.is_some_and(|kind| !kind.eq_ignore_ascii_case(OCSP_REQUEST.as_bytes())) {
-                    return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/ocsp-request");
+                    return text(
+                        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                        "the Content-Type must be application/ocsp-request",
+                    );
                 }
                 if request.body().len() > Self::BODY_MAX {
                     return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large");
@@ -195,7 +198,7 @@ impl Publications {
                 if encoded.is_empty() {
                     return text(
                         StatusCode::BAD_REQUEST,
-                        "POST a request, or append it to the path in base64",
+                        "POST an OCSP request, or append it to the path in base64",
                     );
                 }
                 let der = BASE64.decode(encoded.as_bytes()).unwrap_or_default();

@@ -94,19 +94,21 @@ pub struct Revoked {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RevokeError {
     /// The certificate does not exist. The caller must check the identifier, serial number or fingerprint.
-    #[error("there is no such certificate: it was not issued here")]
+    #[error("unknown certificate: this server did not issue it")]
     Unknown,
     /// The filter has no condition. At least one is required, so that a caller cannot revoke every certificate by mistake.
-    #[error("the filter has no condition: that would revoke everything; name a CA to revoke all it issued")]
+    #[error(
+        "the filter has no condition and would revoke all certificates; to revoke all certificates of a CA, name the CA"
+    )]
     NoCondition,
     /// Too many identifiers. The caller must split them into several calls.
-    #[error("{0} ids: up to {IDS_MAX} are taken at a time; use a filter for more")]
+    #[error("{0} ids given; at most {IDS_MAX} are allowed per request; use a filter for more")]
     TooMany(usize),
     /// The date is not allowed. The caller must correct it.
-    #[error("the date {0} is not possible: {1}")]
+    #[error("the date {0} is not valid: {1}")]
     Date(UnixTime, &'static str),
     /// The reason is not allowed. The caller must use another one.
-    #[error("the reason {0} is not for certificates of this kind: {1}")]
+    #[error("the reason {0} is not allowed: {1}")]
     Reason(Reason, &'static str),
     /// An error of the database.
     #[error(transparent)]
@@ -259,15 +261,12 @@ impl Authority {
             Selection::Fingerprint(fingerprint) => IssuedRef::Fingerprint(*fingerprint),
             Selection::Serial { ca, serial } => IssuedRef::Serial(*ca, serial.clone()),
             Selection::Ids(_) | Selection::Filter(_) | Selection::Key(_) => {
-                return Err(RevokeError::Reason(
-                    Reason::CaCompromise,
-                    "name the authority's certificate alone",
-                ));
+                return Err(RevokeError::Reason(Reason::CaCompromise, "select a single CA certificate"));
             }
         };
         let record = self.issued(&which).await?.ok_or(RevokeError::Unknown)?;
         let is_ca = x509::Certificate::parse(&record.der).is_ok_and(|certificate| certificate.is_ca());
-        let leaf = RevokeError::Reason(Reason::CaCompromise, "it is for the certificates of authorities");
+        let leaf = RevokeError::Reason(Reason::CaCompromise, "this reason applies to CA certificates only");
         if is_ca { Ok(()) } else { Err(leaf) }
     }
 
@@ -281,18 +280,21 @@ impl Authority {
         let now = UnixTime(now_us.div_euclid(1_000_000));
         for date in [dates.revoked_at, dates.invalid_since].into_iter().flatten() {
             if date > now {
-                return Err(RevokeError::Date(date, "it lies in the future"));
+                return Err(RevokeError::Date(date, "it is in the future"));
             }
             if date < now.plus(-BACKDATE_MAX_SECONDS) {
-                return Err(RevokeError::Date(date, "it lies over ten years back"));
+                return Err(RevokeError::Date(date, "it is more than ten years in the past"));
             }
         }
         match reason {
             Reason::AaCompromise => {
-                return Err(RevokeError::Reason(reason, "it is for attribute authorities"));
+                return Err(RevokeError::Reason(reason, "this reason applies to attribute authorities only"));
             }
             _ if dates.invalid_since.is_some() && reason != Reason::KeyCompromise => {
-                return Err(RevokeError::Reason(reason, "an invalidity date goes with keyCompromise"));
+                return Err(RevokeError::Reason(
+                    reason,
+                    "an invalidity date is allowed only with keyCompromise",
+                ));
             }
             _ => {}
         }

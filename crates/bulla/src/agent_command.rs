@@ -128,7 +128,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     let enrolled = Agent::enroll(&options).await.map_err(|error| failed(&error))?;
     show(&enrolled, &args.show)?;
     eprintln!(
-        "enrolled: now write the policy, `bulla agent policy init`, which says what the server may do here;"
+        "enrolled: now write the policy with `bulla agent policy init`; it lists what the server may do on this host;"
     );
     eprintln!("then run `bulla agent run`, as a service of this host");
     Ok(Exit::Ok)
@@ -139,7 +139,7 @@ pub(crate) async fn open(state: &Path, policy: PolicyFile) -> Outcome<Agent> {
     if !policy.path().exists() {
         tracing::warn!(
             policy = %policy.path().display(),
-            "there is no policy, so every deployment is refused: run `bulla agent policy init`"
+            "this agent has no policy, so every deployment is refused: run `bulla agent policy init`"
         );
     }
     Agent::open(state, policy, Clock::system()).await.map_err(|error| failed(&error))

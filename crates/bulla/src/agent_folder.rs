@@ -19,7 +19,7 @@ pub(crate) struct FolderArgs {
 /// The exit code and hint for an error of the agent.
 pub(crate) fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
-        AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),
+        AgentRunError::NotEnrolled(_) => (Exit::Usage, "create a token on the server: `bulla agent token`"),
         AgentRunError::Enrolled { .. } => (Exit::Usage, "to work as that agent: `bulla agent run`"),
         AgentRunError::Join(error) => return not_joined(error, "bulla agent token"),
     };

@@ -35,9 +35,9 @@ enum PolicyCommand {
     Show(ShowArgs),
     /// Show what the targets of this agent need, and the lines that are missing in the policy
     #[command(
-        after_help = "Exit code 6: the policy lacks something.\n\nExamples:\n  bulla agent policy check\n  \
-        bulla agent policy check --lines >> /etc/bulla/agent.toml   # once they are read and wanted\n  \
-        bulla agent policy check --target target.json"
+        after_help = "Exit code 6: the policy lacks something.\n\nExamples:\n  bulla agent policy check\n  bulla agent \
+         policy check --lines >> /etc/bulla/agent.toml   # after you have reviewed the lines\n  bulla agent policy check \
+         --target target.json"
     )]
     Check(CheckArgs),
 }
@@ -95,7 +95,7 @@ fn init(args: &PolicyFileArgs) -> Outcome<Exit> {
     let path = &args.policy;
     let cannot = |error: std::io::Error| {
         let hint = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "edit it, or remove it first",
+            std::io::ErrorKind::AlreadyExists => "edit the policy, or remove it first",
             _ => "run as root, or name a file with --policy",
         };
         Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display())).hint(hint)
@@ -114,7 +114,8 @@ fn init(args: &PolicyFileArgs) -> Outcome<Exit> {
 
 fn load(policy: &PolicyFileArgs, folder: &FolderArgs) -> Outcome<Policy> {
     policy.file().load(&folder.state).map_err(|error| {
-        Problem::usage(chain(&error)).hint("until it is mended, this agent refuses every deployment")
+        Problem::usage(chain(&error))
+            .hint("until the policy is corrected, this agent refuses every deployment")
     })
 }
 
@@ -143,7 +144,7 @@ async fn check(args: &CheckArgs) -> Outcome<Exit> {
     if args.lines {
         text = lines;
     } else if !lines.is_empty() {
-        text += &format!("\nLines that {} lacks:\n{lines}", policy.file_path().display());
+        text += &format!("\nLines missing from {}:\n{lines}", policy.file_path().display());
     }
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Problem::output(&error))?;
     Ok(if all.is_empty() || args.lines { Exit::Ok } else { Exit::Refused })
@@ -156,7 +157,8 @@ async fn targets(args: &CheckArgs) -> Outcome<Vec<(String, Target)>> {
         return Ok(own.into_iter().map(|work| (work.name, work.target)).collect());
     };
     let wrong = |error: String| {
-        Problem::usage(format_args!("{}: {error}", path.display())).hint("give it the JSON of a target")
+        Problem::usage(format_args!("{}: {error}", path.display()))
+            .hint("the file must contain the JSON of a target")
     };
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let mut value: serde_json::Value =

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: &BreakGlassArgs, global: &Global) -> Outcome<Exit>
     let reason = args.reason.trim();
     if reason.is_empty() || reason.chars().count() > REASON_MAX || reason.chars().any(char::is_control) {
         return Err(Problem::usage(format_args!(
-            "--reason has 1 to {REASON_MAX} characters, none of them a control character"
+            "--reason must have 1 to {REASON_MAX} characters and no control characters"
         )));
     }
     let configuration = Configuration::load(global.config.as_deref())?;
@@ -38,13 +38,15 @@ pub(crate) async fn run(args: &BreakGlassArgs, global: &Global) -> Outcome<Exit>
     let store = database::open(&url, settings).await?;
     if access::nobody_can_enter(&store).await.map_err(|error| database::problem(&error))? {
         return Err(Problem::usage(
-            "no control plane has run on this database: there is nothing to break into",
+            "no control plane has run on this database, so no emergency access is possible",
         )
-        .hint("`bulla up` makes the first token; --db or store.url names the database"));
+        .hint("`bulla up` creates the first token; --db or store.url names the database"));
     }
     let token = access::break_glass(&store, &Clock::system(), reason).await;
     let token = token.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
-    eprintln!("a token for everything, good for a day; the audit log has it with its reason");
+    eprintln!(
+        "created a token with all permissions, valid for one day; the audit log records it with its reason"
+    );
     print(token.expose_secret())?;
     Ok(Exit::Ok)
 }

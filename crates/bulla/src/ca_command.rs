@@ -114,7 +114,7 @@ pub(crate) struct VerifyArgs {
 
 const PLAN: &str = r#"# The plan of a ceremony: bulla ca ceremony root PLAN --out FOLDER --passphrase-file FILE
 operators = ["First Person", "Second Person"]
-location = "Where it is held"
+location = "Where the key is stored"
 
 [root]
 name = "root"
@@ -231,11 +231,11 @@ fn read_plan<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
     let read = File::open(path).and_then(|file| file.take(INPUT_MAX).read_to_string(&mut text));
     read.map_err(|error| {
         Problem::new(Exit::Machine, format_args!("the plan {}: {error}", path.display()))
-            .hint("`bulla ca ceremony plan` prints one to begin with")
+            .hint("`bulla ca ceremony plan` prints a plan to start from")
     })?;
     toml::from_str(&text).map_err(|error| {
         Problem::usage(format_args!("the plan {}: {}", path.display(), error.to_string().trim_end()))
-            .hint("`bulla ca ceremony plan` prints one with every key explained")
+            .hint("`bulla ca ceremony plan` prints a plan with every key explained")
     })
 }
 

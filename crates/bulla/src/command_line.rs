@@ -82,7 +82,7 @@ impl Cli {
             Self::from_arg_matches(&command.get_matches_from(line)).unwrap_or_else(|error| error.exit());
         if let Some((old, new)) = renamed {
             eprintln!(
-                "bulla: `bulla {}` is now `bulla {}`; the old name will go",
+                "bulla: `bulla {}` is now `bulla {}`; the old name will be removed",
                 old.join(" "),
                 new.join(" ")
             );

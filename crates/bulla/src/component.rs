@@ -33,7 +33,7 @@ impl Drained {
     /// The exit code of a process with only this role. Prints a message on stderr if requests were aborted.
     pub(crate) fn exit(self) -> Exit {
         if self == Self::CutOff {
-            eprintln!("some connections had not ended and were cut off");
+            eprintln!("some connections had not ended and were closed");
         }
         Exit::Ok
     }

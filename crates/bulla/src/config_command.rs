@@ -33,13 +33,11 @@ pub(crate) async fn run(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
         ConfigCommand::Check => {
             let read = match (configuration.file(), cli::configuration::default_path()) {
                 (Some(path), _) => format!("{} is right", path.display()),
-                (None, Some(path)) => format!(
-                    "there is no {}: every value is the default or from the environment",
-                    path.display()
-                ),
+                (None, Some(path)) => {
+                    format!("no file {}: every value is the default or from the environment", path.display())
+                }
                 (None, None) => {
-                    "there is no home for a configuration: every value is the default or from the environment"
-                        .into()
+                    "no configuration directory: every value is the default or from the environment".into()
                 }
             };
             print(&read)?;
@@ -72,8 +70,10 @@ async fn check_connections(settings: &StoreSettings) -> Outcome<()> {
             fits(connections)?;
             let servers = connections.servers.map_or_else(|| "some".to_owned(), |all| all.to_string());
             let ours = connections.ours;
-            print(&format!("store.connections: {ours} of the {servers} that {url} has for ordinary users"))
+            print(&format!(
+                "store.connections: {ours} of the {servers} connections that {url} has for ordinary users"
+            ))
         }
-        Err(error) => print(&format!("{url} was not asked how many connections it has: {}", chain(&error))),
+        Err(error) => print(&format!("cannot read the connection limit of {url}: {}", chain(&error))),
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn check() -> Outcome<()> {
     }
     if found & OTHERS_ENTER != 0 {
         let folder = folder.display();
-        tracing::warn!("the data folder can be entered by everybody on this host; run: chmod 700 {folder}");
+        tracing::warn!("every user of this host can enter the data folder; run: chmod 700 {folder}");
     }
     let token = folder.join(local::TOKEN);
     match mode(&token).filter(|found| found & OTHERS != 0) {

@@ -21,7 +21,7 @@ pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Out
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
         Problem::new(
             Exit::Inventory,
-            format_args!("cannot make the data folder {}: {error}", folder.display()),
+            format_args!("cannot create the data folder {}: {error}", folder.display()),
         )
         .hint("set BULLA_DATA to a folder you may write to, or use --no-store")
     })?;
@@ -46,5 +46,5 @@ pub(crate) fn fits(connections: Connections) -> Outcome<()> {
 /// A database error as a problem.
 pub(crate) fn problem(error: &StoreError) -> Problem {
     Problem::new(Exit::Inventory, chain(error))
-        .hint("check --db, BULLA_STORE_URL and the folder's permissions, or scan without it by --no-store")
+        .hint("check --db, BULLA_STORE_URL and the permissions of the folder, or scan without a database with --no-store")
 }

@@ -92,7 +92,8 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Outcome<Exit> {
         Err(problem) => checks.push(Check::failed("configuration", problem)),
         Ok(configuration) => {
             let read = configuration.file().map(|path| path.display().to_string());
-            let read = read.unwrap_or_else(|| "no file: defaults and the environment".to_owned());
+            let read = read
+                .unwrap_or_else(|| "no configuration file: defaults and the environment apply".to_owned());
             checks.push(Check::new("configuration", State::Ok, read));
             let settings = &configuration.settings;
             checks.extend([master_key(settings), database(settings).await]);
@@ -115,7 +116,7 @@ fn print(checks: &[Check], show: &Output) -> Outcome<()> {
 
 fn descriptors() -> Check {
     let budget = outbound::limits::descriptor_budget();
-    let found = format!("{budget} sockets at once");
+    let found = format!("{budget} concurrent sockets");
     if budget >= DESCRIPTORS_WANTED {
         return Check::new("open files", State::Ok, found);
     }
@@ -139,7 +140,7 @@ fn data() -> Check {
     };
     let shown = folder.display().to_string();
     if !folder.exists() {
-        return Check::new(CHECK, State::Skipped, format!("{shown} is made by the first start"));
+        return Check::new(CHECK, State::Skipped, format!("{shown} is created by the first start"));
     }
     match data_folder::check() {
         Ok(()) => Check::new(CHECK, State::Ok, shown),
@@ -151,7 +152,7 @@ fn master_key(settings: &Settings) -> Check {
     const CHECK: &str = "master key";
     match master_keys::described(&settings.authority) {
         Ok(lines) if lines.is_empty() => Check::new(CHECK, State::Ok, "in the data folder")
-            .advised("for production keep it elsewhere: see docs/hardening.md"),
+            .advised("for production, store it elsewhere: see docs/hardening.md"),
         Ok(lines) => Check::new(CHECK, State::Ok, lines.join("; ")),
         Err(problem) => Check::failed(CHECK, problem),
     }
@@ -192,7 +193,7 @@ fn sqlite(file: &Path) -> Check {
     match std::fs::OpenOptions::new().read(true).write(true).open(file) {
         Ok(_) => Check::new(CHECK, State::Ok, format!("{shown} can be read and written")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Check::new(CHECK, State::Skipped, format!("{shown} is made by the first start"))
+            Check::new(CHECK, State::Skipped, format!("{shown} is created by the first start"))
         }
         Err(error) => Check::new(CHECK, State::Failed, format!("{shown}: {error}"))
             .advised("run as the user that owns the file, or correct its owner and mode"),
@@ -203,7 +204,7 @@ fn sqlite(file: &Path) -> Check {
 async fn server(args: &DoctorArgs, settings: &Settings) -> Vec<Check> {
     let Ok(client) = Client::open(&args.server, &settings.client) else {
         return vec![
-            Check::new("server", State::Skipped, "no server is known").advised("start one: bulla up"),
+            Check::new("server", State::Skipped, "no server is configured").advised("start one: bulla up"),
             port("server.listen", &settings.server.listen),
         ];
     };
@@ -243,7 +244,7 @@ async fn names(base: &str) -> Check {
     match resolver.resolve(bare, Families::usable(), RESOLVE_WITHIN).await {
         Ok(_) => Check::new(CHECK, State::Ok, format!("{host} has an address")),
         Err(error) => Check::new(CHECK, State::Failed, format!("{host}: {}", chain(&error)))
-            .advised("check the name, and the name servers in /etc/resolv.conf"),
+            .advised("check the name, and the DNS servers in /etc/resolv.conf"),
     }
 }
 
@@ -251,7 +252,7 @@ async fn clock(client: &Client) -> Check {
     const CHECK: &str = "clock";
     match client.date().await {
         Ok(Some(theirs)) => apart(theirs.as_second() - jiff::Timestamp::now().as_second()),
-        Ok(None) => Check::new(CHECK, State::Skipped, "the server does not say its time"),
+        Ok(None) => Check::new(CHECK, State::Skipped, "the server's response has no Date header"),
         Err(problem) => Check::failed(CHECK, problem),
     }
 }
@@ -259,7 +260,7 @@ async fn clock(client: &Client) -> Check {
 fn apart(seconds: i64) -> Check {
     const CHECK: &str = "clock";
     let found = match seconds {
-        0 => "as the server's".to_owned(),
+        0 => "same time as the server".to_owned(),
         ahead if ahead > 0 => format!("{ahead} s behind the server's"),
         behind => format!("{} s ahead of the server's", -behind),
     };
@@ -315,7 +316,7 @@ async fn one_role(role: Role, description: &Description, process: Option<u32>) -
         Role::Agent => "role agent",
     };
     let Some(process) = process else {
-        return Check::new(check, State::Failed, "its process ended without being stopped")
+        return Check::new(check, State::Failed, "its process ended unexpectedly")
             .advised("read its log, then start it again: bulla up");
     };
     let Some(place) = description.places.first() else {
@@ -359,7 +360,7 @@ fn port(key: &'static str, listen: &str) -> Check {
     match std::net::TcpListener::bind(address) {
         Ok(_) => Check::new("port", State::Ok, format!("{address} ({key}) is free")),
         Err(error) => Check::new("port", State::Failed, format!("{address} ({key}): {error}"))
-            .advised(format!("stop what uses it (`ss -ltnp`), or set {key}")),
+            .advised(format!("stop the process that uses it (`ss -ltnp`), or set {key}")),
     }
 }
 

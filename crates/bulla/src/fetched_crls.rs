@@ -77,12 +77,12 @@ impl FetchedCrls {
             if let Err(reason) = fetched.fetch(source).await {
                 if !source.path.exists() {
                     return Err(Problem::new(Exit::Machine, format_args!("{key}: {}: {reason}", source.url))
-                        .hint("without this list nobody could tell whose certificate is revoked; it has to be fetched once"));
+                        .hint("without this CRL, revocation cannot be checked; it must be fetched once"));
                 }
                 tracing::error!(
                     url = source.url,
                     reason,
-                    "a CRL of client CAs counts as it was fetched before"
+                    "the last fetched CRL of client CAs remains in use"
                 );
             }
         }
@@ -103,7 +103,7 @@ impl FetchedCrls {
                         key = self.key,
                         url = source.url,
                         reason,
-                        "a CRL of client CAs counts as it was fetched before"
+                        "the last fetched CRL of client CAs remains in use"
                     );
                 }
             }
@@ -129,9 +129,9 @@ fn keep_newer(path: &Path, der: &[u8]) -> Result<(), String> {
             return Ok(());
         }
         match made(&kept) {
-            Ok((before, _)) if before != issuer => return Err("the list is of another CA".to_owned()),
+            Ok((before, _)) if before != issuer => return Err("the CRL is of another CA".to_owned()),
             Ok((_, before)) if before > new => {
-                return Err(format!("the list of {new} is older than the one before, of {before}"));
+                return Err(format!("the CRL of {new} is older than the previous one, of {before}"));
             }
             _ => {}
         }

@@ -17,7 +17,7 @@ pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     let text = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
     let all: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();
     if all.is_empty() {
-        return Err(Problem::usage(format_args!("{} holds no certificate", path.display()))
+        return Err(Problem::usage(format_args!("{} contains no certificate", path.display()))
             .hint(format!("name a PEM file in {key}")));
     }
     Ok(all)
@@ -31,7 +31,7 @@ pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
 fn crls_of(key: &str, path: &Path, octets: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
     let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&octets).collect();
     let none = || {
-        Problem::usage(format_args!("{} holds no CRL", path.display()))
+        Problem::usage(format_args!("{} contains no CRL", path.display()))
             .hint(format!("name a file of CRLs, PEM or DER, in {key}"))
     };
     let pem = pem.map_err(|_| none())?;

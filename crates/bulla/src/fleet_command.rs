@@ -103,7 +103,7 @@ impl LatencyArg {
         match self {
             Self::None => "no latency",
             Self::Certpulse => "CertPulse's latencies",
-            Self::Balancer => "the balancer's latencies (DNS 8 to 40 ms, connecting 29, handshake 117)",
+            Self::Balancer => "latencies of a load balancer (DNS 8 to 40 ms, connect 29, handshake 117)",
         }
     }
 }
@@ -125,7 +125,7 @@ pub(crate) async fn run(args: &FleetArgs) -> Outcome<Exit> {
     let FleetCommand::Up(args) = &args.command;
     if !(0.0..=1.0).contains(&args.dead) {
         return Err(
-            Problem::usage("--dead is a fraction").hint("give a number from 0 to 1, for example 0.05")
+            Problem::usage("--dead must be a fraction").hint("give a number from 0 to 1, for example 0.05")
         );
     }
     let stop = cli::stop::on_signal()?;

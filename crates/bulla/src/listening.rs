@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
     found.ok_or_else(|| {
-        Problem::usage(format_args!("{key} is {text:?}, which is no address to listen on"))
+        Problem::usage(format_args!("{key}: {text:?} is not an address to listen on"))
             .hint("give HOST:PORT, for example 0.0.0.0:8443")
     })
 }
@@ -25,12 +25,12 @@ pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default:
         tracing::info!(
             key,
             most,
-            "fewer connections at once than by default: the limit of open files is low"
+            "fewer concurrent connections than by default: the limit of open files is low"
         );
     } else {
         eprintln!(
-            "warning: {most} connections at once, not the {connections_max} of {key}: the limit of open files is too low\n\
-             hint: raise it (ulimit -n, LimitNOFILE)"
+            "warning: {most} concurrent connections, not the {connections_max} of {key}: the limit of open files is too \
+             low\nhint: raise it (ulimit -n, LimitNOFILE)"
         );
     }
     *connections_max = most;

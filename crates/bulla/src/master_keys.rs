@@ -57,8 +57,8 @@ pub(crate) async fn signer_keystore(
     let ring = keyring(settings, &module, resolver, MASTER_KEY_OF_SIGNER, true).await?;
     let known = store::Keys::of(store).master().await.map_err(|error| database::problem(&error))?;
     if known.iter().any(|row| row.id == *ring.current().as_bytes()) {
-        return Err(Problem::usage("the signer's master key is the server's").hint(
-            "give the signer a master key of its own: another BULLA_DATA folder, or authority.master_key",
+        return Err(Problem::usage("the signer and the server have the same master key").hint(
+            "give the signer a separate master key: another BULLA_DATA folder, or authority.master_key",
         ));
     }
     Ok(KeyStore::new(store.clone(), ring, clock.clone()))
@@ -78,11 +78,10 @@ pub(crate) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
     let path = data_folder::folder()?.join(MASTER_KEY);
     let path = path.display();
     Ok(format!(
-        "the master key is {path}, beside the database that it seals. To move it out:\n  \
-         systemd credential, sealed to the TPM   systemd-creds encrypt --with-key=host+tpm2 --name=master.key {path} \
-         /etc/credstore.encrypted/master.key\n  \
-         passphrase, PKCS#11, Vault, KMS         authority.master_key = {{ … }}, then `bulla key master rotate`\n  \
-         each of them step by step               {DOCUMENT}\n"
+        "the master key is {path}, next to the database that it encrypts. To move it:\n  systemd credential, sealed to the \
+         TPM   systemd-creds encrypt --with-key=host+tpm2 --name=master.key {path} \
+         /etc/credstore.encrypted/master.key\n  passphrase, PKCS#11, Vault, KMS         authority.master_key = {{ … }}, \
+         then `bulla key master rotate`\n  each of them step by step               {DOCUMENT}\n"
     ))
 }
 
@@ -117,7 +116,7 @@ pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
         key.needed().into_iter().try_for_each(|path| {
             std::fs::File::open(path).map(drop).map_err(|error| {
                 Problem::usage(format_args!("{}: {}: {error}", key.shown(), path.display()))
-                    .hint("make the file, or correct [authority] in the configuration")
+                    .hint("create the file, or correct [authority] in the configuration")
             })
         })
     };
@@ -126,7 +125,7 @@ pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
         .current_master()
         .into_iter()
         .map(|key| ("the master key", key))
-        .chain(settings.older_masters().into_iter().map(|key| ("an older one", key)))
+        .chain(settings.older_masters().into_iter().map(|key| ("a previous one", key)))
     {
         readable(&key)?;
         lines.push(format!("{which}: {}", key.shown()));
@@ -233,7 +232,7 @@ fn of_environment(variable: &str) -> Outcome<SecretString> {
     let found = std::env::var(variable).map(SecretString::from);
     found.map_err(|_| {
         Problem::usage(format_args!(
-            "the passphrase of the master key should be in {variable}, which is not set"
+            "the passphrase of the master key must be in {variable}, which is not set"
         ))
         .hint("set it for this process, or name a file: passphrase = { file = …, parameters_file = … }")
     })
@@ -245,7 +244,8 @@ fn wrong(error: &IssuerError) -> Problem {
 
 fn unopened(error: &KeyringError) -> Problem {
     Problem::new(Exit::Machine, chain(error)).hint(
-        "check the master keys in [authority] and the permissions of their files; without the master key no kept key opens",
+        "check the master keys in [authority] and the permissions of their files; without the master key, no stored key \
+         can be decrypted",
     )
 }
 
@@ -253,11 +253,11 @@ fn unproven(error: ProveError) -> Problem {
     let said = format!("{}; nothing was written", chain(&error));
     match error {
         ProveError::Wrong { .. } => Problem::new(Exit::Machine, said).hint(
-            "name the key that the database is sealed under as the master key in [authority]; to change to another one keep \
-             it as an older one until `bulla key master rotate` is done",
+            "set the master key in [authority] to the key that the database is encrypted with; to change to another key, \
+             keep this one in the old master keys until `bulla key master rotate` is done",
         ),
         ProveError::Canary { .. } => Problem::new(Exit::Inventory, said)
-            .hint("the database was changed or restored in part: restore it, with the master key of the same time"),
+            .hint("the database was changed or partly restored: restore it, with the master key of the same time"),
         ProveError::Store(error) => database::problem(&error),
     }
 }
@@ -271,11 +271,11 @@ pub(crate) async fn tell_missing(keystore: KeyStore) {
                 tracing::error!(
                     master_key = %key.id,
                     values = key.total(),
-                    "values are sealed under a master key that is not configured: add it to the older master keys"
+                    "values are encrypted with a master key that is not configured: add it to the old master keys"
                 );
             }
         }
-        Err(error) => tracing::warn!(%error, "what is sealed under which master key could not be counted"),
+        Err(error) => tracing::warn!(%error, "cannot count the values encrypted with each master key"),
     }
 }
 
@@ -318,8 +318,8 @@ mod module {
 
         pub(super) async fn keys(&self, name: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
             let token = self.0.as_ref().ok_or_else(|| {
-                Problem::usage(format_args!("{name} names keys, and pkcs11.module is empty"))
-                    .hint("name the security module in [pkcs11]")
+                Problem::usage(format_args!("{name} names keys, but pkcs11.module is empty"))
+                    .hint("set the library of the security module in [pkcs11]")
             })?;
             let mut keys: Vec<KeyRef> = Vec::new();
             for label in labels {
@@ -348,7 +348,7 @@ mod aws {
 
     /// The configuration check rejects this case earlier.
     pub(super) async fn wrapper(_: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
-        Err(Problem::usage("the master key is in AWS KMS, and this build has no AWS")
+        Err(Problem::usage("the master key is in AWS KMS, but this build lacks AWS support")
             .hint("build with `--features aws`"))
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn enter(line: &Cli) -> Outcome<()> {
     let plan = plan(&roles, &settings, configuration.file())?;
     let report = sandbox::enter(&plan).map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
-            "sandbox.mode = \"best-effort\" starts with what this kernel has, \"off\" without restrictions",
+            "sandbox.mode = \"best-effort\" starts with the restrictions that this kernel supports, \"off\" without any",
         )
     })?;
     tell(&roles, report);
@@ -67,7 +67,7 @@ fn tell(roles: &[Role], report: &Report) {
     if report.is_degraded() {
         tracing::warn!(
             ?roles, %held, capabilities, no_new_privileges, seccomp, landlock,
-            "this process is not restricted as its configuration asks"
+            "this process is not restricted as configured"
         );
     } else {
         tracing::info!(
@@ -199,13 +199,13 @@ impl Role {
     fn files_are_open(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
         let named = !settings.sandbox.writable_folders.is_empty();
         match self {
-            Self::Agent => Some("an agent writes where the policy of its host says"),
+            Self::Agent => Some("an agent writes to the paths in the policy of its host"),
             _ if named => None,
             _ if programs == Programs::Started => {
-                Some("it starts programs with files of their own; sandbox.writable_folders names them")
+                Some("the process starts programs that need files; add those to sandbox.writable_folders")
             }
             _ if !settings.pkcs11.module.as_os_str().is_empty() => {
-                Some("a PKCS#11 module has files of its own; sandbox.writable_folders names them")
+                Some("a PKCS#11 module needs files; add those to sandbox.writable_folders")
             }
             _ => None,
         }

@@ -38,7 +38,7 @@ impl RoleFile {
             Err(error) => {
                 tracing::warn!(
                     error,
-                    "the file of roles cannot be written: `bulla doctor` does not show the roles of this process"
+                    "cannot write the file of roles: `bulla doctor` does not show the roles of this process"
                 );
                 Self(None)
             }

@@ -80,12 +80,12 @@ impl Settings {
         }
         if chosen.contains(&Role::Signer) && !chosen.contains(&Role::Server) {
             if chosen.len() > 1 {
-                return Err(Problem::usage("the signer shares a process with the server only")
+                return Err(Problem::usage("the signer can share a process only with the server")
                     .hint("start it alone: --roles signer; or add the role server"));
             }
             if !is_apart {
                 return Err(Problem::usage("signer.socket is empty").hint(
-                    "name the socket between signer and server: signer.socket = \"/run/bulla-signer/socket\"",
+                    "set the socket between signer and server: signer.socket = \"/run/bulla-signer/socket\"",
                 ));
             }
         }
@@ -101,7 +101,7 @@ impl Settings {
         if self.edge.has_upstream() {
             chosen.insert(Role::Edge);
         } else {
-            left_out.push((Role::Edge, "edge.upstream or edge.routes turns it on".to_owned()));
+            left_out.push((Role::Edge, "set edge.upstream or edge.routes to enable it".to_owned()));
         }
         // Without a policy an agent deploys nothing. In addition, this process may then start no programs.
         if self.agent.policy().exists() {
@@ -110,7 +110,7 @@ impl Settings {
             let policy = self.agent.policy().display().to_string();
             left_out.push((
                 Role::Agent,
-                format!("a policy turns it on: `bulla agent policy init` writes {policy}"),
+                format!("create a policy to enable it: `bulla agent policy init` writes {policy}"),
             ));
         }
         (chosen, left_out)

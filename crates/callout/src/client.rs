@@ -139,7 +139,9 @@ impl HttpClient {
             .pool_idle_timeout(IDLE_LIMIT)
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| HttpError::misconfigured(format!("no HTTP client: {}", chain_of(&error))))?;
+            .map_err(|error| {
+                HttpError::misconfigured(format!("cannot create the HTTP client: {}", chain_of(&error)))
+            })?;
         let request_limit = Duration::from_secs(config.request_seconds.clamp(1, 600).into());
         Ok(Self { client, guard, request_limit })
     }
@@ -178,7 +180,7 @@ impl HttpClient {
             while let Some(chunk) = response.chunk().await.map_err(failed)? {
                 if body.len() + chunk.len() > BODY_MAX {
                     return Err(HttpError::unavailable(format!(
-                        "{host}: an answer of over {BODY_MAX} octets"
+                        "{host}: response larger than {BODY_MAX} bytes"
                     )));
                 }
                 body.extend_from_slice(&chunk);
@@ -202,7 +204,7 @@ impl Reply {
     /// [`HttpError::Unavailable`] when the body is not the expected JSON.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, HttpError> {
         serde_json::from_slice(&self.body)
-            .map_err(|error| HttpError::unavailable(format!("an answer that cannot be understood: {error}")))
+            .map_err(|error| HttpError::unavailable(format!("the response cannot be parsed: {error}")))
     }
 
     /// Returns a header's value; `None` when the header is missing or not ASCII.
@@ -264,7 +266,7 @@ fn roots(config: &HttpConfig) -> Result<RootCertStore, HttpError> {
             .map_err(|error| HttpError::misconfigured(format!("http.roots: {error}")))?;
     }
     if store.is_empty() {
-        return Err(HttpError::misconfigured("http.roots holds no certificate in PEM"));
+        return Err(HttpError::misconfigured("http.roots contains no PEM certificate"));
     }
     Ok(store)
 }
@@ -287,7 +289,7 @@ fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig
             builder.with_client_auth_cert(chain, key).map_err(bad)?
         }
         _ => {
-            let together = "http.client_certificate and http.client_key go together";
+            let together = "http.client_certificate and http.client_key must be set together";
             return Err(HttpError::misconfigured(together));
         }
     };

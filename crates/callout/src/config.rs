@@ -34,8 +34,8 @@ impl<'de> Deserialize<'de> for FormerFlag {
             return Ok(Self);
         }
         Err(D::Error::custom(
-            "allow_link_local is not set here: remove it, and set outbound.allow_link_local in the server's configuration \
-             file if link-local and metadata addresses are really meant",
+            "allow_link_local cannot be set in this object: remove it. To allow link-local and metadata addresses, set \
+             outbound.allow_link_local in the server's configuration file",
         ))
     }
 }

@@ -58,7 +58,7 @@ impl Posts {
         let http = self.client(&service).map_err(|error| error.to_string())?;
         let key = SigningKey::new(service.secret).map_err(|error| error.to_string())?;
         let request = key.sign(Request::post(service.url, "application/json", body));
-        let reply = http.send(request, Instant::now() + limit, "the service was told").await;
+        let reply = http.send(request, Instant::now() + limit, "waiting for the service").await;
         let reply = reply.map_err(|error| error.to_string())?;
         if reply.status.is_success() {
             return Ok(());

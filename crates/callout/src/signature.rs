@@ -32,7 +32,7 @@ impl SigningKey {
         let octets = secret.expose().as_bytes();
         if octets.len() < KEY_MIN {
             return Err(HttpError::misconfigured(format!(
-                "the secret of a service has at least {KEY_MIN} octets"
+                "the secret of a service must have at least {KEY_MIN} bytes"
             )));
         }
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, octets)))

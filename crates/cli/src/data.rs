@@ -20,7 +20,7 @@ pub fn folder() -> Outcome<PathBuf> {
         return Ok(folder.into());
     }
     base("XDG_DATA_HOME", ".local/share").map(|base| base.join("bulla")).ok_or_else(|| {
-        Problem::usage("there is no folder for the inventory: HOME is not set")
+        Problem::usage("no folder for the inventory: HOME is not set")
             .hint("set BULLA_DATA to a folder, name a database with --db, or use --no-store")
     })
 }

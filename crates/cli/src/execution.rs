@@ -19,14 +19,14 @@ pub fn start_logging(global: &Global) -> Outcome<()> {
     let format = if global.log_json { LogFormat::Json } else { LogFormat::Text };
     telemetry::init(&global.log, format).map_err(|error| {
         Problem::usage(format_args!("--log {:?}: {error}", global.log))
-            .hint("use error, warn, info, debug or trace, or a filter like scan=debug")
+            .hint("use error, warn, info, debug or trace, or a filter such as scan=debug")
     })
 }
 
 /// Runs a command on its own runtime, and shuts the runtime down.
 pub fn block_on(command: CommandFuture<'_>) -> Outcome<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("no threads can be started: {error}"))
+        Problem::new(Exit::Machine, format_args!("cannot start threads: {error}"))
             .hint("check the limits on processes and open files (ulimit -u, ulimit -n)")
     })?;
     let outcome = runtime.block_on(command);

@@ -81,7 +81,7 @@ impl Problem {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self { exit: Exit::OutputClosed, message: String::new(), hint: None };
         }
-        Self::new(Exit::Machine, format_args!("the output cannot be written: {error}"))
+        Self::new(Exit::Machine, format_args!("cannot write the output: {error}"))
             .hint("check the disk and the folder's permissions, or choose another --output-file")
     }
 

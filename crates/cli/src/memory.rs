@@ -17,6 +17,6 @@ pub fn protect_self() -> Outcome<()> {
 }
 
 fn not_off(error: rustix::io::Errno) -> Problem {
-    Problem::new(Exit::Machine, format_args!("core dumps cannot be switched off: {error}"))
+    Problem::new(Exit::Machine, format_args!("cannot disable core dumps: {error}"))
         .hint("allow prctl and setrlimit, or set server.core_dumps")
 }

@@ -35,8 +35,8 @@ impl Printer {
     /// Creates a printer of rows in `format`.
     pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
         if format == Format::Html {
-            return Err(Problem::usage("these rows are not written as HTML").hint(
-                "use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` makes a report",
+            return Err(Problem::usage("these rows have no HTML output").hint(
+                "use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report",
             ));
         }
         let paint = Paint(colour.on_stdout());
@@ -139,7 +139,7 @@ impl Printer {
     /// Prints the total number of rows on all pages, separate from the output.
     pub fn total(&self, total: api::listing::TotalView) {
         let least = if total.exact { "" } else { "at least " };
-        eprintln!("{least}{} in all", total.value);
+        eprintln!("{least}{} in total", total.value);
     }
 
     /// Prints the end of the output. `next` is the cursor of the next page.
@@ -152,8 +152,8 @@ impl Printer {
                 let next = serde_json::json!(next);
                 writeln!(self.out, "\n],\"next\":{next}}}")?;
             }
-            (_, Some(next)) => eprintln!("there is more: --after {next}, or --all"),
-            (Format::Table, None) if self.rows == 0 => eprintln!("nothing to show"),
+            (_, Some(next)) => eprintln!("there are more: --after {next}, or --all"),
+            (Format::Table, None) if self.rows == 0 => eprintln!("no results"),
             _ => {}
         }
         self.out.flush()

@@ -58,18 +58,18 @@ fn script(shell: Shell, mut command: clap::Command) -> String {
 fn install(shell: Option<Shell>, command: clap::Command) -> Outcome<Exit> {
     let name = command.get_name().to_owned();
     let Some(path) = shell.and_then(|shell| completion_file(shell, &name)) else {
-        return Err(Problem::usage("there is no known place for the completions of this shell")
-            .hint("name one: bulla completions install bash (or fish, zsh); or print a script and place it yourself"));
+        return Err(Problem::usage("cannot find the folder for the completions of this shell")
+            .hint("give the shell: bulla completions install bash (or fish, zsh); or print a script and install it yourself"));
     };
     let script = shell.map(|shell| script(shell, command)).unwrap_or_default();
     let folder = path.parent().unwrap_or(&path);
     std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, script)).map_err(|error| {
         Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
-            .hint("print the script and place it yourself: bulla completions bash")
+            .hint("print the script and install it yourself: bulla completions bash")
     })?;
-    print(&format!("completions are in {}: open a new shell", path.display()))?;
+    print(&format!("completions are installed in {}: open a new shell", path.display()))?;
     if shell == Some(Shell::Zsh) {
-        print("zsh looks there once ~/.zshrc has, before compinit: fpath=(~/.zfunc $fpath)")?;
+        print("zsh reads that folder if ~/.zshrc has, before compinit: fpath=(~/.zfunc $fpath)")?;
     }
     Ok(Exit::Ok)
 }
@@ -92,7 +92,7 @@ fn completion_file(shell: Shell, name: &str) -> Option<PathBuf> {
 pub fn man(folder: &Path, command: clap::Command) -> Outcome<Exit> {
     std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)).map_err(
         |error| {
-            Problem::new(Exit::Machine, format_args!("cannot write into {}: {error}", folder.display()))
+            Problem::new(Exit::Machine, format_args!("cannot write to {}: {error}", folder.display()))
                 .hint("choose a folder that you may write to")
         },
     )?;

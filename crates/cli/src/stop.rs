@@ -19,9 +19,8 @@ pub fn on_signal() -> Outcome<CancellationToken> {
 
 /// [`on_signal`] with another timeout, for example for a server that finishes requests in progress.
 pub fn on_signal_within(grace: Duration) -> Outcome<CancellationToken> {
-    let failed = |error: std::io::Error| {
-        Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"))
-    };
+    let failed =
+        |error: std::io::Error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}"));
     let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let token = CancellationToken::new();

@@ -17,7 +17,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let Some((_, ms)) = UNITS_MS.iter().find(|(name, _)| *name == unit) else {
         return Err(match unit {
             "" => format!("{text:?} has no unit: write {text}ms, {text}s, {text}m, {text}h or {text}d"),
-            _ => format!("{unit:?} is no unit: use ms, s, m, h, d or w"),
+            _ => format!("unknown unit {unit:?}: use ms, s, m, h, d or w"),
         });
     };
     let number: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
@@ -25,7 +25,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     // Ten thousand days. A longer duration is surely a mistake, and the limit avoids overflows.
     const MAX_MS: f64 = 10_000.0 * 86_400_000.0;
     if !(0.0..=MAX_MS).contains(&total_ms) {
-        return Err(format!("{text:?} is out of range: at most 10000d"));
+        return Err(format!("{text:?} is out of range: the maximum is 10000d"));
     }
     Ok(Duration::from_micros((total_ms * 1_000.0) as u64))
 }
@@ -39,9 +39,8 @@ pub fn moment(text: &str, now_us: i64) -> Result<i64, String> {
     if let Ok(timestamp) = text.parse::<jiff::Timestamp>() {
         return Ok(timestamp.as_microsecond());
     }
-    let civil: DateTime = text
-        .parse()
-        .map_err(|_| format!("{text:?} is neither a date (2026-11-01), a time nor an age (2d)"))?;
+    let civil: DateTime =
+        text.parse().map_err(|_| format!("{text:?} is not a date (2026-11-01), a time or an age (2d)"))?;
     let since = civil.duration_since(date(1970, 1, 1).at(0, 0, 0, 0));
     Ok(since.as_secs().saturating_mul(1_000_000))
 }

@@ -155,7 +155,7 @@ async fn send_lookup(
     let lists: Vec<Vec<&str>> =
         batch.iter().map(|lookup| lookup.names.iter().map(Name::as_str).collect()).collect();
     let body = serde_json::to_string(&LookupRequest { lookups: lists })
-        .map_err(|error| Error::invalid(format_args!("the names cannot be written: {error}")))?;
+        .map_err(|error| Error::invalid(format_args!("cannot encode the names: {error}")))?;
     let request = StoreRequest {
         method: Method::POST,
         path: "/api/v1/lookup".to_owned(),
@@ -168,7 +168,7 @@ async fn send_lookup(
         Ok(LookupView { results }) if results.len() == batch.len() => {
             Ok(results.into_iter().map(read).collect())
         }
-        _ => Err(Error::Unavailable("its answer to a lookup is none".to_owned())),
+        _ => Err(Error::Unavailable("its response to a lookup is not valid".to_owned())),
     }
 }
 

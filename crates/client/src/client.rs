@@ -167,7 +167,7 @@ impl Client {
     /// [`Error::Invalid`] for no name or too many names; other errors if neither the store nor the cache has a result.
     pub async fn lookup<S: AsRef<str>>(&self, names: &[S]) -> Result<Option<Arc<Credential>>, Error> {
         if names.is_empty() || names.len() > batch::NAMES_MAX {
-            return Err(Error::invalid(format_args!("a lookup has 1 to {} names", batch::NAMES_MAX)));
+            return Err(Error::invalid(format_args!("a lookup must have 1 to {} names", batch::NAMES_MAX)));
         }
         let names: Arc<[Name]> =
             names.iter().map(|name| Name::parse(name.as_ref())).collect::<Result<_, _>>()?;
@@ -189,7 +189,7 @@ impl Client {
             (Age::Old, None) => match self.fetch(Arc::clone(&names)).await {
                 // Serve the cached value, unless it was revoked or has expired in the meantime.
                 Err(error) if error.is_unavailable() && self.0.cache.first(&names).is_some() => {
-                    tracing::warn!(%error, "a credential is answered from the cache");
+                    tracing::warn!(%error, "the credential store is unreachable: a credential is served from the cache");
                 }
                 answer => {
                     counters.misses.add();
@@ -258,7 +258,7 @@ impl Client {
         };
         if self.0.limits.follow && timeout(most, followed).await.is_err() {
             tracing::warn!(
-                "the store does not tell of changes yet: credentials are read again when their time is over"
+                "the credential store does not send changes yet: credentials are refreshed when they expire from the cache"
             );
         }
     }
@@ -312,7 +312,7 @@ impl Client {
         };
         // The deadline includes the time in the queue.
         let most = self.0.limits.deadline;
-        let late = || Error::Unavailable(format!("no answer within {most:?}"));
+        let late = || Error::Unavailable(format!("no response within {most:?}"));
         let flight = (Arc::clone(&names), self.0.cache.last_change(&names));
         timeout(most, self.0.flights.fetch(&flight, make)).await.unwrap_or_else(|_| Err(late()))
     }
@@ -326,7 +326,7 @@ impl Client {
         tokio::spawn(async move {
             let renewed = client.fetch(Arc::clone(&names)).await;
             if let Err(error) = renewed {
-                tracing::debug!(%error, "a credential could not be made anew");
+                tracing::debug!(%error, "cannot refresh a credential");
             }
             client.0.cache.end_renewing(&names);
         });
@@ -341,7 +341,7 @@ fn again(client: Weak<ClientState>) -> impl Fn(Name) {
             let client = Client(inner);
             match client.fetch(Arc::from([name.clone()])).await {
                 Ok(_) => client.0.cache.unused(&name),
-                Err(error) => tracing::debug!(%error, "what has changed could not be asked for"),
+                Err(error) => tracing::debug!(%error, "cannot query the changes"),
             }
         });
     }

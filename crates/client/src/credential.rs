@@ -62,7 +62,7 @@ pub(crate) fn wipe(value: &mut Value) {
 impl Credential {
     /// Parses a credential in the store's form.
     pub(crate) fn of(document: Value) -> Result<Self, Error> {
-        let none = || Error::Unavailable("its answer is no credential".to_owned());
+        let none = || Error::Unavailable("its response is not a credential".to_owned());
         let view: CredentialView<SecretJson> = serde_json::from_value(document).map_err(|_| none())?;
         if view.version.name.is_empty() {
             return Err(none());

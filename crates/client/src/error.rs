@@ -7,10 +7,10 @@ pub enum Error {
     #[error("the credential store cannot be reached: {0}")]
     Unavailable(String),
     /// The login was refused. Retrying does not help.
-    #[error("the credential store does not let this client in: {0}")]
+    #[error("the credential store denied access: {0}")]
     Denied(String),
     /// The store rejected the request.
-    #[error("the credential store refused ({status}): {text}")]
+    #[error("the credential store refused the request ({status}): {text}")]
     Refused {
         /// The HTTP status.
         status: u16,
@@ -18,7 +18,7 @@ pub enum Error {
         text: String,
     },
     /// The credential does not exist, or this client may not read it. The store does not distinguish the two cases.
-    #[error("there is no credential {0} that this client may read")]
+    #[error("the credential {0} does not exist, or this client may not read it")]
     NotFound(String),
     /// The request is invalid.
     #[error("{0}")]

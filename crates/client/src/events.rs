@@ -149,9 +149,10 @@ impl<F: Fn(Name)> Following<F> {
         let mut response = self.transport.open(&request).await?;
         let mut reader = Reader::default();
         loop {
-            let silent = |_| Error::Unavailable("the stream of changes is silent".to_owned());
+            let silent =
+                |_| Error::Unavailable("the stream of changes sent no data before the timeout".to_owned());
             let chunk = timeout(SILENCE_MAX, response.chunk()).await.map_err(silent)?;
-            let broken = |_| Error::Unavailable("the stream of changes broke".to_owned());
+            let broken = |_| Error::Unavailable("the stream of changes failed".to_owned());
             let Some(chunk) = chunk.map_err(broken)? else { return Ok(()) };
             for event in reader.read(&chunk)? {
                 self.heard(event);
@@ -265,7 +266,7 @@ impl Reader {
             }
         }
         if self.rest.len() + self.octets > EVENT_MAX {
-            return Err(Error::Unavailable(format!("an event has more than {EVENT_MAX} octets")));
+            return Err(Error::Unavailable(format!("an event has more than {EVENT_MAX} bytes")));
         }
         Ok(events)
     }

@@ -103,7 +103,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
     };
     pool.counters.logins.add();
     let issued = async { pool.exchange(&request, None).await?.checked()?.json() };
-    let late = |_| Err(Error::Unavailable(format!("the login was not answered within {WITHIN:?}")));
+    let late = |_| Err(Error::Unavailable(format!("no response to the login within {WITHIN:?}")));
     let issued = timeout(WITHIN, issued).await.unwrap_or_else(late);
     let failed = |error: Error| {
         let lifetime = if error.is_unavailable() { Duration::ZERO } else { REFUSED_FOR };
@@ -111,7 +111,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
     };
     let issued = issued.map_err(failed)?;
     let issued: TokenView<Secret> = serde_json::from_value(issued)
-        .map_err(|_| failed(Error::Unavailable("the login's answer holds no token".to_owned())))?;
+        .map_err(|_| failed(Error::Unavailable("the response to the login has no token".to_owned())))?;
     let good_for = Duration::from_secs(issued.expires_in.unwrap_or(EXPIRES_IN)).mul_f64(USED);
     Ok(Fresh { value: Arc::new(issued.access_token), lifetime: jitter(good_for, SPREAD) })
 }

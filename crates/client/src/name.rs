@@ -20,7 +20,7 @@ impl Name {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let bare = text.strip_prefix('/').unwrap_or(text);
         if bare.is_empty() || bare.chars().count() >= CHARS_MAX {
-            return Err(Error::invalid(format_args!("a name has 1 to {CHARS_MAX} characters")));
+            return Err(Error::invalid(format_args!("a name must have 1 to {CHARS_MAX} characters")));
         }
         Ok(Self(format!("/{}", bare.to_ascii_lowercase()).into()))
     }

@@ -55,7 +55,9 @@ impl Template {
         parts.push(Part::Text(plain));
         let this = Self { parts };
         if this.references().count() > REFERENCES_MAX {
-            return Err(Error::invalid(format_args!("a template has at most {REFERENCES_MAX} references")));
+            return Err(Error::invalid(format_args!(
+                "a template may have at most {REFERENCES_MAX} references"
+            )));
         }
         Ok(this)
     }

@@ -29,7 +29,7 @@ impl ApiError {
     #[must_use]
     pub fn of_status(status: u16, code: &str, message: &str, retry_after: Option<&str>) -> Self {
         if (200..300).contains(&status) {
-            return Self::malformed(&format!("HTTP {status}, and then no answer that can be read"));
+            return Self::malformed(&format!("HTTP {status}, and the response cannot be read"));
         }
         let retry_after = retry_after.and_then(seconds);
         let verdict = match status {

@@ -34,7 +34,7 @@ pub enum SourceError {
     #[error("{0}")]
     Silent(String),
     /// The provider reported that its list is incomplete.
-    #[error("the provider could not reach it")]
+    #[error("the provider could not reach the resource")]
     Unreachable,
     /// The source has more certificates than are read from one source.
     #[error("more than {max} certificates; the rest was not read")]
@@ -43,13 +43,13 @@ pub enum SourceError {
         max: usize,
     },
     /// The time limit of the whole listing was reached.
-    #[error("the time for listing was up")]
+    #[error("listing timed out")]
     OutOfTime,
     /// The receiver of the events is gone, or the listing was stopped.
     #[error("stopped")]
     Stopped,
     /// The source's task ended unexpectedly.
-    #[error("the source broke off: {0}")]
+    #[error("the source ended unexpectedly: {0}")]
     BrokeOff(String),
     /// Invalid configuration. Operator: fix the source's configuration.
     #[error("{0}")]

@@ -109,7 +109,7 @@ impl Database {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PoolsError {
     /// The limit of open files is too low. Operator: raise it (`ulimit -n`, `LimitNOFILE=`).
-    #[error("the limit of open files leaves room for {room} connections, and {least} are needed at least")]
+    #[error("the limit of open files leaves room for {room} connections; at least {least} are needed")]
     TooFewDescriptors {
         /// Available connections.
         room: usize,
@@ -117,9 +117,7 @@ pub enum PoolsError {
         least: usize,
     },
     /// Operator: lower `in_flight`, or raise the limit of open files.
-    #[error(
-        "{in_flight} connections in flight do not fit into the {room} that the limit of open files leaves"
-    )]
+    #[error("{in_flight} connections in flight exceed the {room} that the limit of open files allows")]
     PastDescriptors {
         /// Configured maximum of concurrent connections.
         in_flight: usize,
@@ -128,7 +126,7 @@ pub enum PoolsError {
     },
     /// Operator: raise `in_flight`, or lower `raw` or `clouds`. If only one of these were raised, it would starve the other.
     #[error(
-        "raw dials ({raw}) and calls to clouds ({clouds}) together are more than all that may be in flight ({in_flight})"
+        "raw dials ({raw}) and cloud calls ({clouds}) together exceed the total limit of connections in flight ({in_flight})"
     )]
     PastWhole {
         /// Configured dials to endpoints.
@@ -140,7 +138,7 @@ pub enum PoolsError {
     },
     /// Operator: raise `clouds`, or lower the provider's `concurrency`.
     #[error(
-        "a pool of {provider} with {concurrency} calls at once is larger than what all clouds may have ({clouds})"
+        "the pool of {provider} with {concurrency} concurrent calls exceeds the limit for all clouds ({clouds})"
     )]
     PastClouds {
         /// The provider of the pool.
@@ -152,7 +150,7 @@ pub enum PoolsError {
     },
     /// Operator: lower `store.connections`, or raise the server's `max_connections`. Otherwise requests would wait for a connection
     /// that the server never grants.
-    #[error("this process opens {connections} database connections, and the server has {connections_max}")]
+    #[error("this process opens {connections} database connections, but the server allows {connections_max}")]
     PastDatabase {
         /// Connections that this process opens.
         connections: usize,
@@ -161,7 +159,7 @@ pub enum PoolsError {
     },
     /// Operator: lower `store.connections`, or raise the limit of open files.
     #[error(
-        "this process opens {connections} database connections, and the limit of open files leaves room for {room} \
+        "this process opens {connections} database connections, but the limit of open files leaves room for {room} \
          connections of all kinds"
     )]
     PastFiles {
@@ -171,10 +169,10 @@ pub enum PoolsError {
         room: usize,
     },
     /// A setting is zero. Operator: set it to 1 or more, or remove it.
-    #[error("{0} is 0: give at least 1, or leave it out")]
+    #[error("{0} is 0: set at least 1, or leave it out")]
     Zero(String),
     /// The operation is not known. Operator: the message lists the known operations.
-    #[error("{provider} knows no operation {operation:?}; there are {known}")]
+    #[error("unknown operation {operation:?} of {provider}; known operations: {known}")]
     UnknownOperation {
         /// The provider of the operation.
         provider: Provider,
@@ -200,7 +198,7 @@ impl PoolsError {
                 "lower store.connections, or raise max_connections of the database server"
             }
             Self::PastFiles { .. } => "lower store.connections, or raise the limit of open files",
-            Self::Zero(_) => "give a number from 1, or leave it out",
+            Self::Zero(_) => "set at least 1, or leave it out",
             Self::UnknownOperation { .. } => "correct the name, or leave it out",
         }
     }

@@ -14,11 +14,11 @@ const NAMES_SHOWN: usize = 10;
 
 fn unknown(wanted: &str, names: &BTreeSet<Arc<str>>) -> String {
     if names.is_empty() {
-        return format!("there is no source {wanted:?}: no clouds or clusters are configured");
+        return format!("unknown source {wanted:?}: no clouds or clusters are configured");
     }
     let shown: Vec<&str> = names.iter().map(|name| &**name).take(NAMES_SHOWN).collect();
     let more = if names.len() > NAMES_SHOWN { ", …" } else { "" };
-    format!("there is no source {wanted:?}; there are all, {}{more}", shown.join(", "))
+    format!("unknown source {wanted:?}; known sources: all, {}{more}", shown.join(", "))
 }
 
 /// All sources to list, and their pools.

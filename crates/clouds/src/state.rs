@@ -46,7 +46,7 @@ struct StoredState {
 
 /// A stored state cannot be parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("the state of the source is not one of ours")]
+#[error("the stored state of the source cannot be parsed")]
 pub struct StateError(#[source] serde_json::Error);
 
 impl State {

@@ -103,7 +103,7 @@ macro_rules! __named {
             }
         }
 
-        const _: () = assert!($crate::private::distinct(&[$($name),+]), "two values have one name");
+        const _: () = assert!($crate::private::distinct(&[$($name),+]), "two values have the same name");
 
         impl $crate::Named for $enum {
             const NOUN: &'static str = $noun;

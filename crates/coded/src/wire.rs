@@ -23,7 +23,7 @@ impl<T: Named> Visitor<'_> for NameVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the name of a value: {}", T::NOUN)
+        write!(f, "a valid {}", T::NOUN)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {

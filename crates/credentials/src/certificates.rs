@@ -133,7 +133,7 @@ impl Credentials {
             }
             if all.len() > LISTED_MAX {
                 return Err(CredentialError::bad(format!(
-                    "There are more than {LISTED_MAX} certificates. Ask for them by name."
+                    "There are more than {LISTED_MAX} certificates. Request them by name."
                 )));
             }
             after = page.next;

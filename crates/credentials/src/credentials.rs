@@ -180,13 +180,13 @@ impl Credentials {
                 continue;
             }
             if let Err(error) = tables::Credentials::of(self.store()).tidy_tokens(self.now_us()).await {
-                tracing::warn!(%error, "ended tokens could not be tidied");
+                tracing::warn!(%error, "expired and revoked tokens could not be deleted");
             }
             if let Err(error) = self.destroy_past(&stop).await {
-                tracing::warn!(%error, "credentials past their time could not be destroyed");
+                tracing::warn!(%error, "credentials past their retention period could not be destroyed");
             }
             if let Err(error) = self.tidy_wraps().await {
-                tracing::warn!(%error, "one-time values could not be tidied");
+                tracing::warn!(%error, "expired one-time values could not be deleted");
             }
         }
     }
@@ -252,14 +252,14 @@ impl Credentials {
         };
         let answer = lookups.submit(asked).await;
         let answer =
-            answer.map_err(|_| CredentialError::Internal("the queue of lookups is gone".to_owned()))?;
+            answer.map_err(|_| CredentialError::Internal("the lookup queue has stopped".to_owned()))?;
         answer.map_err(CredentialError::from)
     }
 
     pub(crate) async fn put(&self, version: NewVersion) -> Result<Put, CredentialError> {
         let answer = self.0.versions.submit(version).await;
         let answer =
-            answer.map_err(|_| CredentialError::Internal("the queue of versions is gone".to_owned()))?;
+            answer.map_err(|_| CredentialError::Internal("the version queue has stopped".to_owned()))?;
         answer.map_err(CredentialError::from)
     }
 
@@ -348,7 +348,7 @@ async fn put_all(
     let issued: Vec<NewIssued> = stored().filter_map(|(new, _)| new.issued.clone()).collect();
     let recorded = if issued.is_empty() { Vec::new() } else { authority::issue::record(tx, &issued).await? };
     if recorded.iter().any(|fate| *fate != Insertion::New) {
-        return Err(StoreError::Corrupt("a key that was just made is blocked".to_owned()));
+        return Err(StoreError::Corrupt("a newly generated key is blocked".to_owned()));
     }
     let events: Vec<NewEvent> = stored().map(|(new, name)| told(new, name)).collect();
     store::audit_and_emit(tx, stored().map(|(new, name)| audited(new, name)).collect(), &events).await?;

@@ -63,7 +63,7 @@ pub enum CredentialError {
     )]
     OtherType,
     /// The newest version is not the one that the caller expected.
-    #[error("The credential was changed by somebody else. Read it and try again.")]
+    #[error("The credential was changed by another request. Read it again and retry.")]
     Changed,
     /// The value exceeds the size limit.
     #[error("Value exceeds the maximum size.")]
@@ -89,8 +89,8 @@ pub enum CredentialError {
     OwnPermission,
     /// The single-use token was used before.
     #[error(
-        "This token was read at {at} by {by}. If that was not whom it was for, somebody else has the value of {name}: \
-         make it anew."
+        "This token was read at {at} by {by}. If that was not the intended recipient, the value of {name} is compromised: \
+         regenerate it."
     )]
     AlreadyRead {
         /// Name of the credential.
@@ -119,11 +119,14 @@ pub enum CredentialError {
     Internal(String),
     /// The audit log cannot be written, and no secret is returned without a record in it.
     #[error(
-        "The audit log cannot be written, so the value is not answered. Please try again; if it stays so, see the server's log."
+        "The audit log cannot be written, so the value is not returned. Please try again; if the error persists, check the \
+         server's log."
     )]
     Unlogged(Arc<StoreError>),
     /// The disk is full, so that nothing can be written. The error names the disk.
-    #[error("Nothing can be written: {0}. Please free space on that disk, or ask an administrator to.")]
+    #[error(
+        "The database cannot be written: {0}. Please free space on that disk, or ask an administrator to do so."
+    )]
     Full(Arc<StoreError>),
     /// The database failed.
     #[error("The database does not answer. Please try again.")]
@@ -162,10 +165,10 @@ impl CredentialError {
     #[must_use]
     pub fn details(&self) -> Option<String> {
         match self {
-            Self::Sealed { name, why } => Some(format!("the value of {name} does not open: {why}")),
+            Self::Sealed { name, why } => Some(format!("the value of {name} cannot be decrypted: {why}")),
             Self::Internal(why) => Some(why.clone()),
             Self::Unlogged(error) => Some(format!(
-                "a read is refused, as the audit log is not written: {}",
+                "a read was rejected because the audit log cannot be written: {}",
                 telemetry::chain(&**error)
             )),
             Self::Full(error) | Self::Store(error) => Some(telemetry::chain(&**error)),

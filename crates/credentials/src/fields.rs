@@ -69,7 +69,8 @@ fn value_of(kind: Kind, mut fields: Map<String, Json>) -> Result<Json, Credentia
     let fits = |(name, value): (&String, &Json)| known.contains(&name.as_str()) && value.is_string();
     if fields.is_empty() || !fields.iter().all(fits) {
         return Err(CredentialError::bad(format!(
-            "What is there is of the type {kind}. hint: its fields are {}, each a text; for any others delete it first",
+            "The existing credential has the type {kind}. hint: its fields are {}, each a string; to store other fields, \
+             delete the credential first",
             known.join(", ")
         )));
     }

@@ -30,7 +30,9 @@ impl Credentials {
             }
         }
         if references.len() > REFERENCES_MAX {
-            return Err(CredentialError::bad(format!("A request has at most {REFERENCES_MAX} references.")));
+            return Err(CredentialError::bad(format!(
+                "A request can have at most {REFERENCES_MAX} references."
+            )));
         }
         let mut found = self.lookup(asker, &references).await?.into_iter().zip(references);
         for binding in bindings(&mut services) {

@@ -16,7 +16,7 @@ pub enum TokenError {
     #[error("the token is not valid")]
     Invalid,
     /// The token was revoked.
-    #[error("the token was ended")]
+    #[error("the token was revoked")]
     Ended,
     /// The database is unavailable, so that the revocation check failed.
     #[error("the database does not answer")]

@@ -23,7 +23,8 @@ impl FromStr for Retention {
     fn from_str(text: &str) -> Result<Self, CredentialError> {
         let bad = || {
             CredentialError::bad(format!(
-                "{text:?} says not which versions stay: write a path, a count of versions, days, as in `/ci/* 10 90d`"
+                "{text:?} is not a retention rule: write a path, then a number of versions, a number of days, or both, as \
+                 in `/ci/* 10 90d`"
             ))
         };
         let mut words = text.split_whitespace();

@@ -314,7 +314,7 @@ fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialErr
     }
     if actor.chars().count() > ACTOR_CHARS_MAX || actor.chars().any(char::is_control) {
         return Err(CredentialError::bad(
-            "An actor has at most 255 characters, none of them a control character.",
+            "An actor can have at most 255 characters and no control characters.",
         ));
     }
     if is_same_actor(actor, &asker.actor) && !asker.everything {

@@ -75,7 +75,7 @@ impl ReadLog {
             _ if readings.is_empty() => Ok(()),
             Self::Durable(batcher) => match batcher.submit(readings).await {
                 Ok(written) => written.map_err(CredentialError::Unlogged),
-                Err(_) => Err(CredentialError::Internal("the queue of the read log is gone".to_owned())),
+                Err(_) => Err(CredentialError::Internal("the read log queue has stopped".to_owned())),
             },
             Self::Buffered(buffer) => {
                 buffer.note(readings).await;
@@ -158,7 +158,8 @@ impl ReadBuffer {
                 pending.note(left);
             }
             if let Err(error) = pending.write(&store).await {
-                tracing::warn!(%error, readings = pending.readings.len(), "readings of credentials are not logged yet");
+                tracing::warn!(%error, readings = pending.readings.len(), "reads of credentials could not be written to \
+                 the audit log yet");
                 if !ending {
                     pending.gather(&mut incoming, AGAIN, &stop).await;
                 }

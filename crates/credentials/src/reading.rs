@@ -99,7 +99,7 @@ impl Credentials {
         names: &[Name],
     ) -> Result<Vec<Option<Result<Version, CredentialError>>>, CredentialError> {
         if names.len() > LOOKUP_MAX {
-            return Err(CredentialError::bad(format!("A lookup has at most {LOOKUP_MAX} names.")));
+            return Err(CredentialError::bad(format!("A lookup can have at most {LOOKUP_MAX} names.")));
         }
         let mut keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         keys.sort_unstable();
@@ -114,7 +114,7 @@ impl Credentials {
         let left_out = found.values().any(|row| row.sealed.is_empty());
         let octets = octets.fold(0_i64, |sum, row| sum.saturating_add_unsigned(row.sealed.len() as u64));
         if left_out || octets > SEALED_OCTETS_MAX {
-            return Err(too_much("These names", "Ask for fewer of them at a time."));
+            return Err(too_much("These names", "Request fewer at a time."));
         }
         let mut opened = HashMap::with_capacity(found.len());
         let (mut readings, at_us) = (Vec::with_capacity(found.len()), self.now_us());
@@ -148,7 +148,7 @@ impl Credentials {
                 .versions_octets(asker, name.key(), most, now_us)
                 .await?;
             if octets > SEALED_OCTETS_MAX {
-                return Err(too_much("Its versions", "Ask for the newest only: versions=10."));
+                return Err(too_much("Its versions", "Request only the newest versions: versions=10."));
             }
         }
         let rows = tables::Credentials::of(self.store()).versions(asker, name.key(), most, now_us).await?;
@@ -292,5 +292,5 @@ impl Credentials {
 
 /// Returns the error for a response that would exceed the size limit.
 fn too_much(what: &str, hint: &str) -> CredentialError {
-    CredentialError::bad(format!("{what} have more than {} MiB together. {hint}", SEALED_OCTETS_MAX >> 20))
+    CredentialError::bad(format!("{what} are larger than {} MiB in total. {hint}", SEALED_OCTETS_MAX >> 20))
 }

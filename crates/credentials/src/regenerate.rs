@@ -112,7 +112,7 @@ impl Credentials {
             level = next.iter().map(|name| name.key().to_owned()).collect();
             all.push(next);
         }
-        Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")))
+        Err(CredentialError::bad(format!("The CA chain has more than {DEPTH_MAX} levels.")))
     }
 
     /// Returns the current certificates that a credential signed, without itself.

@@ -132,7 +132,8 @@ impl Version {
         let sealed = |why: String| CredentialError::Sealed { name: row.name.clone(), why };
         let opened = open(keyring, &row.name.to_ascii_lowercase(), row.version, &row.sealed);
         let octets = opened.map_err(sealed)?;
-        let value = Value::opened(row.kind, &octets).map_err(|_| sealed("it is no value".to_owned()))?;
+        let value = Value::opened(row.kind, &octets)
+            .map_err(|_| sealed("the decrypted value cannot be parsed".to_owned()))?;
         let json = |text: Option<String>| text.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Self {
             credential: row.credential,
@@ -191,11 +192,11 @@ pub(crate) fn open_in(
     sealed: &[u8],
 ) -> Result<Zeroizing<Vec<u8>>, String> {
     let inside = keyring.open_sealed(&context(column, &row), sealed).map_err(|error| error.to_string())?;
-    let (length, rest) = inside.split_at_checked(2).ok_or("it is cut off")?;
+    let (length, rest) = inside.split_at_checked(2).ok_or("the decrypted value is truncated")?;
     let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
-    let (name, value) = rest.split_at_checked(length).ok_or("it is cut off")?;
+    let (name, value) = rest.split_at_checked(length).ok_or("the decrypted value is truncated")?;
     if name != name_key.as_bytes() {
-        return Err("it belongs to another name".to_owned());
+        return Err("the decrypted value belongs to another name".to_owned());
     }
     Ok(Zeroizing::new(value.to_vec()))
 }

@@ -74,7 +74,7 @@ impl Credentials {
     ) -> Result<Wrapped, CredentialError> {
         if !(WRAP_MIN_S..=WRAP_MAX_S).contains(&seconds) {
             return Err(CredentialError::bad(format!(
-                "A token is good for {WRAP_MIN_S} to {WRAP_MAX_S} seconds, not {seconds}."
+                "The lifetime of a token must be {WRAP_MIN_S} to {WRAP_MAX_S} seconds, not {seconds}."
             )));
         }
         let versions = self.current(asker, name).await?;
@@ -86,7 +86,7 @@ impl Credentials {
         let wrapped = self.wrap_value(&asker.actor, what, &version.value, until_us).await?;
         wrapped.ok_or_else(|| {
             CredentialError::bad(format!(
-                "{WRAPS_OF_ONE_MAX} tokens of yours wait to be read. Let them be read or end first."
+                "You already have {WRAPS_OF_ONE_MAX} unread tokens. Wait until they are read or expire."
             ))
         })
     }
@@ -202,7 +202,7 @@ impl Credentials {
         let failed = |why: String| CredentialError::Sealed { name: name.to_owned(), why };
         let key = name.to_ascii_lowercase();
         let octets = open_in(&SEALED_WRAPS, self.keyring(), &key, id, sealed).map_err(failed)?;
-        Value::opened(kind, &octets).map_err(|_| failed("it is no value".to_owned()))
+        Value::opened(kind, &octets).map_err(|_| failed("the decrypted value cannot be parsed".to_owned()))
     }
 
     /// Deletes expired unread values, and records of reads older than thirty days.
@@ -217,8 +217,9 @@ impl Credentials {
 /// Returns 256 random bits in base64url.
 fn new_token() -> Result<Secret, CredentialError> {
     let mut bits = Zeroizing::new([0_u8; 32]);
-    rand::fill(bits.as_mut_slice())
-        .map_err(|_| CredentialError::Internal("the system's random numbers are not available".to_owned()))?;
+    rand::fill(bits.as_mut_slice()).map_err(|_| {
+        CredentialError::Internal("the system's random number generator is not available".to_owned())
+    })?;
     let text = Zeroizing::new(URL_SAFE_NO_PAD.encode(bits.as_slice()));
     Ok(Secret::from(Zeroizing::new(format!("{PREFIX}{}", text.as_str()))))
 }

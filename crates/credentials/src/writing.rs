@@ -309,8 +309,8 @@ impl Credentials {
             let until = authority.ca.certificate.not_after;
             if until < now {
                 return Err(CredentialError::bad(format!(
-                    "The certificate of the CA {} has expired at {until}, and it signs nothing more. hint: regenerate the CA, or \
-                     generate with \"allow_expired_ca\": true",
+                    "The certificate of the CA {} has expired at {until}, so the CA cannot sign. hint: regenerate the CA, \
+                     or generate with \"allow_expired_ca\": true",
                     authority.name_key
                 )));
             }
@@ -401,13 +401,13 @@ impl Credentials {
             Ok(ca) => ca,
             Err(ImportError::Store(error)) => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(credential = name.as_str(), %error, "what this authority signs cannot be revoked");
+                tracing::warn!(credential = name.as_str(), %error, "certificates signed by this CA cannot be revoked");
                 return Ok(None);
             }
         };
         if ca.state != CaState::Active {
             return Err(CredentialError::bad(format!(
-                "The CA is {}, as {:?}. Please regenerate it, or use another.",
+                "The CA is {} (CA name {:?}). Please regenerate it, or use another CA.",
                 ca.state, ca.name
             )));
         }
@@ -425,7 +425,7 @@ impl Credentials {
         let (Some(certificate), Some(key)) = (value.parsed(), key) else { return };
         let name = Name::stored(version.name.clone());
         if let Err(error) = self.published(asker, &name, &certificate, &key).await {
-            tracing::warn!(credential = version.name, %error, "an authority is not published yet");
+            tracing::warn!(credential = version.name, %error, "a CA could not be registered for CRL and OCSP yet");
         }
     }
 
@@ -543,7 +543,7 @@ impl Credentials {
 fn checked_ttl(ttl_s: Option<u64>) -> Result<Option<u64>, CredentialError> {
     match ttl_s {
         Some(seconds) if !(1..=TTL_S_MAX).contains(&seconds) => {
-            Err(CredentialError::bad(format!("A time to live has 1 to {TTL_S_MAX} seconds.")))
+            Err(CredentialError::bad(format!("A time to live must be 1 to {TTL_S_MAX} seconds.")))
         }
         other => Ok(other),
     }

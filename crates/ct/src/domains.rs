@@ -37,7 +37,7 @@ fn canonical(name: &str) -> Option<String> {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadDomain {
     /// Not a DNS name.
-    #[error("{0:?} is no domain name")]
+    #[error("{0:?} is not a domain name")]
     NotName(String),
     /// A public suffix: certificates of unrelated owners would match.
     #[error("{0:?} is a public suffix: name a domain below it")]

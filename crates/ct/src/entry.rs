@@ -119,7 +119,7 @@ fn entry<'a>(input: &mut &'a [u8]) -> Result<Entry<'a>, &'static str> {
     let (issuer_key_hash, signed) = match kind {
         X509_ENTRY => (None, vector::<3>(input)?),
         PRECERT_ENTRY => (Some(chunk::<32>(input)?), vector::<3>(input)?),
-        _ => return Err("an entry type that is not known"),
+        _ => return Err("unknown entry type"),
     };
     let leaf_index = leaf_index(vector::<2>(input)?)?;
     let timestamped = &start[..start.len() - input.len()];
@@ -131,7 +131,7 @@ fn entry<'a>(input: &mut &'a [u8]) -> Result<Entry<'a>, &'static str> {
     };
     let (chain, rest) = vector::<2>(input)?.as_chunks::<32>();
     if !rest.is_empty() {
-        return Err("a chain that is not of fingerprints");
+        return Err("the chain is not a list of fingerprints");
     }
     Ok(Entry { timestamp_ms, logged, leaf_index, chain, timestamped })
 }
@@ -146,15 +146,15 @@ fn leaf_index(mut extensions: &[u8]) -> Result<Option<u64>, &'static str> {
         if *kind != LEAF_INDEX {
             continue;
         }
-        let octets: [u8; 5] = data.try_into().map_err(|_| "a leaf_index that has not 40 bits")?;
+        let octets: [u8; 5] = data.try_into().map_err(|_| "leaf_index does not have 40 bits")?;
         if index.replace(octets.iter().fold(0, |n, b| (n << 8) | u64::from(*b))).is_some() {
-            return Err("two leaf indices");
+            return Err("more than one leaf_index");
         }
     }
     Ok(index)
 }
 
-const CUT_OFF: &str = "it is cut off";
+const CUT_OFF: &str = "the entry is truncated";
 
 fn chunk<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], &'static str> {
     let (chunk, rest) = input.split_first_chunk::<N>().ok_or(CUT_OFF)?;

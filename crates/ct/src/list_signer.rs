@@ -36,7 +36,7 @@ pub struct ListSigner {
 
 /// The signature of the list is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the list's signature is not by whoever signs lists there")]
+#[error("the log list is not signed by the expected list signer")]
 pub struct BadListSignature;
 
 impl ListSigner {

@@ -81,7 +81,7 @@ pub enum LogListError {
     #[error("the log list is larger than {LIST_OCTETS_MAX} bytes")]
     TooLong,
     /// The list is not valid JSON of the expected structure.
-    #[error("no log list")]
+    #[error("the document is not a CT log list")]
     Shape(#[source] serde_json::Error),
     /// The list has more than [`LOGS_MAX`] logs.
     #[error("the log list has more than {LOGS_MAX} logs")]

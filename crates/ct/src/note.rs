@@ -43,19 +43,19 @@ pub struct BadLogKey(String);
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CheckpointError {
     /// Not a signed note.
-    #[error("no signed note: {0}")]
+    #[error("not a signed note: {0}")]
     NotNote(&'static str),
     /// A note, but not a checkpoint.
     #[error("no checkpoint: {0}")]
     NotCheckpoint(&'static str),
     /// The checkpoint of another log.
-    #[error("a checkpoint of another origin")]
+    #[error("the checkpoint has another origin")]
     OtherOrigin,
     /// No signature by the log's key.
-    #[error("not signed by the log")]
+    #[error("the checkpoint is not signed by the log")]
     Unsigned,
     /// An invalid signature under the log's key name.
-    #[error("the log's signature does not hold")]
+    #[error("the log's signature is invalid")]
     BadSignature,
 }
 
@@ -70,7 +70,7 @@ impl LogKey {
         let origin = submission_url.split_once("://").map_or(submission_url, |(_, rest)| rest);
         let origin = origin.trim_end_matches('/').to_owned();
         if origin.is_empty() || origin.chars().any(|c| c.is_whitespace() || c.is_control() || c == '+') {
-            return Err(BadLogKey(format!("{origin:?} is no origin")));
+            return Err(BadLogKey(format!("{origin:?} is not a valid log origin")));
         }
         let log_id = sha256(spki);
         let hashed = sha256(&[origin.as_bytes(), &[b'\n', RFC6962_TYPE], &log_id].concat());
@@ -171,7 +171,7 @@ impl<'a> Note<'a> {
         let signatures: Option<Vec<_>> = lines.split('\n').map(NoteSignature::parse).collect();
         match signatures {
             Some(signatures) => Ok(Self { text, signatures }),
-            None => wrong("a line that is no signature"),
+            None => wrong("a line is not a signature"),
         }
     }
 }
@@ -194,9 +194,9 @@ fn read_body(text: &str) -> Result<(&str, u64, Hash), CheckpointError> {
     let origin = lines.next().filter(|line| !line.is_empty()).ok_or(wrong("no origin"))?;
     let size = lines.next().ok_or(wrong("no size"))?;
     let plain = size.bytes().all(|b| b.is_ascii_digit()) && (size == "0" || !size.starts_with('0'));
-    let size = size.parse().ok().filter(|_| plain).ok_or(wrong("the size is no number"))?;
+    let size = size.parse().ok().filter(|_| plain).ok_or(wrong("the size is not a number"))?;
     let root = lines.next().and_then(|line| STANDARD.decode(line).ok());
-    let root = root.and_then(|root| root.try_into().ok()).ok_or(wrong("the root is no hash"))?;
+    let root = root.and_then(|root| root.try_into().ok()).ok_or(wrong("the root is not a hash"))?;
     // The signature does not cover extension lines, so static-ct-api forbids them.
     if lines.next().is_some() {
         return Err(wrong("extension lines"));
@@ -284,11 +284,11 @@ mod tests {
         let table = [
             (note.replace("log.example", "lag.example"), CheckpointError::OtherOrigin),
             (note.replace("\n5\n", "\n6\n"), CheckpointError::BadSignature),
-            (note.replace("\n5\n", "\n05\n"), CheckpointError::NotCheckpoint("the size is no number")),
-            (note.replace("\n5\n", "\n+5\n"), CheckpointError::NotCheckpoint("the size is no number")),
+            (note.replace("\n5\n", "\n05\n"), CheckpointError::NotCheckpoint("the size is not a number")),
+            (note.replace("\n5\n", "\n+5\n"), CheckpointError::NotCheckpoint("the size is not a number")),
             (note.replace("\n\n", "\nextension\n\n"), CheckpointError::NotCheckpoint("extension lines")),
             (note.replace("\n\n", "\n"), CheckpointError::NotNote("no signatures")),
-            (note.replace('—', "-"), CheckpointError::NotNote("a line that is no signature")),
+            (note.replace('—', "-"), CheckpointError::NotNote("a line is not a signature")),
             (note.trim_end().to_owned(), CheckpointError::NotNote("no newline at the end")),
             (format!("\r{note}"), CheckpointError::NotNote("control characters")),
         ];

@@ -98,7 +98,7 @@ pub struct Edge {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EdgeError {
     /// The number or size of the tiles differs from [`Edge::ids`].
-    #[error("not the tiles of this tree's edge")]
+    #[error("the tiles are not the edge of this tree")]
     Shape,
     /// The tiles do not hash to the root.
     #[error("the tiles do not hash to the checkpoint's root")]

@@ -25,7 +25,7 @@ impl Default for BatcherOptions {
 
 /// The work ended without a result: it panicked, or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the work was given up before it was done: try again")]
+#[error("the operation was aborted before it finished: try again")]
 pub struct Abandoned;
 
 /// Collects items that arrive while a batch runs into the next batch. There is no timer: a single item starts immediately.

@@ -225,7 +225,7 @@ impl Database {
     /// [`StoreError::Full`] while there is no space; database errors.
     #[crate::boxed]
     pub async fn room(&self) -> Result<(), StoreError> {
-        let full = |disk| Err(StoreError::Full { disk, source: "writes are refused".into() });
+        let full = |disk| Err(StoreError::Full { disk, source: "writes are rejected".into() });
         if let Backend::Sqlite(sqlite) = &self.backend
             && let disk = sqlite.disk()
             && disk.is_full()

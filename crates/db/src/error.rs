@@ -14,7 +14,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database URL is invalid. Operator: correct the URL.
-    #[error("the database address {text:?} is not usable: {reason}")]
+    #[error("invalid database address {text:?}: {reason}")]
     Url {
         /// The URL with any password replaced.
         text: String,
@@ -31,8 +31,8 @@ pub enum StoreError {
     },
     /// A newer Bulla migrated the database. Operator: run the newer Bulla, or use another database. Nothing was changed.
     #[error(
-        "the database {database} has schema version {found}, and this Bulla knows versions up to {known}: \
-         use the Bulla that wrote it or a newer one, or another database"
+        "the database {database} has schema version {found}, but this Bulla supports only versions up to {known}: use the \
+         Bulla that wrote the database or a newer one, or another database"
     )]
     TooNew {
         /// The file, or the server's URL without the password.
@@ -45,8 +45,8 @@ pub enum StoreError {
     /// A migration of the database differs from this build's. Operator: restore the database, or use the build that wrote it.
     /// Nothing was changed.
     #[error(
-        "the database {database} was migrated by another text of migration {version}: \
-         use the build that wrote it, or restore a backup"
+        "the database {database} was migrated by a different migration {version}: use the build that wrote the database, \
+         or restore a backup"
     )]
     MigrationChanged {
         /// The file, or the server's URL without the password.
@@ -61,7 +61,7 @@ pub enum StoreError {
         source: Cause,
     },
     /// The disk is full. Operator: free some space. Nothing of the transaction was stored; it can be retried.
-    #[error("{disk} is full: make room ({source})")]
+    #[error("{disk} is full: free some space ({source})")]
     Full {
         /// The disk and its free space.
         disk: Disk,
@@ -76,7 +76,7 @@ pub enum StoreError {
         source: Cause,
     },
     /// A statement failed. A retry does not help.
-    #[error("the database refused {statement}: {source}")]
+    #[error("the database rejected {statement}: {source}")]
     Statement {
         /// Name of the statement.
         statement: String,
@@ -84,7 +84,7 @@ pub enum StoreError {
         source: Cause,
     },
     /// Another row with this name or key exists.
-    #[error("this is there already ({statement}): {source}")]
+    #[error("the object exists already ({statement}): {source}")]
     Conflict {
         /// Name of the statement.
         statement: String,
@@ -95,19 +95,19 @@ pub enum StoreError {
     #[error("{0}")]
     Stale(String),
     /// The row does not have the format that this build writes.
-    #[error("the database holds a row that this Bulla cannot read: {0}")]
+    #[error("the database contains a row that this Bulla cannot read: {0}")]
     Corrupt(String),
     /// The cursor is invalid. Caller: use the cursor of the previous page of the same listing.
-    #[error("this cursor does not belong to this listing: begin again without it")]
+    #[error("this cursor does not belong to this listing: start again without a cursor")]
     BadCursor,
     /// The scan does not exist. Caller: start the scan first, or check its id.
-    #[error("there is no scan {0}: `bulla inventory scans` lists those known")]
+    #[error("unknown scan {0}: `bulla inventory scans` lists the known scans")]
     UnknownScan(Uuid),
     /// The fingerprint is not hexadecimal.
     #[error("{0:?} is not a fingerprint: give at least {min} hexadecimal digits", min = PREFIX_DIGITS_MIN)]
     BadFingerprint(String),
     /// The fingerprint prefix matches several certificates. Caller: give more digits.
-    #[error("several certificates begin with {0}: give more digits")]
+    #[error("several certificates have fingerprints that begin with {0}: give more digits")]
     AmbiguousFingerprint(String),
     /// The store is closing.
     #[error("the store is closed")]

@@ -68,7 +68,7 @@ pub(crate) fn pending<'m>(
                     database,
                     found = row.version,
                     known = newest,
-                    "a newer Bulla has migrated the database, and this one works with it: upgrade this process too"
+                    "a newer Bulla has migrated the database, and this version is compatible with it: upgrade this process too"
                 );
                 continue;
             }

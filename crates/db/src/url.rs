@@ -59,14 +59,14 @@ impl FromStr for StoreUrl {
             |reason: &str| StoreError::Url { text: without_password(text), reason: reason.to_owned() };
         if path.is_empty() {
             return Err(refuse(
-                "it names no file: give a path, sqlite:PATH or postgres://USER@HOST/DATABASE",
+                "the address names no file: give a path, sqlite:PATH or postgres://USER@HOST/DATABASE",
             ));
         }
         if path.contains("://") {
-            return Err(refuse("only postgres://, sqlite: and plain paths are known"));
+            return Err(refuse("only postgres://, sqlite: and plain paths are supported"));
         }
         if path.starts_with(":memory:") {
-            return Err(refuse("an inventory in memory would be lost at once: give a file"));
+            return Err(refuse("an in-memory database loses its data when the process ends: give a file"));
         }
         Ok(Self(Location::Sqlite(PathBuf::from(path))))
     }

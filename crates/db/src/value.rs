@@ -30,7 +30,7 @@ impl Row {
     }
 
     fn next(&mut self) -> Result<Value, StoreError> {
-        self.values.next().ok_or_else(|| StoreError::Corrupt("a row is too short".to_owned()))
+        self.values.next().ok_or_else(|| StoreError::Corrupt("a row has too few columns".to_owned()))
     }
 
     /// Skips one column.

@@ -42,28 +42,28 @@ pub enum StartError {
         source: io::Error,
     },
     /// No route could receive a connection.
-    #[error("there is no upstream")]
+    #[error("no upstream is configured")]
     NoRoute,
     /// The certificates or the ticket keys cannot be loaded.
     #[error(transparent)]
     Keep(#[from] KeepError),
     /// The TLS library rejected its configuration.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Library(#[from] s2n_tls::error::Error),
     /// The system's DNS resolver cannot be set up.
-    #[error("names of upstreams cannot be resolved: {0}")]
+    #[error("cannot set up the resolver for upstream names: {0}")]
     Resolver(#[from] ResolveError),
     /// The TLS configuration for upstreams is invalid.
-    #[error("requests cannot be passed on: {0}")]
+    #[error("cannot set up requests to upstreams: {0}")]
     Requests(#[from] rustls::Error),
     /// The access log cannot be opened.
-    #[error("the access log cannot be written: {0}")]
+    #[error("cannot write the access log: {0}")]
     AccessLog(io::Error),
     /// The lists of revoked client certificates cannot be used.
     #[error(transparent)]
     ClientCrls(#[from] BadClientCrls),
     /// The HTTP client that fetches OCSP responses cannot be set up.
-    #[error("staples cannot be fetched: {0}")]
+    #[error("cannot set up the HTTP client for OCSP staples: {0}")]
     Http(#[from] http::SetupError),
 }
 

@@ -16,34 +16,36 @@ pub(super) const HTTP_1: &str = "http/1.1";
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRoute {
     /// The text is not `HOST:PORT`.
-    #[error("{0:?} is no upstream: write HOST:PORT, or the name of an entry of edge.upstreams")]
+    #[error("{0:?} is not an upstream: write HOST:PORT, or the name of an entry of edge.upstreams")]
     Upstream(String),
     /// The text is neither a host name nor `*.` and a host name.
-    #[error("{0:?} is no host name; *.HOST stands for all right below HOST")]
+    #[error("{0:?} is not a host name; *.HOST matches all names directly below HOST")]
     Name(String),
     /// Two routes have the same name.
-    #[error("the name {0:?} has two routes")]
+    #[error("the name {0:?} is in two routes")]
     Twice(String),
     /// The route forwards HTTP requests, but a protocol in its ALPN list is not an HTTP version.
-    #[error("mode = \"http\" asks an upstream by \"{HTTP_1}\" or \"{HTTP_2}\": {0:?} is no alpn for it")]
+    #[error("mode = \"http\" supports only the alpn \"{HTTP_1}\" or \"{HTTP_2}\" to upstreams, not {0:?}")]
     Http(Vec<String>),
     /// The route combines `mode = "http"` with the PROXY protocol. Its upstream connections are shared by clients, so one header
     /// cannot name the client.
-    #[error("mode = \"http\" does not combine with proxy_protocol: header fields carry the client's address")]
+    #[error(
+        "mode = \"http\" cannot be combined with proxy_protocol: header fields carry the client's address"
+    )]
     ProxyProtocol,
     /// The upstream has no servers, or more than 256.
     #[error("the upstream {0:?} has no servers, or more than {SERVERS_MAX}")]
     Servers(String),
     /// The upstream lists a server twice.
-    #[error("the server {0:?} is named twice")]
+    #[error("the server {0:?} is listed twice")]
     ServerTwice(String),
     /// The text is neither a host name nor an IP address.
-    #[error("{0:?} is no host name or address")]
+    #[error("{0:?} is not a host name or address")]
     Host(String),
     /// The routes have more than 100,000 names.
     #[error("there are more than {NAMES_MAX} names")]
     TooMany,
     /// An ALPN name is empty or too long, or the list has too many names.
-    #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} bytes")]
+    #[error("alpn may have at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} bytes each")]
     Alpn,
 }

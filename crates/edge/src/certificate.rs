@@ -66,31 +66,33 @@ impl fmt::Debug for CertificateFile {
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the file: {0}")]
     Io(#[from] io::Error),
     /// The file is larger than the limit.
-    #[error("the file is larger than a certificate chain may be")]
+    #[error("the file is too large for a certificate chain")]
     TooLong,
     /// The file contains no certificate.
-    #[error("there is no certificate in it")]
+    #[error("the file has no certificate")]
     Empty,
     /// The chain has more certificates than the maximum.
-    #[error("it has {0} certificates; {CHAIN_MAX} are sent at most")]
+    #[error("the file has {0} certificates; at most {CHAIN_MAX} are allowed")]
     TooMany(usize),
     /// The file contains a private key. Private keys belong in the key service only.
-    #[error("there is a private key in it: keep it with the key service, and certificates alone here")]
+    #[error(
+        "the file has a private key: keep the key in the key service, and only certificates in this file"
+    )]
     PrivateKey,
     /// The leaf certificate cannot be parsed.
-    #[error("its first certificate cannot be read: {0}")]
+    #[error("cannot parse the first certificate: {0}")]
     Leaf(x509::ParseError),
     /// The leaf's key is neither RSA nor ECDSA.
-    #[error("TLS is spoken here with RSA and ECDSA keys only: its first certificate has {0}")]
+    #[error("only RSA and ECDSA keys are supported: the first certificate has {0}")]
     Kind(String),
     /// The certificate has no host name.
-    #[error("its first certificate is for no host name")]
+    #[error("the first certificate has no host name")]
     NoName,
     /// The TLS library rejects the chain.
-    #[error("the TLS library does not take it: {0}")]
+    #[error("the TLS library rejects the certificate: {0}")]
     Library(#[from] s2n_tls::error::Error),
 }
 
@@ -186,7 +188,9 @@ impl Staple {
             Err(BadCertificate::Io(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Ok(Err(error.to_string()))
             }
-            Err(BadCertificate::TooLong) => Ok(Err(format!("it is longer than {STAPLE_MAX} octets"))),
+            Err(BadCertificate::TooLong) => {
+                Ok(Err(format!("the OCSP response is longer than {STAPLE_MAX} bytes")))
+            }
             Err(error) => Err(error),
         }
     }
@@ -194,13 +198,13 @@ impl Staple {
     fn of(der: &[u8], leaf: &Certificate) -> Result<Self, String> {
         let response = parse_response(der).map_err(|error| error.to_string())?;
         if !matches!(response.status, Outcome::Status(Status::Good)) {
-            return Err(format!("it says the certificate is {response}"));
+            return Err(format!("the OCSP response says the certificate is {response}"));
         }
         match response.serial {
             Some(serial) if serial == leaf.serial => {
                 Ok(Self { der: der.into(), serial, until: response.next_update })
             }
-            _ => Err("it is about another certificate".to_owned()),
+            _ => Err("the OCSP response is for another certificate".to_owned()),
         }
     }
 

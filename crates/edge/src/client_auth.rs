@@ -70,17 +70,17 @@ impl fmt::Debug for ClientCrls {
 
 /// The certificate revocation lists cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("lists of revoked client certificates: {0}")]
+#[error("invalid CRLs for client certificates: {0}")]
 pub struct BadClientCrls(String);
 
 /// Why a client with a trusted certificate is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum ClientRefused {
-    #[error("its certificate is revoked")]
+    #[error("the client certificate is revoked")]
     Revoked,
-    #[error("there is no CRL of the issuer of its certificate")]
+    #[error("no CRL of the client certificate's issuer is configured")]
     NoList,
-    #[error("its certificate cannot be read")]
+    #[error("cannot parse the client certificate")]
     Unreadable,
 }
 
@@ -168,10 +168,13 @@ impl ClientGuard {
             match tokio::task::spawn_blocking(move || reading.load()).await {
                 Ok(Ok(lists)) => *self.lists.write() = Arc::new(lists),
                 Ok(Err(error)) => {
-                    tracing::warn!(error, "lists of revoked client certificates stay as they were")
+                    tracing::warn!(
+                        error,
+                        "cannot reload the CRLs for client certificates; the current ones stay in use"
+                    )
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "lists of revoked client certificates stay as they were")
+                    tracing::warn!(%error, "cannot reload the CRLs for client certificates; the current ones stay in use")
                 }
             }
         }

@@ -59,7 +59,7 @@ impl Terminator {
         let identity = match self.clients.as_ref().map(|clients| clients.identity(tls.as_ref())).transpose() {
             Ok(identity) => identity.flatten(),
             Err(refused) => {
-                tracing::info!(%client, %refused, "a client with a certificate is refused");
+                tracing::info!(%client, %refused, "rejected a client certificate");
                 close(tls).await;
                 return End::ClientRefused;
             }
@@ -87,7 +87,7 @@ impl Terminator {
             RelayEnd::Closed => End::Closed,
             RelayEnd::Idle => End::Idle,
             RelayEnd::Broken(error) => {
-                tracing::debug!(%client, %error, "a connection was cut off");
+                tracing::debug!(%client, %error, "a connection failed");
                 End::Broken
             }
         }
@@ -115,7 +115,7 @@ impl Terminator {
                 };
                 let told = TlsErrorText(&error);
                 if outcome == Handshake::NotSigned {
-                    tracing::info!(%client, error = %told, "a handshake was not signed");
+                    tracing::info!(%client, error = %told, "a TLS handshake failed: the key service did not sign");
                 } else {
                     tracing::debug!(%client, error = %told, "a handshake failed");
                 }

@@ -63,8 +63,12 @@ impl HealthChecks {
                 let (upstream, label) = (group.name(), &server.label);
                 match server.checked(is_healthy, interval, group.health()) {
                     Change::Same => {}
-                    Change::Up => tracing::warn!(%upstream, server = %label, "a server is up again"),
-                    Change::Down => tracing::warn!(%upstream, server = %label, "a server is down"),
+                    Change::Up => {
+                        tracing::warn!(%upstream, server = %label, "a server of an upstream is up again")
+                    }
+                    Change::Down => {
+                        tracing::warn!(%upstream, server = %label, "a server of an upstream is down")
+                    }
                 }
             });
         }
@@ -84,7 +88,7 @@ impl HealthChecks {
             }
         };
         let checked = tokio::time::timeout(health.timeout, checked).await;
-        let checked = checked.unwrap_or_else(|_| Err("it took too long".to_owned()));
+        let checked = checked.unwrap_or_else(|_| Err("timeout".to_owned()));
         if let Err(error) = &checked {
             tracing::info!(upstream = %group.name(), server = %server.label, %error, "a health check failed");
         }

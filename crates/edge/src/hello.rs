@@ -47,9 +47,9 @@ impl ClientHelloCallback for Chooser {
             if let Some(greeting) = connection.application_context::<Greeting>() {
                 greeting.alert.set(alert);
             }
-            Error::application("no certificate is for that name".into())
+            Error::application("no certificate for this server name".into())
         })?;
-        tracing::debug!(name, files = ?site.files, "a client said hello");
+        tracing::debug!(name, files = ?site.files, "received a ClientHello");
         connection.set_config(site.config.clone())?;
         let route = self.routes.now().find(name.as_deref()).cloned();
         if let Some(route) = &route {

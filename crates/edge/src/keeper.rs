@@ -31,13 +31,13 @@ pub enum KeepError {
     #[error(transparent)]
     TicketKeys(#[from] BadTicketKeys),
     /// The default certificate is missing.
-    #[error("there is no {0}.pem for clients without SNI")]
+    #[error("the certificate file {0}.pem for clients without SNI is missing")]
     NoDefault(String),
     /// The TLS library rejects the certificates.
-    #[error("the TLS library does not take the certificates: {0}")]
+    #[error("the TLS library rejects the certificates: {0}")]
     Library(#[from] s2n_tls::error::Error),
     /// The check of the files was interrupted.
-    #[error("the files could not be looked at")]
+    #[error("the check of the certificate files was interrupted")]
     Stopped,
 }
 
@@ -115,13 +115,16 @@ impl Keeper {
             match looked {
                 Ok(loaded) => {
                     for (path, error) in loaded.broken {
-                        tracing::warn!(path = %path.display(), %error, "no certificate; the one it held before stays");
+                        tracing::warn!(path = %path.display(), %error, "cannot load a certificate file; its previous \
+                         certificate stays in use");
                     }
                     for (name, error) in loaded.not_stapled {
-                        tracing::warn!(name, error, "NAME.ocsp is not stapled");
+                        tracing::warn!(name, error, "cannot staple the OCSP response in NAME.ocsp");
                     }
                 }
-                Err(error) => tracing::warn!(%error, "the certificates stay as they are"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot reload the certificates; the current ones stay in use")
+                }
             }
         }
     }
@@ -137,7 +140,7 @@ impl Keeper {
         let tickets = self.tickets.look(Instant::now());
         self.metrics.ticket_keys_are_broken(tickets.is_err());
         self.is_stale |= tickets.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the ticket keys stay as they are");
+            tracing::warn!(%error, "cannot reload the ticket keys; the current ones stay in use");
             false
         });
         let look = self.folder.refresh()?;
@@ -154,10 +157,7 @@ impl Keeper {
             self.build(now)?;
             self.is_stale = false;
             if !first {
-                tracing::info!(
-                    certificates = self.held.len(),
-                    "certificates or ticket keys are presented anew"
-                );
+                tracing::info!(certificates = self.held.len(), "reloaded certificates or ticket keys");
             }
         }
         self.count_staples(now);
@@ -179,7 +179,10 @@ impl Keeper {
             .collect();
         self.metrics.staples(stapled, bare.len());
         for name in bare.difference(&self.told_bare) {
-            tracing::warn!(name, "clients refuse this certificate: it asks for a staple, and there is none");
+            tracing::warn!(
+                name,
+                "clients reject this certificate: it requires an OCSP staple, and none is available"
+            );
         }
         self.told_bare = bare;
     }

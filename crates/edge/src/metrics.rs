@@ -236,38 +236,38 @@ impl EdgeMetrics {
         let inner = &self.0;
         let gauges = [
             ("connections", "Connections open", &inner.connections),
-            ("connections_max", "Connections that may be open", &inner.connections_max),
-            ("requests_in_flight", "Requests that are not answered yet", &inner.requests_in_flight),
-            ("certificates", "Chains that can be presented", &inner.certificates),
+            ("connections_max", "Maximum open connections", &inner.connections_max),
+            ("requests_in_flight", "Requests in flight", &inner.requests_in_flight),
+            ("certificates", "Certificate chains that are loaded", &inner.certificates),
             (
                 "broken_certificate_files",
-                "Certificate files that could not be read when they last changed",
+                "Certificate files that could not be loaded after their last change",
                 &inner.broken_files,
             ),
             (
                 "broken_ticket_keys",
-                "Whether the file of ticket keys could not be read when it was last looked at",
+                "1 if the ticket key file could not be read at the last check",
                 &inner.broken_ticket_keys,
             ),
             (
                 "broken_routes",
-                "Whether the routes of the configuration's file could not be read when they were last looked at",
+                "1 if the routes in the configuration file could not be read at the last check",
                 &inner.broken_routes,
             ),
             (
                 "inventory_away",
-                "Whether the server could not be asked for certificates under management when it was last to be",
+                "1 if the last request to the server for managed certificates failed",
                 &inner.inventory_away,
             ),
-            ("stapled_certificates", "Chains that are presented with an OCSP response", &inner.stapled),
+            ("stapled_certificates", "Certificate chains served with an OCSP staple", &inner.stapled),
             (
                 "bare_must_staple_certificates",
-                "Chains that ask for an OCSP response and are presented without one, which clients refuse",
+                "Certificate chains that require an OCSP staple but have none; clients reject them",
                 &inner.bare,
             ),
             (
                 "first_expiry_timestamp_seconds",
-                "When the first of the chains that are presented ends; 0 without one",
+                "Earliest expiry of the loaded certificate chains, in Unix time; 0 without one",
                 &inner.first_expiry,
             ),
         ];
@@ -276,12 +276,12 @@ impl EdgeMetrics {
         }
         registry.register(
             "bulla_intercept_edge_refused_connections",
-            "Connections closed before they were served, by reason",
+            "Refused connections, by reason",
             inner.refused.clone(),
         );
         registry.register(
             "bulla_intercept_edge_connection_ends",
-            "Connections that ended, and how",
+            "Closed connections, by reason",
             inner.ends.clone(),
         );
         registry.register(
@@ -291,52 +291,52 @@ impl EdgeMetrics {
         );
         registry.register(
             "bulla_intercept_edge_handshake_duration_seconds",
-            "TLS handshakes from accepted to their outcome",
+            "TLS handshake duration, by outcome",
             inner.handshake_durations.clone(),
         );
         registry.register(
             "bulla_intercept_edge_signatures",
-            "Signatures asked of key services, by outcome",
+            "Signatures requested from key services, by outcome",
             inner.signatures.clone(),
         );
         registry.register(
             "bulla_intercept_edge_staple_fetches",
-            "OCSP responses asked of responders, by outcome",
+            "OCSP responses requested from responders, by outcome",
             inner.staple_fetches.clone(),
         );
         registry.register(
             "bulla_intercept_edge_request_duration_seconds",
-            "From a request's head to that of its answer, by the class of its status",
+            "Time from request headers to response headers, by status class",
             inner.requests.clone(),
         );
         registry.register(
             "bulla_intercept_edge_upstream_requests",
-            "Requests to upstreams, on a connection that was kept or a new one",
+            "Requests to upstreams, by reused or new connection",
             inner.upstream_requests.clone(),
         );
         registry.register(
             "bulla_intercept_edge_upstream_errors",
-            "Requests that no upstream answered, by RFC 9209's name of why",
+            "Requests without a response from an upstream, by error name of RFC 9209",
             inner.upstream_errors.clone(),
         );
         registry.register(
             "bulla_intercept_edge_access_lines_dropped",
-            "Lines of the access log for which there was no room, or that could not be written",
+            "Access log lines dropped because the queue was full or the write failed",
             inner.access_lines_dropped.clone(),
         );
         registry.register(
             "bulla_intercept_edge_upstream_server_up",
-            "Whether a server of an upstream gets connections and requests, by its health checks and by those that failed",
+            "1 if a server of an upstream receives traffic, 0 if health checks or failures took it out",
             inner.servers_up.clone(),
         );
         registry.register(
             "bulla_intercept_edge_upstream_server_uses",
-            "Connections and requests that a server of an upstream answered, or did not",
+            "Connections and requests to a server of an upstream, by outcome",
             inner.server_uses.clone(),
         );
         registry.register(
             "bulla_intercept_edge_passed_octets",
-            "Octets passed on, by direction",
+            "Bytes forwarded, by direction",
             inner.octets_family.clone(),
         );
     }

@@ -15,7 +15,7 @@ pub(super) fn note_failed(group: &Group, server: &Server, metrics: &EdgeMetrics)
     if server.failed(group.health()) == Change::Down {
         tracing::warn!(
             upstream = %group.name(), server = %server.label,
-            "a server is ejected: connections or requests to it failed in a row"
+            "ejected a server of an upstream after consecutive failures"
         );
     }
 }

@@ -77,7 +77,7 @@ enum Rejection {
 impl Rejection {
     fn page(&self) -> Response<Body> {
         let (status, detail) = match self {
-            Self::Connect => (StatusCode::METHOD_NOT_ALLOWED, "CONNECT is for forward proxies"),
+            Self::Connect => (StatusCode::METHOD_NOT_ALLOWED, "CONNECT is supported by forward proxies only"),
             Self::Host(error) => (StatusCode::BAD_REQUEST, *error),
             Self::Misdirected(host) => return misdirected_page(host),
         };
@@ -130,7 +130,7 @@ impl Terminator {
         match served {
             Served::Closed => End::Closed,
             Served::Broken(error) => {
-                tracing::debug!(%error, "a connection with requests broke");
+                tracing::debug!(%error, "an HTTP connection failed");
                 End::Broken
             }
             Served::CutOff => End::Idle,
@@ -260,7 +260,7 @@ impl Connection {
                 Err(unanswered) => unanswered,
             };
             tracing::info!(
-                upstream = %group.name(), server = %server.label, error = %error.error, "no answer of an upstream"
+                upstream = %group.name(), server = %server.label, error = %error.error, "no response from an upstream"
             );
             entry.iter_mut().for_each(|entry| entry.upstream_server(Arc::clone(&server.label)));
             if is_servers_fault(&error.error, to.uploading) {
@@ -334,10 +334,10 @@ fn is_servers_fault(error: &NoAnswer, uploading: &UploadStatus) -> bool {
 /// Returns an error response without details: clients are untrusted, and the log contains the reason.
 fn unanswered(status: StatusCode, reason: &str) -> Response<Body> {
     let detail = match status {
-        StatusCode::SERVICE_UNAVAILABLE => "there are as many connections to upstreams as there may be",
-        StatusCode::GATEWAY_TIMEOUT => "the upstream did not answer in its time",
-        StatusCode::LOOP_DETECTED => "the request came back to where it had been",
-        _ => "the upstream is not reached, or broke off",
+        StatusCode::SERVICE_UNAVAILABLE => "the maximum number of upstream connections is reached",
+        StatusCode::GATEWAY_TIMEOUT => "the upstream did not answer in time",
+        StatusCode::LOOP_DETECTED => "request loop detected",
+        _ => "cannot connect to the upstream, or the upstream closed the connection",
     };
     page::problem(status, reason, detail)
 }

@@ -40,12 +40,13 @@ impl PrivateKeyCallback for RemoteSigning {
     ) -> Result<Option<Pin<Box<dyn ConnectionFuture>>>, Error> {
         let chain = connection.selected_cert();
         let key = chain.and_then(|chain| chain.application_context::<RemoteKey>().map(|key| key.0.clone()));
-        let key = key.ok_or_else(|| Error::application("a chain without a key".into()))?;
+        let key = key.ok_or_else(|| Error::application("the certificate chain has no key".into()))?;
         let scheme = match operation.kind()? {
             OperationType::Sign(algorithm, hash) => scheme(*algorithm, *hash),
             _ => None,
         };
-        let scheme = scheme.ok_or_else(|| Error::application("no such signature is made".into()))?;
+        let scheme =
+            scheme.ok_or_else(|| Error::application("this type of signature is not supported".into()))?;
         let mut input = vec![0; operation.input_size()?];
         operation.input(&mut input)?;
         let deadline = Instant::now() + self.timeout;
@@ -101,7 +102,7 @@ impl ConnectionFuture for Signing {
                 }
                 Err(Error::application(Box::new(error)))
             }
-            (Ok(_), None) => Err(Error::application("a signature that was used already".into())),
+            (Ok(_), None) => Err(Error::application("the signature was already used".into())),
         })
     }
 }

@@ -187,7 +187,9 @@ fn chain(file: &CertificateFile, with: &SiteContext<'_>) -> Result<CertificateCh
         builder.set_ocsp_data(&staple)?;
     }
     let key = with.client.key(&file.spki);
-    let key = key.ok_or_else(|| Error::application("the key service signs with no such key".into()))?;
+    let key = key.ok_or_else(|| {
+        Error::application("the key service does not have the key of this certificate".into())
+    })?;
     builder.set_application_context(RemoteKey(Arc::new(key) as KeyRef))?;
     builder.build()
 }

@@ -259,9 +259,9 @@ impl Staples {
         };
         let count = failures.get(&leaf).map_or(0, |failures| failures.count);
         if count == 0 {
-            tracing::warn!(name = file.name, %error, "no staple of the responder; it is asked again");
+            tracing::warn!(name = file.name, %error, "cannot fetch an OCSP staple; will retry");
         } else {
-            tracing::debug!(name = file.name, %error, "no staple of the responder again");
+            tracing::debug!(name = file.name, %error, "cannot fetch an OCSP staple in a retry");
         }
         let again_at = now().plus(again_after_s(count));
         failures.insert(leaf, Failures { count: count.saturating_add(1), again_at });
@@ -281,7 +281,7 @@ impl Staples {
             written.into_iter().collect::<io::Result<()>>()
         });
         if let Ok(Err(error)) = kept.await {
-            tracing::warn!(%error, "staples are not kept for the next start");
+            tracing::warn!(%error, "cannot save OCSP staples for the next start");
         }
     }
 }
@@ -290,21 +290,21 @@ impl Fetched {
     /// Parses an OCSP response for the chain's leaf and verifies it (RFC 6960 section 3.2).
     fn read(der: &[u8], file: &CertificateFile, now: UnixTime) -> Result<Self, NotStapled> {
         let unusable = |why: &str| NotStapled::Unusable(why.to_owned());
-        let issuer = file.issuer.as_ref().ok_or_else(|| unusable("there is no issuer in the chain"))?;
+        let issuer = file.issuer.as_ref().ok_or_else(|| unusable("the chain has no issuer certificate"))?;
         let answer =
             checked(der, &file.leaf, issuer, now).map_err(|error| NotStapled::Unusable(error.to_string()))?;
         match answer.status {
             Status::Good => {}
             Status::Revoked { .. } => return Err(NotStapled::Revoked),
-            Status::Unknown => return Err(unusable("the responder does not know the certificate")),
+            Status::Unknown => return Err(unusable("the OCSP responder does not know the certificate")),
         }
         let from = answer.this_update;
         if from > now.plus(SKEW_S) {
-            return Err(unusable("it is from the future"));
+            return Err(unusable("the thisUpdate of the OCSP response is in the future"));
         }
-        let until = answer.next_update.ok_or_else(|| unusable("it has no end (nextUpdate)"))?;
+        let until = answer.next_update.ok_or_else(|| unusable("the OCSP response has no nextUpdate"))?;
         if until <= now {
-            return Err(unusable("it is over"));
+            return Err(unusable("the OCSP response is past its nextUpdate"));
         }
         let staple = Staple { der: der.into(), serial: file.leaf.serial.clone(), until: Some(until) };
         Ok(Self { staple, refresh_at: refresh_at(from, until, now, chance()) })
@@ -333,7 +333,7 @@ fn chance() -> f64 {
 
 /// Requests a response from the certificate's responders. Uses GET without a nonce, so that caches can respond.
 async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, NotStapled> {
-    let mut last = NotStapled::Unusable("the chain names no issuer".to_owned());
+    let mut last = NotStapled::Unusable("the chain has no issuer certificate".to_owned());
     let Some(issuer) = &file.issuer else { return Err(last) };
     // SHA-1 only identifies the issuer and protects nothing; all responders support it (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, file.leaf.serial.clone(), OcspHash::Sha1);
@@ -345,7 +345,9 @@ async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, Not
                 Err(NotStapled::Unusable(why)) => NotStapled::Unusable(why),
                 said => return said,
             },
-            Ok(reply) => NotStapled::Unanswered(format!("the responder answers {}", reply.status)),
+            Ok(reply) => {
+                NotStapled::Unanswered(format!("the OCSP responder returned status {}", reply.status))
+            }
             Err(error) => NotStapled::Unanswered(error.to_string()),
         };
     }

@@ -29,7 +29,7 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 #[derive(Debug, thiserror::Error)]
 pub enum BadTicketKeys {
     /// The file cannot be read.
-    #[error("the ticket keys of {path} cannot be read: {source}", path = .path.display())]
+    #[error("cannot read the ticket keys in {path}: {source}", path = .path.display())]
     Io {
         /// Path of the file.
         path: PathBuf,
@@ -38,13 +38,13 @@ pub enum BadTicketKeys {
     },
     /// The file does not have the format of ticket keys.
     #[error(
-        "{path} holds no ticket keys: write one to {TICKET_KEYS_MAX} lines of 64 hexadecimal digits \
-         (openssl rand -hex 32), the newest first",
+        "{path} has no ticket keys: write one to {TICKET_KEYS_MAX} lines of 64 hexadecimal digits (openssl rand -hex 32), \
+         the newest first",
         path = .0.display()
     )]
     Malformed(PathBuf),
     /// The system's random number generator failed.
-    #[error("the operating system gives no random bytes")]
+    #[error("the operating system returned no random bytes")]
     NoRandom,
 }
 

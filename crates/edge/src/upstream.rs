@@ -17,11 +17,11 @@ use super::outcome::{note_answered, note_failed};
 /// Why no server is available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoUpstream {
-    #[error("its name is not resolved: {0}")]
+    #[error("cannot resolve the host name: {0}")]
     Name(#[from] ResolveError),
     #[error(transparent)]
     Dial(#[from] DialError),
-    #[error("it broke off: {0}")]
+    #[error("the connection was lost: {0}")]
     Broken(#[from] std::io::Error),
     #[error(transparent)]
     Tls(#[from] NoConnection),
@@ -66,7 +66,7 @@ impl Reach<'_> {
                 }
                 Err(error) => {
                     tracing::info!(
-                        upstream = %group.name(), server = %server.label, %error, "an upstream cannot be reached"
+                        upstream = %group.name(), server = %server.label, %error, "a server of an upstream cannot be reached"
                     );
                     note_failed(group, server, self.metrics);
                 }

@@ -9,10 +9,10 @@ use x509::GeneralName;
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
     /// The CA rejected the request. A retry does not help.
-    #[error("the authority does not certify it: {0}")]
+    #[error("the CA refuses to issue the certificate: {0}")]
     Refused(String),
     /// Temporary failure. A retry may succeed.
-    #[error("the authority cannot certify it just now: {0}")]
+    #[error("the CA cannot issue the certificate now: {0}")]
     Unavailable(String),
 }
 

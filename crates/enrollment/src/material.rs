@@ -19,7 +19,7 @@ pub enum MaterialError {
     #[error("the chain holds more than {CHAIN_MAX} certificates")]
     TooLong,
     /// A certificate of the chain cannot be parsed.
-    #[error("certificate {position} of the chain cannot be read: {reason}")]
+    #[error("certificate {position} of the chain cannot be parsed: {reason}")]
     Certificate {
         /// Position in the chain; 0 is the leaf.
         position: usize,
@@ -27,7 +27,7 @@ pub enum MaterialError {
         reason: String,
     },
     /// The key does not match the leaf.
-    #[error("the private key does not belong to the certificate")]
+    #[error("the private key does not match the certificate")]
     Mismatch,
 }
 

@@ -22,10 +22,10 @@ pub enum StateError {
         reason: String,
     },
     /// Other users can read the keys in the directory.
-    #[error("{0} must belong to the user who runs this and be closed to others (chmod 700)")]
+    #[error("{0} must belong to the user that runs this process and be closed to others (chmod 700)")]
     Open(PathBuf),
     /// The file is corrupt, or another program wrote it.
-    #[error("{path} cannot be understood: {reason}")]
+    #[error("{path} cannot be parsed: {reason}")]
     Corrupt {
         /// Path of the file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub fn make_folder(path: &Path) -> Result<(), StateError> {
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(|error| failed(path, "make the folder", &error))
+        .map_err(|error| failed(path, "create the folder", &error))
 }
 
 /// Extension of a file until it is completely written. Such files left by a crash are removed.
@@ -90,7 +90,7 @@ fn sync_folder_of(path: &Path) -> Result<(), StateError> {
     let folder = path.parent().unwrap_or(path);
     File::open(folder)
         .and_then(|folder| folder.sync_all())
-        .map_err(|error| failed(folder, "bring it to the disk", &error))
+        .map_err(|error| failed(folder, "sync the folder to disk", &error))
 }
 
 /// Writes a value as JSON, with [`write_private`].

@@ -33,7 +33,7 @@ impl Token {
     /// A text when the operating system returns no random bytes.
     pub fn make(prefix: &str) -> Result<Self, String> {
         let mut octets = Zeroizing::new([0; TOKEN_OCTETS]);
-        rand::fill(&mut *octets).map_err(|_| "the system gives no random numbers".to_owned())?;
+        rand::fill(&mut *octets).map_err(|_| "the system's random number generator failed".to_owned())?;
         let text = Zeroizing::new(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(*octets)));
         let hash = hash_of(&text);
         Ok(Self { text, hash })
@@ -48,7 +48,7 @@ pub fn check_seconds(seconds: i64) -> Result<(), String> {
     if (1..=TOKEN_SECONDS_MAX).contains(&seconds) {
         return Ok(());
     }
-    Err(format!("a token is good for 1 to {TOKEN_SECONDS_MAX} seconds"))
+    Err(format!("the lifetime of a token is 1 to {TOKEN_SECONDS_MAX} seconds"))
 }
 
 /// Returns the SHA-256 of a token, which is stored in its place.

@@ -28,7 +28,7 @@ use crate::watch::{WatchRemoved, WatchRun};
 
 /// The body of an event does not match its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the body of the event {kind}: {source}")]
+#[error("cannot parse the body of the event {kind}: {source}")]
 pub struct UnreadableEvent {
     kind: &'static str,
     source: serde_json::Error,

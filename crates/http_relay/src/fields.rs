@@ -32,22 +32,22 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 /// # Errors
 /// The request has no host, several, or an invalid one. The rules could not decide about such a host.
 pub fn authority_of<B>(request: &Request<B>) -> Result<(HeaderValue, HostOrIp), &'static str> {
-    const UNREADABLE: &str = "the host is no name or address";
+    const UNREADABLE: &str = "the host is not a name or address";
     let mut hosts = request.headers().get_all(HOST).iter();
     let (host, another) = (hosts.next(), hosts.next());
     if another.is_some() {
-        return Err("a request names one host");
+        return Err("the request names more than one host");
     }
     let authority = match request.uri().authority() {
         // The host in an absolute URL takes precedence over the Host field.
         Some(authority) => authority.clone(),
         None => {
-            let host = host.ok_or("the request names no host")?;
+            let host = host.ok_or("the request has no host")?;
             Authority::try_from(host.as_bytes()).map_err(|_| UNREADABLE)?
         }
     };
     if authority.as_str().contains('@') {
-        return Err("a host is named without a user");
+        return Err("a user name in the host is not allowed");
     }
     let host = authority.host();
     let name = HostOrIp::parse(host).map_err(|_| UNREADABLE)?;
@@ -66,7 +66,7 @@ fn port_of(authority: &Authority) -> Result<Option<u16>, &'static str> {
         return Ok(None);
     }
     let port = behind.strip_prefix(':').filter(|port| port.bytes().all(|octet| octet.is_ascii_digit()));
-    port.and_then(|port| port.parse().ok()).map(Some).ok_or("behind the host is no port")
+    port.and_then(|port| port.parse().ok()).map(Some).ok_or("the port after the host is not valid")
 }
 
 /// Converts the request to the form of the origin's HTTP version: HTTP/2, or HTTP/1.1 for any other `version`.

@@ -20,11 +20,11 @@ pub(crate) enum Ambiguous {
     BareLf,
     #[error("a message has both Content-Length and Transfer-Encoding")]
     TwoLengths,
-    #[error("a message has several lengths, or one that is no number")]
+    #[error("a message has several Content-Length values, or an invalid one")]
     Length,
-    #[error("a chunk is not framed as RFC 9112 section 7.1 says")]
+    #[error("invalid chunked encoding (RFC 9112 section 7.1)")]
     Chunk,
-    #[error("a head takes at most {HEAD_OCTETS_MAX} bytes")]
+    #[error("the header section is longer than {HEAD_OCTETS_MAX} bytes")]
     TooLong,
 }
 

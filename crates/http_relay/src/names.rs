@@ -12,11 +12,12 @@ const PATTERNS_MAX: usize = 1_000_000;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
     /// The pattern is neither a name, nor `*.` and a name, nor an IP address.
-    #[error("{0:?} is no host name or address; *.NAME stands for all below NAME")]
+    #[error("{0:?} is not a host name or address; *.NAME matches all names below NAME")]
     Pattern(String),
     /// The pattern is neither a name, an address nor a network, with or without a port.
     #[error(
-        "{0:?} is no host name or address, nor a network, with or without a port (10.0.0.0/8, [fd00::]/8:443, a.example:8443); *.NAME stands for all below NAME"
+        "{0:?} is not a host name, address or network, with or without a port (10.0.0.0/8, [fd00::]/8:443, \
+         a.example:8443); *.NAME matches all names below NAME"
     )]
     Destination(String),
     /// The pattern occurs twice.

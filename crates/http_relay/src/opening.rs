@@ -149,13 +149,13 @@ pub enum OpeningError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The client closed the connection without sending a byte.
-    #[error("the client sent nothing")]
+    #[error("the client sent no data")]
     Nothing,
     /// The ClientHello is too long.
-    #[error("a ClientHello takes at most {HELLO_OCTETS_MAX} bytes")]
+    #[error("the ClientHello is longer than {HELLO_OCTETS_MAX} bytes")]
     TooLong,
     /// The first bytes look like TLS but are no ClientHello.
-    #[error("this is no ClientHello: {0}")]
+    #[error("not a ClientHello: {0}")]
     Tls(rustls::Error),
 }
 

@@ -47,7 +47,11 @@ pub fn misdirected_page(host: &HostOrIp) -> Response<Body> {
 
 /// Returns the response if the upstream switches to a protocol that was not requested.
 pub fn changed_unasked() -> Response<Body> {
-    problem(StatusCode::BAD_GATEWAY, "http_protocol_error", "the upstream changed protocols unasked")
+    problem(
+        StatusCode::BAD_GATEWAY,
+        "http_protocol_error",
+        "the upstream switched protocols without a request to upgrade",
+    )
 }
 
 /// Returns the class of a status for metrics.

@@ -110,7 +110,7 @@ impl Serving {
         F: Future<Output = Response<Body>> + Send + 'static,
     {
         let counted =
-            CountedFrames::new(stream, |flood| tracing::info!(%flood, "a client's connection was closed"));
+            CountedFrames::new(stream, |flood| tracing::info!(%flood, "closed a client's connection"));
         let streams = Streams::new(self.idle);
         let mut http = hyper::server::conn::http2::Builder::new(streams.clone());
         if websockets == Websockets::Offered {

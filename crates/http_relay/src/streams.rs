@@ -95,7 +95,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
             tokio::select! {
                 biased;
                 () = UNREAD.scope(Arc::clone(&unread), work) => {}
-                () = unread.lasted(limit) => tracing::debug!("a client does not read an answer: its stream is reset"),
+                () = unread.lasted(limit) => tracing::debug!("a client does not read a response: resetting its stream"),
             }
         });
     }

@@ -135,7 +135,7 @@ impl Reading {
                     }
                 }
                 Err(ambiguous) => {
-                    tracing::info!(%ambiguous, "a message of HTTP/1 is refused");
+                    tracing::info!(%ambiguous, "rejected an ambiguous HTTP/1 message");
                     self.refused = Some(ambiguous);
                     buf.set_filled(at);
                     if in_head {

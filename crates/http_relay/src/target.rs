@@ -39,26 +39,28 @@ pub struct Origin {
 impl Target {
     /// Parses `host:port`. The port is required (RFC 9110 section 9.3.6).
     pub fn of_connect(uri: &Uri) -> Result<Self, String> {
-        let authority = uri.authority().ok_or("CONNECT names a host and a port")?;
+        let authority = uri.authority().ok_or("CONNECT requires a host and a port")?;
         let port = authority
             .port_u16()
             .filter(|port| *port > 0)
-            .ok_or("CONNECT names a port, like a.example:443")?;
+            .ok_or("CONNECT requires a port, such as a.example:443")?;
         Self::of(authority, port)
     }
 
     /// Parses an absolute URI with the scheme `http`.
     pub fn of_absolute(uri: &Uri) -> Result<Self, String> {
         if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err("only http:// is asked for in full; https:// begins with CONNECT".to_owned());
+            return Err(
+                "only http:// URLs can be requested in absolute form; use CONNECT for https://".to_owned()
+            );
         }
-        let authority = uri.authority().ok_or("the request names no host")?;
+        let authority = uri.authority().ok_or("the request has no host")?;
         Self::of(authority, authority.port_u16().unwrap_or(80))
     }
 
     fn of(authority: &Authority, port: u16) -> Result<Self, String> {
         if authority.as_str().contains('@') {
-            return Err("a host is named without a user".to_owned());
+            return Err("a user name in the host is not allowed".to_owned());
         }
         let name = HostOrIp::parse(authority.host()).map_err(|error| error.to_string())?;
         Ok(Self { name, port, redirected: false })

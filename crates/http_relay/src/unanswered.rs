@@ -15,8 +15,8 @@ use super::upstream::{NoAnswer, NoConnection, NoParent};
 /// Returns an error response if the client caused the failure: its body stalled or was invalid.
 pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     let (status, detail) = match (body.has_stalled(), body.is_broken()) {
-        (true, _) => (StatusCode::REQUEST_TIMEOUT, "nothing more came of the request's body"),
-        (false, true) => (StatusCode::BAD_REQUEST, "the request's body cannot be read, or broke off"),
+        (true, _) => (StatusCode::REQUEST_TIMEOUT, "timeout while reading the request body"),
+        (false, true) => (StatusCode::BAD_REQUEST, "the request body is invalid or incomplete"),
         (false, false) => return None,
     };
     let mut response = page::problem(status, "http_request_error", detail);

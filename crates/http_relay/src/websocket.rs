@@ -65,7 +65,7 @@ impl Websocket {
             StatusCode::SWITCHING_PROTOCOLS => !self.is_accepted(response),
             _ => status.is_success(),
         };
-        let detail = "the upstream did not change to a WebSocket";
+        let detail = "the upstream did not upgrade to a WebSocket";
         is_refused.then(|| page::problem(StatusCode::BAD_GATEWAY, "http_upgrade_failed", detail))
     }
 

@@ -140,7 +140,7 @@ impl Acceptor {
         let (stream, client) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 return None;
             }
@@ -222,7 +222,7 @@ async fn behind_proxy<L: Listener, H: ConnectionHandler<L>>(
     let client = match L::client_behind(&mut stream, peer).await {
         Ok(client) => client,
         Err(error) => {
-            tracing::info!(?proxy, %error, "a connection from a trusted proxy was refused");
+            tracing::info!(?proxy, %error, "rejected a connection from a trusted proxy");
             return handler.refused(stream, Refusal::ProxyHeader);
         }
     };

@@ -45,7 +45,7 @@ pub enum HeaderError {
     #[error("the connection does not begin with a PROXY protocol version 2 header")]
     NoSignature,
     /// The protocol version is not 2.
-    #[error("PROXY protocol version {0} is not supported, only version 2 is")]
+    #[error("PROXY protocol version {0} is not supported; use version 2")]
     Version(u8),
     /// The command is neither LOCAL nor PROXY.
     #[error("unknown PROXY protocol command {0}")]
@@ -54,10 +54,10 @@ pub enum HeaderError {
     #[error("PROXY protocol family and transport {0:#04x} cannot be those of a TCP connection")]
     Transport(u8),
     /// Addresses and TLVs exceed [`REST_MAX`].
-    #[error("the PROXY protocol header has {0} bytes after its head, at most 4,096 are accepted")]
+    #[error("the PROXY protocol header has {0} bytes after its fixed part; at most 4,096 are accepted")]
     TooLong(usize),
     /// The header has fewer bytes than the addresses of its family need.
-    #[error("the PROXY protocol header ends within its addresses")]
+    #[error("the PROXY protocol header is truncated within its addresses")]
     Truncated,
 }
 

@@ -51,7 +51,7 @@ impl Check {
 
     fn judge(&self, order: &Order, chain: &[Vec<u8>], now: UnixTime) -> Result<Delivered, String> {
         if chain.is_empty() || chain.len() > CHAIN_MAX {
-            return Err(format!("{} certificates; 1 to {CHAIN_MAX} make a chain", chain.len()));
+            return Err(format!("{} certificates; a chain has 1 to {CHAIN_MAX}", chain.len()));
         }
         let parse = |der: &Vec<u8>| Certificate::parse(der).map(Arc::new);
         let all: Vec<_> =
@@ -64,10 +64,10 @@ impl Check {
     }
 
     fn leaf(&self, leaf: &Certificate, order: &Order, now: UnixTime) -> Result<(), String> {
-        let asked =
-            CertificateRequest::parse(&order.csr_der).map_err(|error| format!("our own request: {error}"))?;
+        let asked = CertificateRequest::parse(&order.csr_der)
+            .map_err(|error| format!("the CSR cannot be parsed: {error}"))?;
         if leaf.public_key.spki != asked.public_key.spki {
-            return Err("the certificate is for another public key than the request's".to_owned());
+            return Err("the public key of the certificate is not that of the CSR".to_owned());
         }
         if let Some(fault) = leaf.faults.first() {
             return Err(format!("the certificate breaks the rules: {fault}"));
@@ -91,14 +91,14 @@ impl Check {
         let asked: BTreeSet<String> = asked.iter().map(key_of).collect();
         let mut given: BTreeSet<String> = leaf.subject_alt_names.iter().map(key_of).collect();
         if let Some(missing) = asked.difference(&given).next() {
-            return Err(format!("the certificate lacks the name {missing}"));
+            return Err(format!("the certificate does not contain the name {missing}"));
         }
         // A common name that is a host name counts: old clients use it.
         given.extend(leaf.subject.common_names.iter().filter_map(|name| host_key(name)));
         if self.names == NameRule::Exact
             && let Some(strange) = given.difference(&asked).next()
         {
-            return Err(format!("the certificate also holds {strange}, which nobody asked for"));
+            return Err(format!("the certificate also contains {strange}, which was not requested"));
         }
         Ok(())
     }
@@ -120,7 +120,8 @@ impl Check {
         };
         if store.is_empty() {
             return Err(
-                "no issuer's certificate came with it; name the issuer's roots in verify.roots".to_owned()
+                "the issuer's certificate is missing from the chain; name the issuer's roots in verify.roots"
+                    .to_owned(),
             );
         }
         let cache = Signatures::bounded(SIGNATURES);
@@ -128,7 +129,7 @@ impl Check {
             Verdict::Trusted { path } => Ok(path),
             // Client certificates are accepted: the profile decides about the key usage.
             Verdict::Untrusted { reason: Distrust::NotForServers { .. } } => Ok(linked(leaf, above)),
-            verdict => Err(format!("the chain does not hold: {verdict}")),
+            verdict => Err(format!("the chain is invalid: {verdict}")),
         }
     }
 }
@@ -182,12 +183,12 @@ fn host_key(name: &str) -> Option<String> {
 pub(crate) fn trust_store(pem: &str) -> Result<TrustStore, IssuerError> {
     let mut roots = TrustStore::new();
     for (_, der) in x509::pem::certificates(pem.as_bytes()) {
-        roots
-            .add_der(&der)
-            .map_err(|error| IssuerError::misconfigured(format!("a root cannot be read: {error}")))?;
+        roots.add_der(&der).map_err(|error| {
+            IssuerError::misconfigured(format!("a root certificate cannot be parsed: {error}"))
+        })?;
     }
     if roots.is_empty() {
-        return Err(IssuerError::misconfigured("the roots hold no certificate in PEM"));
+        return Err(IssuerError::misconfigured("the roots contain no PEM certificate"));
     }
     Ok(roots)
 }

@@ -74,7 +74,7 @@ pub(crate) struct CommandOutput {
 impl Command {
     pub(crate) fn new(argv: &[String], limit: Duration) -> Result<Self, IssuerError> {
         let Some((program, arguments)) = argv.split_first().filter(|(program, _)| !program.is_empty()) else {
-            return Err(IssuerError::misconfigured("a program to run is missing"));
+            return Err(IssuerError::misconfigured("no program is given"));
         };
         Ok(Self {
             program: program.clone(),
@@ -155,7 +155,7 @@ impl Command {
         let mut command = self.prepared();
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
         let mut child = self.spawn(&mut command).map_err(|error| {
-            IssuerError::misconfigured(format!("{} cannot be run: {error}", self.program))
+            IssuerError::misconfigured(format!("{} cannot be started: {error}", self.program))
         })?;
         let group = ProcessGroup(child.id());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -177,7 +177,10 @@ impl Command {
         let status =
             status.map_err(|error| IssuerError::unavailable(format!("{}: {error}", self.program)))?;
         if output.len() as u64 > OUTPUT_MAX {
-            return Err(IssuerError::unavailable(format!("{} wrote over {OUTPUT_MAX} octets", self.program)));
+            return Err(IssuerError::unavailable(format!(
+                "{} wrote more than {OUTPUT_MAX} bytes",
+                self.program
+            )));
         }
         let code = std::os::unix::process::ExitStatusExt::signal(&status).map(|signal| 128 + signal);
         Ok(CommandOutput {

@@ -16,7 +16,7 @@ pub(crate) fn chain_from(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
     let chain: Vec<Vec<u8>> = x509::pem::certificates(body).map(|(_, der)| der).collect();
     if chain.is_empty() {
         let start = excerpt(&String::from_utf8_lossy(body));
-        return Err(IssuerError::unavailable(format!("an answer without a certificate in PEM: {start}")));
+        return Err(IssuerError::unavailable(format!("the response contains no PEM certificate: {start}")));
     }
     Ok(chain)
 }

@@ -16,7 +16,7 @@ pub enum IssuerError {
         reason: String,
     },
     /// The issuer could not validate the control over a name.
-    #[error("control over {name} was not proven: {reason}")]
+    #[error("validation of {name} failed: {reason}")]
     Unproven {
         /// The name that was not validated.
         name: String,
@@ -24,7 +24,7 @@ pub enum IssuerError {
         reason: String,
     },
     /// The issuer rejects the credentials, or they lack a permission.
-    #[error("the issuer does not accept our credentials: {reason}")]
+    #[error("the issuer does not accept the configured credentials: {reason}")]
     Denied {
         /// Text of the issuer.
         reason: String,
@@ -38,7 +38,7 @@ pub enum IssuerError {
         reason: String,
     },
     /// The issuer is unreachable, fails, or sends an invalid response.
-    #[error("the issuer is not available: {reason}")]
+    #[error("the issuer is unavailable: {reason}")]
     Unavailable {
         /// The error of the connection or the response.
         reason: String,
@@ -46,7 +46,7 @@ pub enum IssuerError {
         retry_after: Option<Duration>,
     },
     /// The deadline passed. A retry with the same key continues the order.
-    #[error("no answer in time while {stage}")]
+    #[error("timed out while {stage}")]
     TimedOut {
         /// The stage that timed out.
         stage: &'static str,
@@ -72,13 +72,13 @@ pub enum IssuerError {
         what: &'static str,
     },
     /// The configuration is invalid: a person must change it.
-    #[error("the issuer's configuration does not work: {reason}")]
+    #[error("the issuer's configuration is invalid: {reason}")]
     Misconfigured {
         /// The error, and what to do.
         reason: String,
     },
     /// The database failed. The issuer was not involved.
-    #[error("the issuer's state cannot be read or kept: {reason}")]
+    #[error("the issuer's state cannot be read or stored: {reason}")]
     Storage {
         /// Text of the store's error.
         reason: String,

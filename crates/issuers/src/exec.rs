@@ -63,10 +63,10 @@ impl Exec {
         let Some(command) = &self.test else {
             return match tokio::fs::metadata(self.issue.program()).await {
                 Ok(found) if found.is_file() => {
-                    Ok(format!("{} is there; no test program is set", self.issue.program()))
+                    Ok(format!("{} exists; no test program is set", self.issue.program()))
                 }
                 _ => Err(IssuerError::misconfigured(format!(
-                    "{} is not there: correct argv of the program in the server's configuration file",
+                    "{} does not exist: correct argv of the program in the server's configuration file",
                     self.issue.program()
                 ))),
             };

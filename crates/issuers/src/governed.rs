@@ -91,7 +91,7 @@ impl Governed {
 
     async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
         request_of(order)?.verify().map_err(|error| IssuerError::Refused {
-            reason: format!("the request is not signed by the key it asks a certificate for: {error}"),
+            reason: format!("the CSR is not signed by its own key: {error}"),
         })?;
         let now = UnixTime(self.clock.now_seconds());
         if let Some(memory) = &self.memory
@@ -123,7 +123,7 @@ impl Governed {
         let order = Order { deadline, ..order.clone() };
         let asked = tokio::time::timeout_at((deadline + TIDY_LIMIT).into(), self.inner.issue(&order)).await;
         let delivered =
-            asked.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer works on the order" }))?;
+            asked.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer processes the order" }))?;
         let now = UnixTime(self.clock.now_seconds());
         let checked = self.check.delivery(&order, &delivered.chain, now);
         if let Some(memory) = &self.memory {
@@ -143,7 +143,7 @@ impl Governed {
         let permit = match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
             Ok(Ok(permit)) => permit,
             _ => {
-                let reason = format!("{} orders are under way already", self.limits.concurrency);
+                let reason = format!("{} orders are already in progress", self.limits.concurrency);
                 return Err(self.held(ROOM_RETRY, reason));
             }
         };
@@ -152,12 +152,12 @@ impl Governed {
         let next = state.breaker.ask(now, &self.limits).map_err(|until| {
             self.held(
                 micros(until.saturating_sub(now)),
-                "it failed repeatedly; its circuit breaker is open".to_owned(),
+                "the issuer failed repeatedly; its circuit breaker is open".to_owned(),
             )
         })?;
         if let Some(rate) = self.limits.rate() {
             state.bucket.take(now, rate).map_err(|wait| {
-                self.held(micros(wait), "the orders a minute that are allowed for it are used up".to_owned())
+                self.held(micros(wait), "the limit of orders per minute is reached".to_owned())
             })?;
         }
         state.breaker = next;
@@ -192,7 +192,7 @@ impl Governed {
             health_row(state.breaker, error, now)
         };
         if let Err(error) = tables::ExternalIssuers::of(&self.store).set_health(self.identity.id, row).await {
-            tracing::warn!(issuer = %self.identity.name, %error, "the issuer's health was not written down");
+            tracing::warn!(issuer = %self.identity.name, %error, "the issuer's health was not stored");
         }
     }
 }

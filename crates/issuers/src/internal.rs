@@ -35,7 +35,7 @@ impl Internal {
         let request = request_of(order)?;
         let profile = order.profile.as_deref().or(self.config.profile.as_deref());
         let profile = profile.ok_or_else(|| {
-            IssuerError::misconfigured("neither the order nor the issuer names a profile of the authority")
+            IssuerError::misconfigured("neither the order nor the issuer names a profile of the internal CA")
         })?;
         let ca = match &self.config.ca {
             Some(name) => {
@@ -57,7 +57,7 @@ impl Internal {
         };
         let until = order.deadline.into();
         let issued = tokio::time::timeout_at(until, self.authority.issue(wish)).await;
-        let issued = issued.map_err(|_| IssuerError::TimedOut { stage: "the authority signs" })?;
+        let issued = issued.map_err(|_| IssuerError::TimedOut { stage: "the internal CA signs" })?;
         let issued = issued.map_err(|error| error_of(&error))?;
         let mut chain = vec![issued.der.to_vec()];
         chain.extend(issued.chain.iter().map(|der| der.to_vec()));
@@ -110,11 +110,11 @@ impl Issuer for Internal {
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
         async {
             let Some(name) = &self.config.ca else {
-                return Ok("our own authority; the profile chooses the CA".to_owned());
+                return Ok("internal CA; the profile selects the CA".to_owned());
             };
             let ca = self.authority.ca(name).await;
             let ca = ca.map_err(|error| IssuerError::misconfigured(format!("ca: {error}")))?;
-            Ok(format!("our own authority, CA {}", ca.name))
+            Ok(format!("internal CA {}", ca.name))
         }
         .boxed()
     }

@@ -65,7 +65,7 @@ pub trait Issuer: Send + Sync + Debug {
         _key: KeyRef,
         _reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
-        async { Err(IssuerError::Unsupported { what: "revoke by a certificate's key" }) }.boxed()
+        async { Err(IssuerError::Unsupported { what: "revoke with a certificate's key" }) }.boxed()
     }
 
     /// Renews a certificate by mutual TLS with the certificate (`chain`, DER, leaf first) and its private key in PEM.
@@ -77,7 +77,7 @@ pub trait Issuer: Send + Sync + Debug {
         _chain: &'a [Vec<u8>],
         _key: &'a Secret,
     ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
-        async { Err(IssuerError::Unsupported { what: "renew by a certificate's key" }) }.boxed()
+        async { Err(IssuerError::Unsupported { what: "renew with a certificate's key" }) }.boxed()
     }
 
     /// Renews logins. Called about once a minute.

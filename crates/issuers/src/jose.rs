@@ -96,7 +96,7 @@ impl JwsKey {
             return Ok(signature);
         }
         x509::jwk::fixed_width(&signature, self.half)
-            .ok_or_else(|| SignError::Failed("it gave something that is no ECDSA signature".to_owned()))
+            .ok_or_else(|| SignError::Failed("the signer did not return an ECDSA signature".to_owned()))
     }
 }
 

@@ -81,7 +81,7 @@ impl OrderMemory {
 fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
     if order.key.is_empty() || order.key.len() > ORDER_KEY_MAX {
         return Err(IssuerError::Refused {
-            reason: format!("an order's key has 1 to {ORDER_KEY_MAX} octets"),
+            reason: format!("an order's key has 1 to {ORDER_KEY_MAX} bytes"),
         });
     }
     let request = request_of(order)?;
@@ -92,7 +92,7 @@ fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
 /// Parses the order's CSR.
 pub(crate) fn request_of(order: &Order) -> Result<CertificateRequest, IssuerError> {
     CertificateRequest::parse(&order.csr_der)
-        .map_err(|error| IssuerError::Refused { reason: format!("the request cannot be read: {error}") })
+        .map_err(|error| IssuerError::Refused { reason: format!("the CSR cannot be parsed: {error}") })
 }
 
 /// Splits concatenated DER certificates.

@@ -6,8 +6,8 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// Hint for a configuration that contains a command instead of a program's name.
-const NAMED: &str = "a program is named here, not given: add [programs.NAME] with argv to the server's configuration \
-                     file and put NAME in place of the program";
+const NAMED: &str = "give the name of a program instead of its command: add [programs.NAME] with argv to the server's \
+ configuration file and put NAME here";
 
 /// The name of a program of the server's configuration, `[programs.NAME]`.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]

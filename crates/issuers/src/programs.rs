@@ -78,7 +78,7 @@ impl Programs {
     pub(crate) fn get(&self, name: &ProgramName) -> Result<Command, IssuerError> {
         self.0.get(name.as_str()).cloned().ok_or_else(|| {
             IssuerError::misconfigured(format!(
-                "there is no program {:?}: add [programs.{name}] with argv to the server's configuration file",
+                "unknown program {:?}: add [programs.{name}] with argv to the server's configuration file",
                 name.as_str()
             ))
         })
@@ -98,15 +98,15 @@ impl ProgramConfig {
 fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || !name.chars().all(plain) {
-        return Err("a name has letters a-z, digits, '-', '_' and '.'".to_owned());
+        return Err("a name consists of letters a-z, digits, '-', '_' and '.'".to_owned());
     }
     let Some(program) = config.argv.first().filter(|program| program.starts_with('/')) else {
         return Err(
-            "argv begins with the whole path of the program, such as \"/usr/local/bin/issue\"".to_owned()
+            "argv must begin with the full path of the program, such as \"/usr/local/bin/issue\"".to_owned()
         );
     };
     if config.argv.iter().any(|part| part.contains('\0')) {
-        return Err(format!("argv of {program} holds a NUL"));
+        return Err(format!("argv of {program} contains a NUL byte"));
     }
     if !(1..=TIMEOUT_S_MAX).contains(&config.timeout_s) {
         return Err(format!("timeout_s is from 1 to {TIMEOUT_S_MAX}"));
@@ -115,7 +115,7 @@ fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
         let good = !variable.is_empty() && !variable.contains(['=', '\0']) && !value.contains('\0');
         if !good || variable.starts_with(RESERVED) {
             return Err(format!(
-                "environment: {variable:?} cannot be set; names are not empty, hold no '=' and do not begin with {RESERVED}"
+                "environment: {variable:?} cannot be set; names must not be empty, contain '=' or begin with {RESERVED}"
             ));
         }
     }
@@ -143,7 +143,7 @@ fn run_as(user: &str, users: &str, own: Uid) -> Result<Option<RunAs>, String> {
         let [name, _, uid, gid, _, home, _] = fields[..] else { return None };
         (name == user).then(|| Some(RunAs::new(name, uid.parse().ok()?, gid.parse().ok()?, home)))?
     });
-    let found = found.ok_or_else(|| format!("there is no user {user:?} in {USERS}"))?;
+    let found = found.ok_or_else(|| format!("unknown user {user:?} in {USERS}"))?;
     if found.uid() == own.as_raw() {
         return Ok(None);
     }
@@ -185,8 +185,16 @@ mod tests {
             change(&mut config);
             judged(&config, 1_000)
         };
-        assert!(with(|config| config.argv = vec!["true".to_owned()]).unwrap_err().contains("whole path"));
-        assert!(with(|config| config.argv.clear()).unwrap_err().contains("whole path"));
+        assert!(
+            with(|config| config.argv = vec!["true".to_owned()])
+                .unwrap_err()
+                .contains("argv must begin with the full path of the")
+        );
+        assert!(
+            with(|config| config.argv.clear())
+                .unwrap_err()
+                .contains("argv must begin with the full path of the")
+        );
         assert!(with(|config| config.argv.push("a\0".to_owned())).is_err());
         assert!(with(|config| config.timeout_s = 0).unwrap_err().contains("timeout_s"));
         assert!(with(|config| config.timeout_s = 3_601).is_err());

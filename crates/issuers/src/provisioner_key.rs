@@ -26,11 +26,12 @@ pub(super) fn read(text: &Secret, password: Option<&Secret>) -> Result<PrivateKe
     }
     if text.starts_with('{') {
         return from_jwk(text.as_bytes())
-            .ok_or_else(|| bad("no private JWK of kty EC and crv P-256, P-384 or P-521"));
+            .ok_or_else(|| bad("not a private JWK with kty EC and crv P-256, P-384 or P-521"));
     }
-    let password = password.ok_or_else(|| bad("it is encrypted; set provisioner.password"))?;
-    let jwk = open(text, password).ok_or_else(|| bad("it does not open with provisioner.password"))?;
-    from_jwk(&jwk).ok_or_else(|| bad("the decrypted key is no EC key"))
+    let password = password.ok_or_else(|| bad("the key is encrypted; set provisioner.password"))?;
+    let jwk =
+        open(text, password).ok_or_else(|| bad("the key cannot be decrypted with provisioner.password"))?;
+    from_jwk(&jwk).ok_or_else(|| bad("the decrypted key is not an EC key"))
 }
 
 #[derive(Deserialize)]

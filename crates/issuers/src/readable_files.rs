@@ -55,7 +55,7 @@ impl ReadableFiles {
         let found = std::fs::symlink_metadata(&real).map_err(unreadable)?;
         if !found.is_file() || found.len() > FILE_BYTES_MAX {
             return Err(IssuerError::misconfigured(format!(
-                "{file} is no plain file of at most {FILE_BYTES_MAX} bytes"
+                "{file} is not a regular file of at most {FILE_BYTES_MAX} bytes"
             )));
         }
         std::fs::read_to_string(real).map_err(unreadable)
@@ -64,7 +64,7 @@ impl ReadableFiles {
 
 fn refused(file: &str) -> IssuerError {
     IssuerError::misconfigured(format!(
-        "the server does not read {file:?} for a request: name a folder above it in files.readable_folders in the server's \
+        "the server may not read {file:?} for a request: add a folder above it to files.readable_folders in the server's \
          configuration file"
     ))
 }
@@ -103,8 +103,8 @@ mod tests {
         assert_eq!(read("token").await.unwrap(), "jwt", "as Kubernetes mounts it");
         for (name, words) in [
             ("out", "readable_folders"),
-            ("long", "plain file"),
-            ("..data", "plain file"),
+            ("long", "is not a regular file of at most"),
+            ("..data", "is not a regular file of at most"),
             ("absent", "absent"),
         ] {
             let error = read(name).await.unwrap_err().to_string();

@@ -69,23 +69,23 @@ pub struct IssuerView {
 pub enum ManageError {
     /// The name is invalid.
     #[error(
-        "an issuer's name has 1 to {NAME_MAX} letters a-z, digits, '-', '_' and '.', and is not \"{INTERNAL}\""
+        "an issuer's name consists of 1 to {NAME_MAX} letters a-z, digits, '-', '_' and '.', and is not \"{INTERNAL}\""
     )]
     BadName,
     /// The configuration is invalid.
-    #[error("the configuration does not work: {0}")]
+    #[error("invalid issuer configuration: {0}")]
     BadConfig(String),
     /// The change would send a stored secret to another destination.
     #[error(transparent)]
     Rebound(#[from] Rebound),
     /// Another issuer has this name.
-    #[error("another issuer has that name")]
+    #[error("another issuer has the same name")]
     NameTaken,
     /// Another request changed the issuer. Read it again.
     #[error("another request changed the issuer: read it again")]
     Stale,
     /// The issuer does not exist.
-    #[error("no such issuer")]
+    #[error("unknown issuer")]
     Unknown,
     /// The database failed.
     #[error(transparent)]
@@ -146,7 +146,7 @@ impl Issuers {
             Some(row) if row.enabled => self.of(&row),
             Some(_) => Err(IssuerError::misconfigured(format!("the issuer {name:?} is disabled"))),
             None if name == INTERNAL => self.own(),
-            None => Err(IssuerError::misconfigured(format!("there is no issuer {name:?}"))),
+            None => Err(IssuerError::misconfigured(format!("unknown issuer {name:?}"))),
         }
     }
 
@@ -178,7 +178,7 @@ impl Issuers {
         let each = enabled.map(|row| async move {
             let kept = async { self.of(row)?.upkeep().await }.await;
             if let Err(error) = kept {
-                tracing::warn!(issuer = %row.name, %error, "the issuer's upkeep failed");
+                tracing::warn!(issuer = %row.name, %error, "the maintenance of an issuer failed");
             }
         });
         futures_util::future::join_all(each).await;

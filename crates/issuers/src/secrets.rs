@@ -13,13 +13,13 @@ const SECRET_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSecret {
     /// A secret is not a string.
-    #[error("{pointer} must be a text of at most {SECRET_MAX} bytes")]
+    #[error("{pointer} must be a string of at most {SECRET_MAX} bytes")]
     NotText {
         /// JSON pointer of the secret.
         pointer: String,
     },
     /// The stored secrets are malformed.
-    #[error("the stored secrets cannot be read; set the issuer's secrets again")]
+    #[error("the stored secrets cannot be decrypted; set the issuer's secrets again")]
     Unreadable,
 }
 
@@ -58,7 +58,7 @@ const KINDS: [&str; 2] = ["type", "method"];
 /// A change of the configuration would send stored secrets to another destination.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{} changed, which decides where secrets are sent: give {} again in the same request, or null to remove",
+    "{} changed, which decides where secrets are sent: give {} again in the same request, or null to remove the secret",
     .changed.iter().cloned().collect::<Vec<_>>().join(", "),
     .secrets.join(", ")
 )]

@@ -70,7 +70,10 @@ impl StepCa {
     pub(crate) fn new(config: &StepCaConfig, clock: Clock, resolver: &Resolver) -> Result<Self, IssuerError> {
         let digits: String = config.root_fingerprint.chars().filter(|c| !matches!(c, ':' | ' ')).collect();
         let root = digits.to_ascii_lowercase().parse().map_err(|_| {
-            IssuerError::misconfigured("root_fingerprint is not SHA-256 in hexadecimal (step ca root | step certificate fingerprint)")
+            IssuerError::misconfigured(
+                "root_fingerprint is not a SHA-256 in hexadecimal (step ca root | step certificate \
+             fingerprint)",
+            )
         })?;
         let key = provisioner_key::read(&config.provisioner.key, config.provisioner.password.as_ref())?;
         let key: KeyRef = Arc::new(key);
@@ -101,7 +104,7 @@ impl StepCa {
         let url = self.url(&format!("/root/{}", self.root));
         let bootstrap = HttpConfig { client_certificate: None, client_key: None, ..self.config.http.clone() };
         let anyone = HttpClient::trusting_anyone(&bootstrap, &self.resolver)?;
-        let reply = anyone.send(Request::get(&url), deadline, "asking for step-ca's root").await?;
+        let reply = anyone.send(Request::get(&url), deadline, "fetching step-ca's root").await?;
         if !reply.status.is_success() {
             return Err(self.error_of(&reply));
         }
@@ -112,13 +115,13 @@ impl StepCa {
         let der = chain_from(reply.json::<Root>()?.ca.as_bytes())?.swap_remove(0);
         if Certificate::parse(&der).map(|root| root.fingerprint) != Ok(self.root) {
             return Err(IssuerError::Lying {
-                reason: "step-ca's root is not the one that is pinned".to_owned(),
+                reason: "step-ca's root does not match the pinned fingerprint".to_owned(),
             });
         }
         let mut roots = RootCertStore::empty();
         roots
             .add(CertificateDer::from(der.as_slice()))
-            .map_err(|error| IssuerError::misconfigured(format!("step-ca's root: {error}")))?;
+            .map_err(|error| IssuerError::misconfigured(format!("step-ca's root cannot be used: {error}")))?;
         let fresh = Trusted {
             http: HttpClient::with_roots(&self.config.http, &self.resolver, roots)?,
             root: der.into(),
@@ -152,10 +155,9 @@ impl StepCa {
         if !sans.is_empty() {
             claims["sans"] = json!(sans);
         }
-        self.key
-            .compact(&header, &claims, deadline)
-            .await
-            .map_err(|error| IssuerError::Storage { reason: format!("the provisioner's key: {error}") })
+        self.key.compact(&header, &claims, deadline).await.map_err(|error| IssuerError::Storage {
+            reason: format!("the provisioner's key cannot be used: {error}"),
+        })
     }
 
     async fn sign(&self, order: &Order) -> Result<Delivered, IssuerError> {
@@ -163,7 +165,7 @@ impl StepCa {
         let sans: Vec<String> = order.names.iter().map(san_text).collect::<Result<_, _>>()?;
         let subject = sans
             .first()
-            .ok_or_else(|| IssuerError::Refused { reason: "an order without names".to_owned() })?;
+            .ok_or_else(|| IssuerError::Refused { reason: "the order has no names".to_owned() })?;
         let token = self.token("/1.0/sign", subject, &sans, order.deadline).await?;
         let mut body = json!({ "csr": pem::encode("CERTIFICATE REQUEST", &order.csr_der), "ott": token });
         if let Some(seconds) = order.lifetime_seconds {
@@ -229,7 +231,7 @@ impl StepCa {
         let mut roots = RootCertStore::empty();
         roots
             .add(CertificateDer::from(&*trusted.root))
-            .map_err(|error| IssuerError::misconfigured(format!("step-ca's root: {error}")))?;
+            .map_err(|error| IssuerError::misconfigured(format!("step-ca's root cannot be used: {error}")))?;
         let http = HttpClient::with_roots(&config, &self.resolver, roots)?;
         let ours = Trusted { http, root: trusted.root };
         self.ask_for_chain(&ours, "/1.0/renew", &Value::Null, deadline).await
@@ -240,7 +242,7 @@ impl StepCa {
         let trusted = self.trusted(deadline).await?;
         let url = self.url("/provisioners?limit=100");
         let reply =
-            trusted.http.send(Request::get(&url), deadline, "asking step-ca for its provisioners").await?;
+            trusted.http.send(Request::get(&url), deadline, "fetching step-ca's provisioners").await?;
         if !reply.status.is_success() {
             return Err(self.error_of(&reply));
         }
@@ -254,10 +256,10 @@ impl StepCa {
         };
         if found["key"]["x"] != self.key.jwk()["x"] {
             return Err(IssuerError::misconfigured(format!(
-                "provisioner {name:?} has another key than ours"
+                "the key of provisioner {name:?} is not the configured key"
             )));
         }
-        Ok(format!("root {} holds; provisioner {name} has our key", self.root))
+        Ok(format!("root {} matches; provisioner {name} has the configured key", self.root))
     }
 
     fn error_of(&self, reply: &Reply) -> IssuerError {
@@ -279,7 +281,7 @@ fn san_text(name: &GeneralName) -> Result<String, IssuerError> {
     match name {
         GeneralName::Dns(text) | GeneralName::Email(text) | GeneralName::Uri(text) => Ok(text.clone()),
         GeneralName::Ip(address) => Ok(address.to_string()),
-        _ => Err(IssuerError::Unsupported { what: "certify names of that kind" }),
+        _ => Err(IssuerError::Unsupported { what: "issue certificates for names of that type" }),
     }
 }
 

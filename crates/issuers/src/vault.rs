@@ -205,13 +205,15 @@ impl Vault {
         let url = self.url("auth/token/lookup-self");
         let reply = self.send(Request::get(&url), Some(token), deadline).await?;
         let facts: VaultResponse<TokenFacts> = reply.json()?;
-        let facts = facts.data.ok_or_else(|| IssuerError::unavailable("Vault tells nothing of the token"))?;
+        let facts = facts
+            .data
+            .ok_or_else(|| IssuerError::unavailable("Vault returned no information about the token"))?;
         Ok(self.session(token.clone(), facts.ttl, facts.renewable))
     }
 
     fn session_of(&self, reply: &Reply) -> Result<Session, IssuerError> {
         let answer: VaultResponse<Value> = reply.json()?;
-        let auth = answer.auth.ok_or_else(|| IssuerError::unavailable("Vault gives no token"))?;
+        let auth = answer.auth.ok_or_else(|| IssuerError::unavailable("Vault returned no token"))?;
         Ok(self.session(auth.client_token, auth.lease_duration, auth.renewable))
     }
 
@@ -228,8 +230,7 @@ impl Vault {
         let body = sign_request(order);
         let reply = self.call(|| RepeatableRequest::post(url.clone(), body.clone()), order.deadline).await?;
         let answer: VaultResponse<Signed> = reply.json()?;
-        let signed =
-            answer.data.ok_or_else(|| IssuerError::unavailable("Vault answers without a certificate"))?;
+        let signed = answer.data.ok_or_else(|| IssuerError::unavailable("Vault returned no certificate"))?;
         let above =
             signed.ca_chain.filter(|chain| !chain.is_empty()).unwrap_or_else(|| vec![signed.issuing_ca]);
         let mut chain = chain_from(signed.certificate.as_bytes())?;
@@ -254,7 +255,7 @@ impl Vault {
         let url = self.url(&format!("{}/ca/pem", self.config.mount));
         let reply = self.call(|| RepeatableRequest::get(url.clone()), deadline).await?;
         let ca = chain_from(&reply.body)?.first().and_then(|der| Certificate::parse(der).ok());
-        let name = ca.map_or_else(|| "an issuer that cannot be read".to_owned(), |ca| ca.subject.text);
+        let name = ca.map_or_else(|| "an unreadable issuer".to_owned(), |ca| ca.subject.text);
         Ok(format!("logged in; mount {} issues as {name}", self.config.mount))
     }
 
@@ -318,7 +319,7 @@ pub(crate) fn check_path(path: &str) -> Result<(), IssuerError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let climbs = path.split('/').any(|part| matches!(part, "" | "." | ".."));
     if path.is_empty() || climbs || !path.chars().all(plain) {
-        return Err(IssuerError::misconfigured(format!("{path:?} is no path of a Vault mount or role")));
+        return Err(IssuerError::misconfigured(format!("{path:?} is not a path of a Vault mount or role")));
     }
     Ok(())
 }

@@ -87,11 +87,10 @@ impl Webhook {
                 self.memory.begun(order, &next).await?;
                 url = Some(next);
             }
-            let url =
-                url.as_deref().ok_or_else(|| IssuerError::unavailable("202 without a URL to ask again"))?;
+            let url = url.as_deref().ok_or_else(|| IssuerError::unavailable("202 without a poll URL"))?;
             let pause = reply.retry_after(self.now()).unwrap_or(PAUSE).clamp(PAUSE_MIN, PAUSE_MAX);
             if Instant::now() + pause >= order.deadline {
-                return Err(IssuerError::TimedOut { stage: "the service works on the order" });
+                return Err(IssuerError::TimedOut { stage: "the service processes the order" });
             }
             tokio::time::sleep(pause).await;
             reply = self.poll(url, order.deadline).await?;
@@ -115,11 +114,11 @@ impl Webhook {
         let Some(target) = told.or_else(|| reply.header(header::LOCATION).map(str::to_owned)) else {
             return Ok(None);
         };
-        let bad = |what: String| IssuerError::unavailable(format!("the URL to ask again at: {what}"));
+        let bad = |what: String| IssuerError::unavailable(format!("invalid poll URL: {what}"));
         let base = self.http.guard().url(&self.url).map_err(|error| bad(error.to_string()))?;
         let next = base.join(&target).map_err(|error| bad(error.to_string()))?;
         if next.origin() != base.origin() {
-            return Err(bad("it is on another host than the one configured".to_owned()));
+            return Err(bad("its origin differs from the configured URL".to_owned()));
         }
         Ok(Some(next.to_string()))
     }
@@ -129,7 +128,7 @@ impl Webhook {
             return Err(error_of(reply, self.now()));
         }
         let answer: WebhookResponse = reply.json()?;
-        let chain = answer.chain.ok_or_else(|| IssuerError::unavailable("an answer without `chain`"))?;
+        let chain = answer.chain.ok_or_else(|| IssuerError::unavailable("the response has no `chain`"))?;
         Ok(Delivered { chain: chain_from(chain.as_bytes())? })
     }
 
@@ -150,7 +149,7 @@ impl Webhook {
         match reply.status.as_u16() {
             401 | 403 | 500.. => Err(error_of(&reply, self.now())),
             // The service need not support HEAD; any response shows that it is reachable.
-            code => Ok(format!("reached; it answers HEAD with {code}")),
+            code => Ok(format!("reachable; HEAD returned {code}")),
         }
     }
 

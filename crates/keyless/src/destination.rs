@@ -77,39 +77,38 @@ impl Destinations {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "bulla_keyless_destination_request_duration_seconds",
-            "Requests to security modules and key services of clouds, from taken to done, failed or given up",
+            "Duration of requests to security modules and cloud key services, including failed and abandoned requests",
             self.durations.clone(),
         );
         registry.register(
             "bulla_keyless_destination_requests_in_flight",
-            "Requests to a security module or a key service of a cloud that are under way, those that wait for their turn \
-             there included",
+            "Requests in flight to a security module or cloud key service, including queued requests",
             self.in_flight.clone(),
         );
         registry.register(
             "bulla_keyless_destination_requests_in_flight_max",
-            "Requests that may be under way to its keys",
+            "Maximum requests in flight to the keys of the destination",
             self.in_flight_max.clone(),
         );
         registry.register(
             "bulla_keyless_destination_calls_max",
-            "Calls that are made of it at once; requests beyond wait for their turn",
+            "Maximum concurrent calls to the destination; further requests are queued",
             self.calls_max.clone(),
         );
         registry.register(
             "bulla_keyless_destination_refusals",
-            "Requests refused at once because a limit was reached, by destination and limit",
+            "Requests refused because a limit was reached, by destination and limit",
             self.refusals.clone(),
         );
         registry.register(
             "bulla_keyless_destination_errors",
-            "Requests without a result, by destination and why",
+            "Failed requests, by destination and reason",
             self.errors.clone(),
         );
         registry.register(
             "bulla_keyless_destination_littles_law_ratio",
-            "Requests under way over those begun times what they took, of the last minute, by destination: 1 unless \
-             something waits that is not measured",
+            "Little's law check of the last minute, by destination: requests in flight divided by (requests started times \
+             their duration); a value other than 1 means waiting that is not measured",
             self.ratio.clone(),
         );
     }

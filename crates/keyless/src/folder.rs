@@ -19,7 +19,7 @@ const OTHERS: u32 = 0o007;
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// The system denied access to the folder or a file.
-    #[error("the folder {path} cannot be read: {source}")]
+    #[error("cannot read the folder {path}: {source}")]
     Io {
         /// Path of the folder or file.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum UnusableKey {
     #[error(transparent)]
     File(#[from] KeyFileError),
     /// The key's type is not supported for signatures.
-    #[error("keys of the kind {0} sign nothing here: RSA, ECDSA and Ed25519 do")]
+    #[error("keys of type {0} are not supported for signing: use RSA, ECDSA or Ed25519")]
     Kind(KeyType),
 }
 

@@ -168,93 +168,94 @@ impl Metrics {
         let inner = &self.0;
         registry.register(
             "bulla_keyless_request_duration_seconds",
-            "Requests by opcode, from read to answered, errors included",
+            "Request duration, by opcode, errors included",
             inner.durations.clone(),
         );
-        registry.register(
-            "bulla_keyless_errors",
-            "Errors answered, by opcode and code",
-            inner.errors.clone(),
-        );
+        registry.register("bulla_keyless_errors", "Error replies, by opcode and code", inner.errors.clone());
         registry.register(
             "bulla_keyless_requests_in_flight",
-            "Requests read and not yet answered, by opcode",
+            "Requests in flight, by opcode",
             inner.in_flight.clone(),
         );
         registry.register(
             "bulla_keyless_requests_queued",
-            "Of the requests under way those that wait for their turn to be signed, by opcode",
+            "Requests queued for signing, by opcode",
             inner.queued.clone(),
         );
         registry.register(
             "bulla_keyless_refusals",
-            "Requests refused at once because a limit was reached, by limit",
+            "Requests refused because a limit was reached, by limit",
             inner.refusals.clone(),
         );
         registry.register(
             "bulla_keyless_opcode_refusals",
-            "Requests refused at once because a limit was reached, by opcode",
+            "Requests refused because a limit was reached, by opcode",
             inner.opcode_refusals.clone(),
         );
         registry.register(
             "bulla_keyless_tenant_requests",
-            "Requests read, by tenant",
+            "Requests received, by tenant",
             inner.tenant_requests.clone(),
         );
         registry.register(
             "bulla_keyless_tenant_refusals",
-            "Requests refused at once because a limit was reached, by tenant and limit",
+            "Requests refused because a limit was reached, by tenant and limit",
             inner.tenant_refusals.clone(),
         );
         registry.register(
             "bulla_keyless_tenant_requests_in_flight",
-            "Requests read and not yet answered, by tenant",
+            "Requests in flight, by tenant",
             inner.tenant_in_flight.clone(),
         );
         registry.register(
             "bulla_keyless_tenant_requests_in_flight_max",
-            "Requests of the tenant that may be under way",
+            "Maximum requests in flight of the tenant",
             inner.tenant_in_flight_max.clone(),
         );
         registry.register(
             "bulla_keyless_tenant_request_seconds",
-            "Time that requests took from read to answered, by tenant",
+            "Request duration, by tenant",
             inner.tenant_took.clone(),
         );
         registry.register(
             "bulla_keyless_tenant_queue_seconds",
-            "How long signatures waited for their turn, by tenant",
+            "Queue time of signatures, by tenant",
             inner.tenant_queued.clone(),
         );
         registry.register(
             "bulla_keyless_littles_law_ratio",
-            "Requests under way over arrivals times what they took, of the last minute, by tenant: 1 unless something \
-             waits that is not measured",
+            "Little's law check of the last minute, by tenant: requests in flight divided by (requests received times \
+             their duration); a value other than 1 means waiting that is not measured",
             inner.ratio.clone(),
         );
         registry.register(
             "bulla_keyless_elsewhere_in_flight",
-            "Requests under way to keys that other nodes, tokens or services hold",
+            "Requests in flight to keys in other nodes, tokens or services",
             inner.remote.clone(),
         );
         let remote_max = Gauge::<i64>::default();
         remote_max.set(REMOTE_MAX as i64);
-        registry.register("bulla_keyless_elsewhere_in_flight_max", "As many as may be", remote_max);
+        registry.register(
+            "bulla_keyless_elsewhere_in_flight_max",
+            "Maximum requests in flight to keys in other nodes, \
+         tokens or services",
+            remote_max,
+        );
         registry.register("bulla_keyless_connections", "Connections open", inner.connections.clone());
         registry.register(
             "bulla_keyless_connections_max",
-            "Connections that may be open, of all kinds together",
+            "Maximum open connections of all kinds",
             inner.connections_max.clone(),
         );
         registry.register(
             "bulla_keyless_connection_ends",
-            "Connections that ended, and why",
+            "Closed connections, by reason",
             inner.ends.clone(),
         );
-        registry.register("bulla_keyless_keys", "Keys that can be asked for", inner.keys.clone());
+        registry.register("bulla_keyless_keys", "Available keys", inner.keys.clone());
         registry.register(
             "bulla_keyless_broken_key_files",
-            "Key files that could not be read when they last changed",
+            "Key files that could not be loaded after their last change",
             inner.broken_files.clone(),
         );
         inner.traces.register(registry);
@@ -420,7 +421,7 @@ struct KeyTypeLabel {
 
 /// Encodes which key types are currently signed in batches.
 fn encode_batches(encoder: &mut DescriptorEncoder<'_>, batches: Batches) -> Result<(), fmt::Error> {
-    let help = "Whether signatures by this kind of key are made in batches; no more after a faulty one";
+    let help = "1 if signatures with this key type are made in batches; 0 after a faulty signature";
     let mut metric = encoder.encode_descriptor("bulla_keyless_batches", help, None, MetricType::Gauge)?;
     for kind in BATCH_KINDS {
         let made = if keys::batches_are_made(kind, batches) { 1.0 } else { 0.0 };
@@ -441,24 +442,24 @@ impl<A: Responder> Collector for Lanes<A> {
                 ConstGauge::new(value(*cost, figures)).encode(metric.encode_family(&labels)?)
             })
         };
-        gauge("bulla_keyless_stage_waiting", "Signatures that wait, by class of cost", &|_, figures| {
+        gauge("bulla_keyless_stage_waiting", "Queued signatures, by cost class", &|_, figures| {
             figures.waiting as f64
         })?;
-        gauge("bulla_keyless_stage_running", "Signatures being made, by class of cost", &|_, figures| {
+        gauge("bulla_keyless_stage_running", "Signatures in progress, by cost class", &|_, figures| {
             figures.running as f64
         })?;
-        gauge("bulla_keyless_stage_working", "Workers that sign, by class of cost", &|_, figures| {
+        gauge("bulla_keyless_stage_working", "Busy signing workers, by cost class", &|_, figures| {
             figures.working as f64
         })?;
-        gauge("bulla_keyless_stage_waiting_max", "Signatures that may wait", &|cost, _| {
+        gauge("bulla_keyless_stage_waiting_max", "Maximum queued signatures, by cost class", &|cost, _| {
             cost.waiting_max() as f64
         })?;
-        gauge("bulla_keyless_stage_running_max", "Workers, by class of cost", &|cost, _| {
+        gauge("bulla_keyless_stage_running_max", "Maximum signing workers, by cost class", &|cost, _| {
             self.0.running_max(cost) as f64
         })?;
         let mut metric = encoder.encode_descriptor(
             "bulla_keyless_stage_jobs",
-            "Signatures by class of cost and outcome",
+            "Signatures, by cost class and outcome",
             None,
             MetricType::Counter,
         )?;
@@ -476,12 +477,12 @@ impl<A: Responder> Collector for Lanes<A> {
         }
         encode_batches(&mut encoder, self.0.batches())?;
         let counts: [(&str, &str, fn(&LaneFigures) -> u64); 2] = [
-            ("bulla_keyless_stage_batched", "Signatures made in batches, by class of cost", |figures| {
+            ("bulla_keyless_stage_batched", "Signatures made in batches, by cost class", |figures| {
                 figures.batched
             }),
             (
                 "bulla_keyless_stage_faulty",
-                "Signatures made in batches that failed their check and did not leave, by class of cost",
+                "Faulty signatures made in batches, which were discarded, by cost class",
                 |figures| figures.faulty,
             ),
         ];
@@ -492,14 +493,10 @@ impl<A: Responder> Collector for Lanes<A> {
             }
         }
         let seconds: [(&str, &str, fn(&LaneFigures) -> Duration); 2] = [
-            ("bulla_keyless_stage_busy_seconds", "Time spent signing, by class of cost", |figures| {
-                figures.busy
+            ("bulla_keyless_stage_busy_seconds", "Time spent signing, by cost class", |figures| figures.busy),
+            ("bulla_keyless_stage_queue_seconds", "Queue time of signatures, by cost class", |figures| {
+                figures.waited
             }),
-            (
-                "bulla_keyless_stage_queue_seconds",
-                "Time that signatures waited for their turn, by class of cost",
-                |figures| figures.waited,
-            ),
         ];
         for (name, help, of) in seconds {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -45,17 +45,17 @@ impl Refusal {
     /// Returns the reason, as sent to the caller.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
-            Self::Stage => "as many of the tenant's signatures wait as may",
+            Self::Stage => "too many queued signatures of the tenant",
             Self::Key => "too many concurrent requests to this key",
-            Self::TenantKey => "as many of the tenant's requests to this key are under way as may",
+            Self::TenantKey => "too many concurrent requests of the tenant to this key",
             Self::Remote => "too many concurrent requests to keys on other nodes",
-            Self::Rate => "the tenant's rate is reached",
-            Self::InFlight => "as many of the tenant's requests are under way as may",
+            Self::Rate => "the tenant's rate limit is reached",
+            Self::InFlight => "too many concurrent requests of the tenant",
             Self::Stream => "too many concurrent requests of this stream",
             Self::Connection => "too many concurrent requests of this connection",
-            Self::Octets => "as many octets wait to be signed as may",
-            Self::Destination => "the nodes that may use this key have too much to do",
-            Self::Records => "records of signatures cannot be written to the disk as fast as may",
+            Self::Octets => "too many bytes are queued for signing",
+            Self::Destination => "the nodes that may use this key are overloaded",
+            Self::Records => "signature records cannot be written to disk fast enough",
         }
     }
 }

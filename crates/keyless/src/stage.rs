@@ -598,7 +598,7 @@ impl<A: Responder> Lane<A> {
 fn yield_to_others() {
     // If the system refuses, signatures are made with normal priority.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "the priority of a thread that signs is not lowered");
+        tracing::debug!(%error, "cannot lower the priority of a signing thread");
     }
 }
 

@@ -189,10 +189,10 @@ pub enum Malformed {
     #[error("the item {0:#04x} appears twice")]
     Repeated(u8),
     /// An item is longer than the rest of the body.
-    #[error("the item {0:#04x} runs past the body")]
+    #[error("the item {0:#04x} is longer than the rest of the body")]
     PastEnd(u8),
     /// An item of fixed length has another length.
-    #[error("the item {tag:#04x} has {length} bytes")]
+    #[error("the item {tag:#04x} has the invalid length {length}")]
     Length {
         /// Tag of the item.
         tag: u8,
@@ -306,7 +306,7 @@ impl<'a> Items<'a> {
 
 /// The body of the message would be longer than [`BODY_MAX`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the message is longer than its length can say")]
+#[error("the message is too long for its length field")]
 pub struct TooLong;
 
 /// Appends a padded reply to `out`, with only an opcode and a payload.

@@ -53,7 +53,7 @@ pub(crate) fn private_block(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> 
 /// Detects the format from the DER structure.
 pub(crate) fn format_of(der: &[u8]) -> Result<Format, KeyError> {
     if der.len() > PRIVATE_KEY_OCTETS_MAX {
-        return Err(KeyError::Malformed(format!("{} octets: no private key is that long", der.len())));
+        return Err(KeyError::Malformed(format!("{} bytes are too long for a private key", der.len())));
     }
     shape(der).map_err(|error| KeyError::Malformed(error.to_string()))?
 }

@@ -141,8 +141,10 @@ impl<'a> Parts<'a> {
         };
         let rounds =
             u32::try_from(rounds).ok().filter(|rounds| *rounds <= ROUNDS_MAX).and_then(NonZeroU32::new);
-        let rounds = rounds.ok_or_else(|| KeyError::Malformed(format!("not 1 to {ROUNDS_MAX} rounds")))?;
-        let iv = iv.try_into().map_err(|_| KeyError::Malformed("not 16 octets of IV".to_owned()))?;
+        let rounds = rounds
+            .ok_or_else(|| KeyError::Malformed(format!("the number of rounds is not 1 to {ROUNDS_MAX}")))?;
+        let iv =
+            iv.try_into().map_err(|_| KeyError::Malformed("the IV does not have 16 bytes".to_owned()))?;
         Ok(Self { prf, rounds, salt, cipher, key_octets, iv, text })
     }
 }

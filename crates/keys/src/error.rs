@@ -8,30 +8,32 @@ use crate::KeyType;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum KeyError {
     /// The text has no PEM block with a private key.
-    #[error("no private key here; PEM of PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY is read")]
+    #[error("no private key found; supported PEM blocks are PRIVATE KEY, RSA PRIVATE KEY and EC PRIVATE KEY")]
     NoKey,
     /// The PKCS#8 key is encrypted, and no passphrase was given.
     #[error("the private key is encrypted: give its passphrase")]
     Encrypted,
     /// The key is in OpenSSL's legacy encryption, which derives its key with a single MD5.
-    #[error("the private key is encrypted in OpenSSL's old way; convert it: openssl pkey -in OLD -out NEW")]
+    #[error(
+        "the private key uses the legacy encryption of OpenSSL; convert it: openssl pkey -in OLD -out NEW"
+    )]
     LegacyEncryption,
     /// The passphrase is wrong.
-    #[error("the passphrase does not open this private key")]
+    #[error("wrong passphrase for the private key")]
     WrongPassphrase,
     /// The data is not a private key in a supported encoding.
     #[error("not a private key: {0}")]
     Malformed(String),
     /// The key type is not supported.
     #[error(
-        "{0} is not supported; there are RSA of 2048, 3072 and 4096 bits, P-256, P-384, P-521, Ed25519 and ML-DSA"
+        "{0} is not supported; use RSA of 2048, 3072 or 4096 bits, P-256, P-384, P-521, Ed25519 or ML-DSA"
     )]
     Unsupported(String),
     /// The numbers do not form a key, or the public and private halves do not match.
-    #[error("the private key is not sound: {0}")]
+    #[error("invalid private key: {0}")]
     Unsound(String),
     /// The cryptography library could not generate a key.
-    #[error("the cryptographic library could not make a key of kind {0}")]
+    #[error("the cryptographic library could not generate a key of type {0}")]
     Generation(KeyType),
 }
 
@@ -39,7 +41,7 @@ pub enum KeyError {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
+    #[error("cannot read the key file: {0}")]
     Io(#[from] io::Error),
     /// The file has no usable private key.
     #[error(transparent)]
@@ -51,10 +53,10 @@ pub enum KeyFileError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DecryptError {
     /// The key is not an RSA key. Only RSA keys decrypt.
-    #[error("a key of kind {0} cannot decrypt")]
+    #[error("a key of type {0} cannot decrypt")]
     NotRsa(KeyType),
     /// The message is not encrypted to this key.
-    #[error("not encrypted to this key")]
+    #[error("the data is not encrypted to this key")]
     Failed,
 }
 
@@ -62,7 +64,7 @@ pub enum DecryptError {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignError {
     /// The deadline passed before the signature was made. A retry may succeed.
-    #[error("the key did not answer before the deadline; retry with a later one")]
+    #[error("the key did not answer before the deadline; retry with a later deadline")]
     Late,
     /// The key, or the service that stores it, cannot be reached. A retry may succeed.
     #[error("the key cannot be reached: {0}")]

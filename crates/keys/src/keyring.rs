@@ -57,10 +57,10 @@ pub struct Context<'a> {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OpenError {
     /// The value was not written by [`Keyring::seal`], or was truncated.
-    #[error("not a sealed value, or one cut off")]
+    #[error("not a sealed value, or a truncated one")]
     Malformed,
     /// The value is sealed under a master key that is not on this keyring.
-    #[error("sealed under the master key {0}, which is not configured; add it to the older master keys")]
+    #[error("sealed with the master key {0}, which is not configured; add it to the older master keys")]
     UnknownMaster(MasterKeyId),
     /// The value was changed, or moved from another table, row or column.
     #[error("the sealed value was changed, or belongs to another table, row or column")]

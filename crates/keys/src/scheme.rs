@@ -73,7 +73,7 @@ pub enum Scheme {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Misfit {
     /// The scheme belongs to another key type.
-    #[error("a key of kind {0} does not sign so")]
+    #[error("a key of type {0} does not support this signature scheme")]
     Kind(KeyType),
     /// The input does not have the length of the hash.
     #[error("{given} bytes to sign, {wanted} expected")]
@@ -105,9 +105,10 @@ impl Scheme {
     /// # Errors
     /// [`SignError::Failed`] for key types without a scheme here.
     pub fn of_message(kind: KeyType, message: &[u8]) -> Result<(Self, Vec<u8>), SignError> {
-        let scheme = Self::of(kind).ok_or_else(|| SignError::Failed("no scheme of its kind".to_owned()))?;
+        let scheme = Self::of(kind)
+            .ok_or_else(|| SignError::Failed("no signature scheme for this key type".to_owned()))?;
         let input = scheme.input(message);
-        Ok((scheme, input.ok_or_else(|| SignError::Failed("no hash of its kind".to_owned()))?))
+        Ok((scheme, input.ok_or_else(|| SignError::Failed("no hash for this key type".to_owned()))?))
     }
 
     /// Returns the input of the signature for a whole message: its digest, or the message for Ed25519. `None` if [`Hash::digest`]

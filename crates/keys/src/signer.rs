@@ -75,7 +75,7 @@ pub trait Signer: Send + Sync + fmt::Debug {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         let _ = (scheme, input, deadline);
-        Box::pin(std::future::ready(Err(SignError::Failed("it signs whole messages only".to_owned()))))
+        Box::pin(std::future::ready(Err(SignError::Failed("this key signs whole messages only".to_owned()))))
     }
 
     /// Computes RSA without padding: `c` to the power of the private exponent, modulo the modulus. Input and result have the length
@@ -92,7 +92,7 @@ pub trait Signer: Send + Sync + fmt::Debug {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
         let _ = (c, deadline);
-        Box::pin(std::future::ready(Err(SignError::Failed("it decrypts nothing".to_owned()))))
+        Box::pin(std::future::ready(Err(SignError::Failed("this key cannot decrypt".to_owned()))))
     }
 
     /// Returns the destination of signatures, for metrics. `None` for a key in this process, or an unknown destination.

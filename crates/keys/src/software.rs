@@ -141,7 +141,7 @@ impl PrivateKey {
         let mut octets = Zeroizing::new(Vec::with_capacity(limit + 1));
         std::fs::File::open(path)?.take(limit as u64 + 1).read_to_end(&mut octets)?;
         if octets.len() > limit {
-            return Err(KeyError::Malformed("no private key is that long".to_owned()).into());
+            return Err(KeyError::Malformed("the file is too long for a private key".to_owned()).into());
         }
         // DER starts with a SEQUENCE tag and its length, which are never the start of a PEM text.
         match std::str::from_utf8(&octets) {
@@ -193,7 +193,10 @@ impl PrivateKey {
     /// # Errors
     /// [`SignError::Failed`] if the library fails.
     pub fn sign_now(&self, message: &[u8]) -> Result<Vec<u8>, SignError> {
-        self.inner.pair.sign(message).ok_or_else(|| SignError::Failed("the library failed".to_owned()))
+        self.inner
+            .pair
+            .sign(message)
+            .ok_or_else(|| SignError::Failed("the cryptographic library failed".to_owned()))
     }
 
     /// Signs a precomputed digest on this thread, and otherwise as [`Signer::sign_digest`](crate::Signer::sign_digest). RSA
@@ -205,7 +208,9 @@ impl PrivateKey {
         let misfit = scheme.check(self.inner.kind, input.len());
         misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
         let signed = self.inner.pair.sign_digest(self.inner.kind, scheme, input);
-        signed.ok_or_else(|| SignError::Failed("the library does not sign so".to_owned()))
+        signed.ok_or_else(|| {
+            SignError::Failed("the cryptographic library does not support this signature scheme".to_owned())
+        })
     }
 
     /// Decrypts RSAES-PKCS1-v1_5 (RFC 8017 section 7.2), which SCEP uses for CMS key transport. The caller must not let the sender
@@ -298,7 +303,7 @@ impl PrivateKey {
     }
 
     fn of_pair(pair: Pair) -> Result<Self, KeyError> {
-        let pkcs8 = pair.pkcs8().ok_or_else(|| KeyError::Unsound("it cannot be written".to_owned()))?;
+        let pkcs8 = pair.pkcs8().ok_or_else(|| KeyError::Unsound("cannot encode the key".to_owned()))?;
         Self::assemble(pair, pkcs8)
     }
 
@@ -309,7 +314,7 @@ impl PrivateKey {
     }
 
     fn assemble(pair: Pair, pkcs8: Zeroizing<Vec<u8>>) -> Result<Self, KeyError> {
-        let spki = pair.spki().ok_or_else(|| KeyError::Unsound("it has no public half".to_owned()))?;
+        let spki = pair.spki().ok_or_else(|| KeyError::Unsound("the key has no public key".to_owned()))?;
         let public = PublicKey::parse(&spki).map_err(|error| KeyError::Malformed(error.to_string()))?;
         let kind = KeyType::of(&public)
             .ok_or_else(|| KeyError::Unsupported(format!("{} of {} bits", public.algorithm, public.bits)))?;
@@ -360,7 +365,7 @@ impl Pair {
         let read = |kind| lc::EcdsaKeyPair::from_private_key_der(ecdsa(kind)?, der).ok();
         let found = kinds.into_iter().find_map(read).map(Self::Ecdsa);
         found.ok_or_else(|| {
-            KeyError::Unsound("not on P-256, P-384 or P-521, or halves that differ".to_owned())
+            KeyError::Unsound("not on P-256, P-384 or P-521, or the public key does not match".to_owned())
         })
     }
 

@@ -25,13 +25,13 @@ const SEALS_MAX: u32 = 1 << 30;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TicketError {
     /// The key of the value is retired, or belongs to another process. The client has to start again without the value.
-    #[error("sealed under a key that is no longer held")]
+    #[error("sealed with a key that no longer exists")]
     Retired,
     /// The value was changed, or sealed under another key.
-    #[error("not sealed here, or changed since")]
+    #[error("not sealed by this service, or changed since")]
     Forged,
     /// The cryptography library failed.
-    #[error("the library failed")]
+    #[error("the cryptographic library failed")]
     Library,
 }
 

@@ -73,13 +73,13 @@ pub(crate) struct LeafFacts {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadClaim {
     /// The certificate cannot be parsed.
-    #[error("the certificate cannot be read: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Unreadable(String),
     /// The certificate has no names that a new one could be requested for.
-    #[error("the certificate has no names that a new one could have")]
+    #[error("the certificate has no names that a new certificate could have")]
     NoNames,
     /// The certificate belongs to a CA.
-    #[error("the certificate is an authority's: authorities are imported, not claimed")]
+    #[error("this is a CA certificate: import the CA instead of claiming the certificate")]
     Authority,
 }
 

@@ -38,7 +38,7 @@ pub enum AdmissionError {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// Enforced policies forbid the certificate.
-    #[error("policies forbid it: {}", list(.0))]
+    #[error("policies forbid this request: {}", list(.0))]
     Forbidden(Vec<Violation>),
     /// The issuer cannot be used.
     #[error(transparent)]

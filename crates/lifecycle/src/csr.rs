@@ -43,15 +43,15 @@ pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
 /// Checks that a CSR matches the certificate: a valid self-signature, the same names, and the same key type.
 pub(crate) fn check_csr(csr: &[u8], certificate: &ManagedCertificate) -> Result<(), String> {
     let request = CertificateRequest::parse(csr).map_err(|error| error.to_string())?;
-    request.verify().map_err(|error| format!("it is not signed with its key: {error}"))?;
+    request.verify().map_err(|error| format!("the CSR has no valid proof of possession: {error}"))?;
     if !asks_for(csr, &certificate.names) {
-        return Err("it asks for other names".to_owned());
+        return Err("the CSR requests other names".to_owned());
     }
     match KeyType::of(&request.public_key) {
         Some(kind) if kind == certificate.key_type => Ok(()),
         Some(kind) => {
-            Err(format!("its key is {}, {} was asked for", kind.name(), certificate.key_type.name()))
+            Err(format!("the key type is {}, expected {}", kind.name(), certificate.key_type.name()))
         }
-        None => Err("its key is of a kind that is not known".to_owned()),
+        None => Err("the key type is unknown".to_owned()),
     }
 }

@@ -13,7 +13,7 @@ use crate::managed::Unreadable;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DataError {
     /// The certificate, run, approval, policy, owner or team does not exist.
-    #[error("there is no {what} {id}")]
+    #[error("unknown {what} {id}")]
     NotFound {
         /// Noun for the object, such as `certificate`.
         what: &'static str,
@@ -90,7 +90,7 @@ pub struct NameTaken {
 
 /// A named object does not exist.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("there is no {what} {name:?}; make it first")]
+#[error("unknown {what} {name:?}; create it first")]
 pub struct Missing {
     /// Noun for the object.
     pub what: &'static str,
@@ -108,7 +108,7 @@ pub struct Stale {
 
 /// A run in progress prevents the operation.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a run is under way ({job}): wait for it, or cancel it")]
+#[error("a run is in progress ({job}): wait for it, or cancel it")]
 pub struct UnderWay {
     /// Id of that run.
     pub job: JobId,

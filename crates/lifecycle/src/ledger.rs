@@ -323,7 +323,7 @@ fn differs_in_its_move_only(was: &ManagedRow, row: &ManagedRow) -> bool {
 
 /// Error of a transaction that lost against a concurrent one.
 pub(crate) fn lost(what: &'static str) -> StoreError {
-    StoreError::Busy { source: format!("{what} was changed meanwhile").into() }
+    StoreError::Busy { source: format!("{what} was changed by another request").into() }
 }
 
 fn action(input: Input) -> &'static str {

@@ -47,22 +47,22 @@ pub enum BadPerson {
     #[error(transparent)]
     Name(#[from] BadRequest),
     /// There are more than [`CONTACTS_MAX`] contacts.
-    #[error("there are up to {CONTACTS_MAX} contacts")]
+    #[error("at most {CONTACTS_MAX} contacts are allowed")]
     TooManyContacts,
     /// A contact is empty, too long, or has control characters.
-    #[error("a contact has 1 to {TEXT_OCTETS_MAX} bytes and no control characters")]
+    #[error("a contact must have 1 to {TEXT_OCTETS_MAX} bytes and no control characters")]
     Contact,
     /// The contact is not an email address.
-    #[error("{0:?} is no email address")]
+    #[error("{0:?} is not an email address")]
     Email(String),
     /// The description is too long.
-    #[error("a description has up to {TEXT_OCTETS_MAX} bytes")]
+    #[error("a description may have at most {TEXT_OCTETS_MAX} bytes")]
     Description,
     /// A team cannot belong to a team.
-    #[error("a team belongs to no team")]
+    #[error("a team cannot belong to a team")]
     TeamOfTeam,
     /// An owner cannot have a list of owned objects; only teams own objects.
-    #[error("only a team owns objects and has a quota")]
+    #[error("only a team can own objects and have a quota")]
     OwnsAsOwner,
     /// The list of owned objects is invalid.
     #[error(transparent)]

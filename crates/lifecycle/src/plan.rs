@@ -25,7 +25,8 @@ use crate::tables::managed::ManagedRow;
 use crate::transition::{Transition, run_of_job};
 
 /// Error text of a run that was voided because its plan changed.
-const VOIDED: &str = "the plan changed after approval was asked for: the next run asks again";
+const VOIDED: &str =
+    "the plan changed after the approval was requested: the next run requests approval again";
 
 /// Stored documents that plans refer to, read in one transaction.
 #[derive(Default)]

@@ -166,13 +166,13 @@ pub struct Violation {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadPolicy {
     /// The policy has more than [`RULES_MAX`] rules.
-    #[error("a policy has up to {RULES_MAX} rules")]
+    #[error("a policy may have at most {RULES_MAX} rules")]
     TooManyRules,
     /// A list has more than [`ENTRIES_MAX`] entries.
-    #[error("a rule lists up to {ENTRIES_MAX} entries")]
+    #[error("a rule may list at most {ENTRIES_MAX} entries")]
     TooManyEntries,
     /// The policy has the same kind of rule twice. Violations are identified by the kind of rule.
-    #[error("the rule {0} appears twice: a policy has each rule once")]
+    #[error("the rule {0} appears twice: a policy may have each rule once")]
     Twice(&'static str),
     /// The name is invalid.
     #[error(transparent)]
@@ -313,7 +313,7 @@ impl PolicySet {
 
 /// Returns the error text if the certificate does not meet the demand.
 fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Option<String> {
-    let lacks = |there: bool, what: &str| (!there).then(|| format!("it has no {what}"));
+    let lacks = |there: bool, what: &str| (!there).then(|| format!("the certificate has no {what}"));
     match demand {
         Demand::AllowedIssuers { issuers } => (!issuers.contains(&of.issuer))
             .then(|| format!("the issuer {} is not among {}", of.issuer, issuers.join(", "))),
@@ -325,23 +325,23 @@ fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Op
         }
         Demand::KeyTypes { key_types } => (!key_types.contains(&of.key_type)).then(|| {
             let allowed: Vec<&str> = key_types.iter().map(|kind| kind.name()).collect();
-            format!("its key is {}, not {}", of.key_type.name(), allowed.join(" or "))
+            format!("the key type is {}, not {}", of.key_type.name(), allowed.join(" or "))
         }),
         Demand::MaxLifetime { seconds } => {
             let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
             // The second of notAfter is included, so notAfter of a 90-day certificate is one second earlier.
             let life = life.or(of.options.lifetime_seconds)?;
-            (life > *seconds).then(|| format!("it lives for {life} s, longer than {seconds} s"))
+            (life > *seconds).then(|| format!("the lifetime is {life} s, longer than {seconds} s"))
         }
         Demand::RequiredOwner => lacks(of.owner.is_some(), "owner"),
         Demand::RequiredTeam => lacks(of.team.is_some(), "team"),
         Demand::RequiredTags { tags } => {
             let missing: Vec<&str> =
                 tags.iter().filter(|tag| !of.tags.contains_key(*tag)).map(String::as_str).collect();
-            (!missing.is_empty()).then(|| format!("it lacks the tags {}", missing.join(", ")))
+            (!missing.is_empty()).then(|| format!("the certificate lacks the tags {}", missing.join(", ")))
         }
         Demand::RequiredEnvironment { environments } => match &of.environment {
-            None => Some("it has no environment".to_owned()),
+            None => Some("the certificate has no environment".to_owned()),
             Some(one) if environments.is_empty() || environments.contains(one) => None,
             Some(one) => Some(format!("the environment {one} is not among {}", environments.join(", "))),
         },
@@ -351,7 +351,7 @@ fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Op
 
 fn lead_broken(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) -> Option<String> {
     if !renewal.auto_renew {
-        return Some("it is not renewed by itself".to_owned());
+        return Some("automatic renewal is disabled".to_owned());
     }
     let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
     let lead = match renewal.renew_before {
@@ -360,7 +360,7 @@ fn lead_broken(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) -> 
         // Before the first version, the requested lifetime is the best estimate.
         Lead::Fraction(part) => (life.or(of.options.lifetime_seconds)? as f64 * part) as i64,
     };
-    (lead < seconds).then(|| format!("it is renewed {lead} s before its end, less than {seconds} s"))
+    (lead < seconds).then(|| format!("renewal starts {lead} s before expiry, less than {seconds} s"))
 }
 
 fn dns_names(of: &ManagedCertificate) -> impl Iterator<Item = &str> {
@@ -441,23 +441,31 @@ mod tests {
             (
                 Demand::KeyTypes { key_types: vec![KeyType::Rsa2048, KeyType::P384] },
                 &plain,
-                Some("its key is p256, not rsa2048 or p384"),
+                Some("the key type is p256, not rsa2048 or p384"),
             ),
             (Demand::MaxLifetime { seconds: 90 * DAY }, &living(90), None),
             (
                 Demand::MaxLifetime { seconds: 90 * DAY },
                 &living(91),
-                Some("it lives for 7862400 s, longer than 7776000 s"),
+                Some("the lifetime is 7862400 s, longer than 7776000 s"),
             ),
             (Demand::MaxLifetime { seconds: 1 }, &plain, None),
             (Demand::RequiredOwner, &full, None),
-            (Demand::RequiredOwner, &plain, Some("it has no owner")),
+            (Demand::RequiredOwner, &plain, Some("the certificate has no owner")),
             (Demand::RequiredTeam, &full, None),
-            (Demand::RequiredTeam, &plain, Some("it has no team")),
+            (Demand::RequiredTeam, &plain, Some("the certificate has no team")),
             (Demand::RequiredTags { tags: texts(&["cost"]) }, &full, None),
-            (Demand::RequiredTags { tags: texts(&["cost"]) }, &plain, Some("it lacks the tags cost")),
+            (
+                Demand::RequiredTags { tags: texts(&["cost"]) },
+                &plain,
+                Some("the certificate lacks the tags cost"),
+            ),
             (Demand::RequiredEnvironment { environments: vec![] }, &full, None),
-            (Demand::RequiredEnvironment { environments: vec![] }, &plain, Some("it has no environment")),
+            (
+                Demand::RequiredEnvironment { environments: vec![] },
+                &plain,
+                Some("the certificate has no environment"),
+            ),
             (
                 Demand::RequiredEnvironment { environments: texts(&["test"]) },
                 &full,
@@ -467,7 +475,7 @@ mod tests {
             (
                 Demand::RenewalLead { seconds: 31 * DAY },
                 &living(90),
-                Some("it is renewed 2592000 s before its end, less than 2678400 s"),
+                Some("renewal starts 2592000 s before expiry, less than 2678400 s"),
             ),
         ];
         for (demand, of, expected) in table {

@@ -140,16 +140,16 @@ impl Day {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
     /// The time zone does not exist, or this machine has no time zone database.
-    #[error("{0:?} is no time zone that this machine knows: use an IANA name such as Europe/Berlin, or UTC")]
+    #[error("unknown time zone {0:?}: use an IANA name such as Europe/Berlin, or UTC")]
     TimeZone(String),
     /// The text is not a time of day.
-    #[error("{0:?} is no time of day: write HH:MM")]
+    #[error("{0:?} is not a time of day: write HH:MM")]
     TimeOfDay(String),
     /// The fraction is not between 0 and 1.
-    #[error("a fraction of the life lies between 0 and 1")]
+    #[error("a fraction of the lifetime must be between 0 and 1")]
     Fraction,
     /// There are more than [`WINDOWS_MAX`] maintenance windows.
-    #[error("a policy has up to {WINDOWS_MAX} maintenance windows")]
+    #[error("a policy may have at most {WINDOWS_MAX} maintenance windows")]
     TooManyWindows,
 }
 
@@ -320,9 +320,9 @@ impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Issuer => "the issuer suggests it",
-            Self::Lead => "the policy's lead before the end",
+            Self::Lead => "the policy's lead time before expiry",
             Self::Window => "the next maintenance window",
-            Self::NoWindowInTime => "no maintenance window opens before the end",
+            Self::NoWindowInTime => "no maintenance window opens before expiry",
         })
     }
 }

@@ -141,13 +141,13 @@ pub(crate) fn plan(
                 None => ledger.end(
                     run.clone(),
                     JobState::Cancelled,
-                    Some("it is not renewed by itself".to_owned()),
+                    Some("automatic renewal is disabled".to_owned()),
                 ),
                 Some(wanted) if other_door => {
                     ledger.end(
                         run.clone(),
                         JobState::Cancelled,
-                        Some("another issuer takes over".to_owned()),
+                        Some("replaced by a run with another issuer".to_owned()),
                     );
                     let now_us = ledger.at_us();
                     ledger.queue(planned(row, wanted.at_us, "planned", judged.consent(), now_us));

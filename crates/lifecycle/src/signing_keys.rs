@@ -27,9 +27,7 @@ pub enum SigningKeysError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// There are more keys than the maximum.
-    #[error(
-        "certificates under management have more than {SIGNING_KEYS_MAX} keys, which is more than one key service holds"
-    )]
+    #[error("managed certificates have more than {SIGNING_KEYS_MAX} keys, the maximum of one key service")]
     TooMany,
 }
 

@@ -134,14 +134,14 @@ pub fn rest(current: Current) -> State {
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ApprovalNeeded => "put up for approval",
+            Self::ApprovalNeeded => "submitted for approval",
             Self::Approved(_) => "approved",
             Self::Rejected(_) => "rejected",
-            Self::CsrNeeded => "held up for its agent's CSR",
-            Self::Started => "put to the issuer",
+            Self::CsrNeeded => "paused until its agent sends a CSR",
+            Self::Started => "sent to the issuer",
             Self::Issued { .. } => "issued",
-            Self::Deployed => "reported as in place",
-            Self::RedeployAsked => "put in place again",
+            Self::Deployed => "reported as deployed",
+            Self::RedeployAsked => "deployed again",
             Self::RunFailed => "failed",
             Self::Cancelled(_) => "cancelled",
             Self::Revoked => "revoked",
@@ -230,6 +230,6 @@ archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) >
     #[test]
     fn an_illegal_move_says_what_was_wrong() {
         let error = step(State::Archived, Input::Started).unwrap_err();
-        assert_eq!(error.to_string(), "a certificate that is archived cannot be put to the issuer");
+        assert_eq!(error.to_string(), "a certificate that is archived cannot be sent to the issuer");
     }
 }

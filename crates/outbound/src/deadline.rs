@@ -13,7 +13,7 @@ const FAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// The deadline has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the deadline has passed; allow more time or ask for less")]
+#[error("the deadline has passed; allow more time or request less")]
 pub struct Passed;
 
 impl Deadline {

@@ -24,7 +24,7 @@ pub enum DialError {
     #[error("connection refused: nothing listens on that port")]
     Refused,
     /// The SYN was answered, but not with a connection.
-    #[error("connection reset before it was made")]
+    #[error("connection reset before it was established")]
     Reset,
     /// A router, or this host's routing table, reports that the host is unreachable.
     #[error("no route to the host")]
@@ -41,10 +41,10 @@ pub enum DialError {
     NoDescriptors,
     /// All local ports for this destination are in use or in TIME_WAIT (EADDRNOTAVAIL). Operator: lower the concurrency, or widen
     /// `net.ipv4.ip_local_port_range`.
-    #[error("no free local port; widen net.ipv4.ip_local_port_range or scan fewer at once")]
+    #[error("no free local port; widen net.ipv4.ip_local_port_range or lower the scan's concurrency")]
     NoPorts,
     /// A firewall or policy of this machine denies the connection.
-    #[error("this machine forbids the connection")]
+    #[error("this machine's firewall or policy forbids the connection")]
     Denied,
     /// The list of addresses was empty.
     #[error("no address to connect to")]

@@ -22,19 +22,20 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// The text is not an http or https URL with a host.
-    #[error("{0:?} is no http or https URL with a host")]
+    #[error("{0:?} is not an http or https URL with a host")]
     NotHttp(String),
     /// The URL contains credentials, which would appear in logs.
     #[error("a URL must not hold a user name or password")]
     Credentials,
     /// The address is link-local, a metadata service, multicast or unspecified.
     #[error(
-        "{0} is a link-local, metadata or unusable address; allow_link_local in the configuration file allows the former two"
+        "{0} is a link-local, metadata or unusable address; allow_link_local in the configuration file allows link-local \
+         and metadata addresses"
     )]
     Address(IpAddr),
     /// The address is in a network that the configuration denies.
     #[error(
-        "{0} is in a network that outbound.deny_networks or outbound.allow_private of the configuration file closes"
+        "{0} is in a network that outbound.deny_networks or outbound.allow_private of the configuration file blocks"
     )]
     Network(IpAddr),
 }

@@ -71,7 +71,7 @@ pub enum SetupError {
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
     /// The HTTP library returned an error.
-    #[error("no HTTP client: {0}")]
+    #[error("the HTTP client cannot be created: {0}")]
     Http(String),
 }
 
@@ -107,7 +107,7 @@ pub enum HttpError {
         reason: String,
     },
     /// The response exceeds the size limit; reading was stopped.
-    #[error("the answer of {host} is larger than {limit} bytes")]
+    #[error("the response of {host} is larger than {limit} bytes")]
     TooLong {
         /// Host of the URL.
         host: String,
@@ -229,11 +229,11 @@ impl Client {
 }
 
 /// Reason for not following the last redirect.
-const TOO_MANY: &str = "is one redirect too many";
+const TOO_MANY: &str = "redirects too many times";
 
 /// Returns the target of a redirect from `url`, or the reason for not following it. The guard checks the target separately.
 fn next_place(url: &Url, location: Option<&str>) -> Result<Url, &'static str> {
-    let next = location.and_then(|place| url.join(place).ok()).ok_or("redirects to nowhere")?;
+    let next = location.and_then(|place| url.join(place).ok()).ok_or("redirects without a valid Location")?;
     if url.scheme() == "https" && next.scheme() != "https" {
         return Err("redirects from https to http");
     }
@@ -352,8 +352,8 @@ mod tests {
             ("https://a.example/1", Some("ftp://a.example/1"), Err("redirects from https to http")),
             ("http://a.example/x/1", Some("2"), Ok("http://a.example/x/2")),
             ("https://a.example/x/1", Some("//b.example/2"), Ok("https://b.example/2")),
-            ("http://a.example/1", Some("http://["), Err("redirects to nowhere")),
-            ("http://a.example/1", None, Err("redirects to nowhere")),
+            ("http://a.example/1", Some("http://["), Err("redirects without a valid Location")),
+            ("http://a.example/1", None, Err("redirects without a valid Location")),
         ] {
             let found = next_place(&url.parse().unwrap(), location);
             assert_eq!(found.as_ref().map(Url::as_str).map_err(|why| *why), next, "{url} {location:?}");

@@ -60,9 +60,7 @@ pub enum CallError<E: std::error::Error + 'static> {
     },
     /// The deadline passed while the call waited for its turn: the server's quota is too low for the load. Raise the deadline or
     /// send fewer requests.
-    #[error(
-        "{operation} was still waiting for its turn at {pool} when the time was up ({throttled} throttled so far)"
-    )]
+    #[error("{operation} timed out while queued for {pool} ({throttled} throttled so far)")]
     NoTurn {
         /// Name of the operation.
         operation: &'static str,

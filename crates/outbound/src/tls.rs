@@ -58,7 +58,7 @@ pub enum TlsError {
         error: DialError,
     },
     /// The name is invalid in a ClientHello (RFC 6066 section 3).
-    #[error("{name:?} is no host name or address")]
+    #[error("{name:?} is not a host name or address")]
     BadName {
         /// The name as given by the caller.
         name: String,
@@ -82,7 +82,7 @@ pub enum TlsError {
         address: SocketAddr,
     },
     /// There are no trusted roots. Operator: configure them, or install the system's (`ca-certificates`).
-    #[error("no certificate authority to trust; install ca-certificates or name a file of roots")]
+    #[error("no trust anchors; install ca-certificates or name a file of root certificates")]
     NoRoots,
     /// The TLS library rejects its default configuration.
     #[error("TLS cannot be set up")]

@@ -32,23 +32,23 @@ pub(crate) type Named = (String, Arc<CertificateKey>);
 /// Why a file gives no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCertificate {
-    #[error("it cannot be read: {0}")]
+    #[error("the file cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("it is longer than {FILE_OCTETS_MAX} bytes")]
+    #[error("the file is longer than {FILE_OCTETS_MAX} bytes")]
     TooLong,
-    #[error("there is a private key in it: keep it with the key service, and certificates alone here")]
+    #[error("the file contains a private key: keep the key in the key service, and only certificates here")]
     PrivateKey,
-    #[error("there is no certificate in it")]
+    #[error("the file contains no certificate")]
     Empty,
-    #[error("its first certificate cannot be read: {0}")]
+    #[error("the first certificate cannot be parsed: {0}")]
     Leaf(x509::ParseError),
     #[error(
-        "its first certificate has a key of another kind than RSA (2048, 3072, 4096 bits), ECDSA (P-256, P-384, P-521) or Ed25519"
+        "the first certificate has an unsupported key: use RSA (2048, 3072, 4096 bits), ECDSA (P-256, P-384, P-521) or Ed25519"
     )]
     Kind,
     #[error(
-        "its first certificate has an Ed25519 key: `ed25519 = true` has it shown, to programs that know such keys; OpenSSL's \
-         engine of libp11 0.4.12 finds no key at all then"
+        "the first certificate has an Ed25519 key: set `ed25519 = true` if your programs support Ed25519; OpenSSL's engine \
+         of libp11 0.4.12 then finds no key at all"
     )]
     Ed25519,
 }
@@ -126,7 +126,7 @@ impl Files {
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 let name = stem(&file);
                 if !(why.is_denied() && inherited.contains(name)) {
-                    report::say(format_args!("no certificate in {}: {why}", path.display()));
+                    report::say(format_args!("cannot use the certificate in {}: {why}", path.display()));
                 }
                 if matches!(why, BadCertificate::Io(_)) {
                     self.unreadable.insert(name.to_owned());
@@ -139,16 +139,17 @@ impl Files {
         all.extend(before.iter().filter(|(name, _)| self.unreadable.contains(name)).cloned());
         if all.len() > CERTIFICATES_MAX {
             return Err(format!(
-                "there are {} certificates, at most {CERTIFICATES_MAX} are taken",
+                "there are {} certificates, at most {CERTIFICATES_MAX} are supported",
                 all.len()
             ));
         }
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         // With duplicate names, it would be random which key signs.
         match all.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            Some(pair) => {
-                Err(format!("two files are called {}.pem: rename one, names are labels", pair[0].0))
-            }
+            Some(pair) => Err(format!(
+                "two files are called {}.pem: rename one, because file names are used as labels",
+                pair[0].0
+            )),
             None => Ok(all),
         }
     }

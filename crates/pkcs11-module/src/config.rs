@@ -78,7 +78,7 @@ pub enum ConfigError {
     #[error("keys: {0}")]
     Server(#[from] InvalidServer),
     /// A list is empty or has too many entries.
-    #[error("{key}: {given} are named; name 1 to {most}")]
+    #[error("{key}: {given} are given; give 1 to {most}")]
     Count {
         /// Name of the setting.
         key: &'static str,
@@ -88,16 +88,16 @@ pub enum ConfigError {
         most: usize,
     },
     /// The pattern of a certificate directory is not supported.
-    #[error("certificates: {0} names no folder: write DIR or DIR/*.pem")]
+    #[error("certificates: {0} is not a folder: write DIR or DIR/*.pem")]
     Pattern(PathBuf),
     /// The timeout is zero or too long.
-    #[error("sign_timeout_ms is from 1 to {SIGN_TIMEOUT_MS_MAX}")]
+    #[error("sign_timeout_ms must be 1 to {SIGN_TIMEOUT_MS_MAX}")]
     Timeout,
     /// The client certificate or key for TLS is missing.
-    #[error("a key service over TLS takes keys_certificate_file, keys_key_file and keys_ca_files")]
+    #[error("a key service over TLS needs keys_certificate_file, keys_key_file and keys_ca_files")]
     NoCertificate,
     /// The file does not contain the expected PEM blocks.
-    #[error("there is no certificate in {0}")]
+    #[error("no certificate in {0}")]
     Empty(PathBuf),
     /// The client certificate's key cannot be read.
     #[error("keys_key_file: {0}")]
@@ -264,7 +264,7 @@ mod tests {
             ("keys = []\ncertificates = ['/a']", "keys: 0 are named"),
             ("keys = ['unix:/a']\ncertificates = []", "certificates: 0 are named"),
             ("keys = ['/a']\ncertificates = ['/a']", "no key service"),
-            ("keys = ['tls:keys.example']\ncertificates = ['/a']", "takes keys_certificate_file"),
+            ("keys = ['tls:keys.example']\ncertificates = ['/a']", "a key service over TLS needs"),
             ("keys = ['unix:/a']\ncertificates = ['/a/*.crt']", "write DIR or DIR/*.pem"),
             ("keys = ['unix:/a']\ncertificates = ['*.pem']", "write DIR or DIR/*.pem"),
             (&format!("{usual}sign_timeout_ms = 0"), "from 1 to 60000"),

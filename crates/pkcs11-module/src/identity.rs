@@ -10,9 +10,9 @@ use crate::config::{ConfigError, Settings};
 use crate::report::{ThrottledMessage, say};
 
 /// Text for files that cannot be used.
-pub(crate) const KEPT: &str = "the certificate for the key service stays the one that was read before";
+pub(crate) const KEPT: &str = "keeping the previous certificate for the key service";
 /// Text for files that this process may not read: a reload runs as a user that may.
-const RELOAD: &str = "; this process may not read it: reload the program (`nginx -s reload`)";
+const RELOAD: &str = "; this process cannot read the file: reload the program (`nginx -s reload`)";
 /// Seconds between two log lines about temporary errors, which are retried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
 
@@ -61,7 +61,7 @@ impl Identity {
         let options = match settings.client_options() {
             Ok(options) => options,
             Err(error) if error.may_heal() => {
-                NOT_READ.say(format_args!("{KEPT}: {error}; it is tried again"));
+                NOT_READ.say(format_args!("{KEPT}: {error}; retrying"));
                 return before;
             }
             Err(error) => {

@@ -53,7 +53,7 @@ impl Service {
             Ok::<_, String>(Self { runtime: Some(runtime), client, timeout })
         });
         built.map_err(|error| {
-            say(format_args!("the key service cannot be asked: {error}"));
+            say(format_args!("the key service client cannot be started: {error}"));
             CKR_GENERAL_ERROR
         })
     }
@@ -69,7 +69,7 @@ impl Service {
         let remote = self.client.key(&key.leaf.public_key.spki).ok_or(CKR_FUNCTION_FAILED)?;
         let deadline = Instant::now() + self.timeout;
         runtime.block_on(remote.sign_digest(scheme, input, deadline)).map_err(|error| {
-            NOT_SIGNED.say(format_args!("not signed with {}: {error}", key.ski));
+            NOT_SIGNED.say(format_args!("signing with {} failed: {error}", key.ski));
             match error {
                 SignError::Late | SignError::Unavailable(_) => CKR_DEVICE_ERROR,
                 SignError::Failed(_) => CKR_FUNCTION_FAILED,

@@ -99,7 +99,7 @@ impl Audited {
 
 /// Returns the response to a request whose audit event cannot be written.
 pub(super) fn not_audited(error: NotAudited) -> Response<Body> {
-    let detail = format!("{error}, so nothing is sent");
+    let detail = format!("{error}; the request was not sent");
     page::problem(StatusCode::SERVICE_UNAVAILABLE, "proxy_internal_error", &detail)
 }
 

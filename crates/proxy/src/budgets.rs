@@ -16,11 +16,11 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// The limit that is exhausted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum UsedUp {
-    #[error("the limit of {0} requests a minute is used up")]
+    #[error("the limit of {0} requests per minute is reached")]
     Requests(u32),
-    #[error("the limit of {0} concurrent requests is used up")]
+    #[error("the limit of {0} concurrent requests is reached")]
     Concurrent(u32),
-    #[error("the limit of {0} bytes an hour is used up")]
+    #[error("the limit of {0} bytes per hour is reached")]
     Bytes(u64),
 }
 

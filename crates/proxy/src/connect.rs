@@ -30,7 +30,7 @@ impl Proxy {
         tokio::select! {
             () = Arc::clone(&self).behind_connect(stream, target.clone(), client.clone()) => {}
             () = self.stopped(&served) => {
-                tracing::info!(%client, %target, "the client may not use the proxy any more: its connection is closed");
+                tracing::info!(%client, %target, "the client is no longer allowed to use the proxy: closing its connection");
             }
         }
     }
@@ -49,9 +49,11 @@ impl Proxy {
         let (opening, stream) = match read {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => {
-                return tracing::debug!(%client, %target, %error, "nothing of use to begin with");
+                return tracing::debug!(%client, %target, %error, "cannot read the first bytes after CONNECT");
             }
-            Err(_) => return tracing::debug!(%client, %target, "nothing to begin with in its time"),
+            Err(_) => {
+                return tracing::debug!(%client, %target, "timeout while reading the first bytes after CONNECT");
+            }
         };
         match opening {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
@@ -73,7 +75,7 @@ impl Proxy {
                     self.metrics.rejected();
                     return self.requests.refused(&client, &target);
                 }
-                tracing::info!(%client, %target, "neither TLS nor HTTP: closed; see the rules for tunnels")
+                tracing::info!(%client, %target, "closed a tunnel that carries neither TLS nor HTTP; see the rules for tunnels")
             }
         }
     }
@@ -111,9 +113,9 @@ impl Proxy {
                     NotIntercepted::Late => Handshake::Late,
                     NotIntercepted::Handshake(_) => Handshake::Failed,
                 });
-                tracing::info!(%client, %name, %error, "a client was not intercepted");
+                tracing::info!(%client, %name, %error, "cannot intercept a client's connection");
                 if self.refusals.note(&client, &name, &error) {
-                    tracing::warn!(%client, %name, "a client refuses the leaf: the next connection is passed on");
+                    tracing::warn!(%client, %name, "a client rejected the leaf certificate: its next connection passes through");
                 }
                 return;
             }
@@ -131,7 +133,7 @@ impl Proxy {
             Ok(Ok((Opening::Http2, stream))) => {
                 self.http2_of(stream, way).await;
             }
-            _ => tracing::debug!(%client, "HTTP/2 was agreed upon and not spoken"),
+            _ => tracing::debug!(%client, "a client negotiated HTTP/2 but did not use it"),
         }
     }
 

@@ -73,7 +73,7 @@ impl Proxy {
                 let (stream, user, shown) = match accepted {
                     Ok(Ok(accepted)) => accepted,
                     Ok(Err(error)) => {
-                        tracing::info!(%client, %error, "a client's TLS to the proxy itself failed");
+                        tracing::info!(%client, %error, "the TLS handshake of a client with the proxy failed");
                         return End::NoRequest;
                     }
                     Err(_) => return End::NoRequest,
@@ -127,8 +127,10 @@ impl Proxy {
     {
         let read = opening::read(stream, self.options.idle);
         let read = tokio::time::timeout(limit, read).await.ok()?;
-        read.inspect_err(|error| tracing::debug!(%client, %error, "a connection that says nothing of use"))
-            .ok()
+        read.inspect_err(
+            |error| tracing::debug!(%client, %error, "cannot read the first bytes of a connection"),
+        )
+        .ok()
     }
 
     async fn spoken_to<S>(
@@ -180,7 +182,7 @@ impl Proxy {
         let (target, client) = match asked {
             Ok(Ok(asked)) => asked,
             Ok(Err(error)) => {
-                tracing::info!(%client, %error, "nothing comes of a request by SOCKS5");
+                tracing::info!(%client, %error, "a SOCKS5 request failed");
                 return End::NoRequest;
             }
             Err(_) => return End::NoRequest,
@@ -208,7 +210,7 @@ impl Proxy {
             Ok(client) => client,
             Err(denied) => {
                 self.metrics.denied(denied);
-                tracing::info!(%client, %denied, "a client was not let in");
+                tracing::info!(%client, %denied, "rejected a client");
                 return self.access.refusal(denied);
             }
         };
@@ -267,7 +269,7 @@ impl Proxy {
             let _stream = stream;
             match hyper::upgrade::on(request).await {
                 Ok(upgraded) => self.after_connect(TokioIo::new(upgraded), target, client).await,
-                Err(error) => tracing::debug!(%client, %error, "CONNECT was not followed by anything"),
+                Err(error) => tracing::debug!(%client, %error, "a connection failed after CONNECT"),
             }
         });
         page::empty(StatusCode::OK)
@@ -312,7 +314,7 @@ impl Proxy {
             _ => page::problem(
                 StatusCode::NOT_FOUND,
                 "http_request_error",
-                "there is /, /ca.pem, /ca.crt and /proxy.pac",
+                "not found; available are /, /ca.pem, /ca.crt and /proxy.pac",
             ),
         }
     }

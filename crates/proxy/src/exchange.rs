@@ -49,7 +49,7 @@ impl Proxy {
     ) -> Response<Body> {
         let websocket = Websocket::of(&mut request);
         if request.method() == Method::CONNECT {
-            let detail = "CONNECT is for the proxy itself, not for what is behind it";
+            let detail = "CONNECT is not allowed within an intercepted connection";
             return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
         }
         let began = Instant::now();
@@ -269,7 +269,7 @@ impl Proxy {
                 if let Some(told) = unread(&uploading, version) {
                     return told;
                 }
-                tracing::debug!(target = %place.origin.target, %error, "no answer of an upstream");
+                tracing::debug!(target = %place.origin.target, %error, "no response from an upstream");
                 unanswered(&error)
             }
         }

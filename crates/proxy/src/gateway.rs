@@ -186,7 +186,8 @@ impl Proxy {
         }
         if decision.action == Action::Log {
             let Subject { client, host, port, method, path, .. } = subject;
-            tracing::warn!(%client, %host, port, method, path, rule = decision.rule.as_deref(), "the policy allows a request and has it logged");
+            tracing::warn!(%client, %host, port, method, path, rule = decision.rule.as_deref(), "the policy allowed a \
+             request and requires that it is logged");
         }
         let judgement = subject.judgement(decision.action, decision.rule.clone());
         let spending = match subject.identity.map(|identity| self.budgets.begin(identity)) {
@@ -194,7 +195,10 @@ impl Proxy {
                 let mut refused = subject.refused(StatusCode::TOO_MANY_REQUESTS, "budget", None);
                 refused.page.title = "The budget is used up";
                 refused.page.detail = format!("{}: {why}", subject.whose());
-                refused.page.advice = "Retry after the time in Retry-After, or have the limit raised: budget in [[proxy.policy.identities]].".into();
+                refused.page.advice =
+                    "Retry after the time in Retry-After, or ask the operator of this proxy to raise the \
+                 limit: budget in [[proxy.policy.identities]]."
+                        .into();
                 refused.page.retry_after = Some(wait);
                 return Err(refused);
             }
@@ -214,7 +218,7 @@ impl Subject<'_> {
 
     fn whose(&self) -> String {
         self.identity
-            .map_or("a client without identity".into(), |identity| format!("identity {}", identity.name))
+            .map_or("a client without an identity".into(), |identity| format!("identity {}", identity.name))
     }
 
     fn judgement(&self, action: Action, rule: Option<Arc<str>>) -> Judgement {
@@ -234,7 +238,8 @@ impl Subject<'_> {
         refused.page.advice = match decision.reason {
             Reason::Path(_) => "Send the path in its normal form.",
             Reason::Expired => "Ask the operator of this proxy for a new identity.",
-            Reason::NotIntercepted => "Have the host intercepted (not in proxy.tunnel), or allowed by a rule without conditions on requests.",
+            Reason::NotIntercepted => "Ask the operator of this proxy to intercept the host (not in proxy.tunnel), or to \
+             allow it with a rule without conditions on requests.",
             Reason::Rule | Reason::Default => "If the request is right, ask the operator of this proxy for a rule that allows it; `bulla proxy explain` shows the decision.",
         }
         .into();
@@ -249,16 +254,18 @@ impl Subject<'_> {
         };
         let mut refused = self.refused(status, "host-mismatch", None);
         refused.page.detail = mismatch.to_string();
-        refused.page.advice = "CONNECT, the TLS server name and Host have to name the same host: open a connection for each host.".into();
+        refused.page.advice =
+            "CONNECT, the TLS server name and Host must name the same host: open a connection for each host."
+                .into();
         refused
     }
 
     fn refused(&self, status: StatusCode, reason: &'static str, rule: Option<Arc<str>>) -> Box<Refused> {
         let Self { client, host, port, method, path, .. } = self;
-        tracing::info!(%client, %host, port, method, path, reason, rule = rule.as_deref(), "the policy refused a request");
+        tracing::info!(%client, %host, port, method, path, reason, rule = rule.as_deref(), "the policy denied a request");
         let judgement = self.judgement(Action::Deny, rule.clone());
         let page = PolicyRefusal {
-            title: "The policy of this proxy refuses the request",
+            title: "The policy of this proxy denies the request",
             status: status.as_u16(),
             detail: String::new(),
             advice: String::new(),
@@ -277,9 +284,9 @@ impl Subject<'_> {
 /// Host names of one request that must be equal but differ (domain fronting).
 #[derive(Debug, thiserror::Error)]
 enum Mismatch {
-    #[error("CONNECT names {connect}, and the TLS handshake names {server}")]
+    #[error("CONNECT names {connect}, but the TLS handshake names {server}")]
     Connect { connect: HostOrIp, server: HostOrIp },
-    #[error("the connection is for {connection}, and the request is for {host}")]
+    #[error("the connection is for {connection}, but the request is for {host}")]
     Host { connection: HostOrIp, host: HostOrIp },
 }
 

@@ -180,46 +180,46 @@ impl ProxyMetrics {
         inner.permission.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_proxy");
         inner.rules.register(registry);
-        registry.register("connections", "Connections of clients", inner.connections.clone());
-        registry.register("connection_ends", "Connections of clients that ended", inner.ends.clone());
-        registry.register("handshakes", "Handshakes with clients", inner.handshakes.clone());
+        registry.register("connections", "Client connections", inner.connections.clone());
+        registry.register("connection_ends", "Client connections that ended", inner.ends.clone());
+        registry.register("handshakes", "TLS handshakes with clients", inner.handshakes.clone());
         registry.register(
             "request_duration_seconds",
-            "From a request's head to that of its answer",
+            "Time from request headers to response headers",
             inner.requests.clone(),
         );
-        registry.register("rejected", "Refused by a rule", inner.rejected.clone());
+        registry.register("rejected", "Connections and requests rejected by a rule", inner.rejected.clone());
         registry.register(
             "denied",
-            "Not let in: who asked did not say, or not rightly, who they are",
+            "Clients rejected because authentication is missing or failed",
             inner.denied.clone(),
         );
         registry.register(
             "upstream_requests",
-            "Requests to upstreams, on a connection that was kept or a new one",
+            "Requests to upstreams, by reused or new connection",
             inner.upstream_requests.clone(),
         );
         registry.register(
             "auto_tunnels",
-            "Connections passed on because their client had refused a leaf of that name",
+            "Connections passed through because their client rejected an earlier leaf certificate for the name",
             inner.auto_tunnels.clone(),
         );
         registry.register(
             "mirror_looks",
-            "Connections made to see a server's certificate before its client is shown one like it",
+            "Connections to servers to mirror their certificates",
             inner.mirrored.clone(),
         );
         registry.register(
             "redirected",
-            "Connections that the host's firewall redirected here",
+            "Connections redirected by the firewall of this host",
             inner.redirected.clone(),
         );
-        registry.register("tunnels", "Connections passed on as they are", inner.tunnels.clone());
         registry.register(
-            "tunnel_octets",
-            "Octets of tunnels and upgraded connections",
-            inner.octets.clone(),
+            "tunnels",
+            "Connections passed through without interception",
+            inner.tunnels.clone(),
         );
+        registry.register("tunnel_octets", "Bytes of tunnels and upgraded connections", inner.octets.clone());
     }
 
     /// Metrics of rules on requests.
@@ -314,18 +314,34 @@ impl Collector for StoreFigures {
         let held = ConstGauge::new(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let figures = [
             ("leaves_minted", "Leaves minted", counts.minted),
-            ("leaves_failed", "Leaves that were not minted", counts.failed),
-            ("leaf_hits", "Leaves answered from memory", counts.hits),
-            ("leaf_joins", "Callers that waited for another's minting", counts.joined),
-            ("leaf_refusals", "Refused: too many new names of a client", counts.refused),
+            ("leaves_failed", "Leaf certificates that could not be minted", counts.failed),
+            ("leaf_hits", "Leaf certificates served from memory", counts.hits),
+            ("leaf_joins", "Callers that waited for the same leaf certificate to be minted", counts.joined),
+            (
+                "leaf_refusals",
+                "Requests refused because a client requested too many new names",
+                counts.refused,
+            ),
         ];
         let second = counts.second;
         let figures = figures.into_iter().chain([
-            ("store_found", "Leaves that the second level had", second.found),
-            ("store_awaited", "Leaves that another proxy was minting", second.awaited),
-            ("store_unopened", "Kept leaves that did not open, and were minted anew", second.unopened),
-            ("store_failures", "Trips to the second level that failed or took too long", second.failures),
-            ("store_without", "Leaves minted or refused without the second level", second.without),
+            ("store_found", "Leaf certificates found in the certificate store", second.found),
+            ("store_awaited", "Leaf certificates that another proxy was minting", second.awaited),
+            (
+                "store_unopened",
+                "Stored leaf certificates that could not be decrypted and were minted again",
+                second.unopened,
+            ),
+            (
+                "store_failures",
+                "Operations on the certificate store that failed or timed out",
+                second.failures,
+            ),
+            (
+                "store_without",
+                "Leaf certificates minted or refused without the certificate store",
+                second.without,
+            ),
         ]);
         for (name, help, count) in figures {
             let name = format!("bulla_intercept_{name}");
@@ -335,7 +351,7 @@ impl Collector for StoreFigures {
         let away = ConstGauge::new(i64::from(second.away));
         away.encode(encoder.encode_descriptor(
             "bulla_intercept_store_away",
-            "Whether the second level of the certificate store is away",
+            "1 if the certificate store is unavailable",
             None,
             away.metric_type(),
         )?)?;

@@ -41,7 +41,7 @@ pub(super) struct Mirrored {
 enum NotMirrored {
     #[error("{0}")]
     Unreached(Arc<NoConnection>),
-    #[error("it showed no certificate")]
+    #[error("the server sent no certificate")]
     Nothing,
     #[error(transparent)]
     Unlike(#[from] NoLikeness),
@@ -127,7 +127,7 @@ impl Mirrors {
             };
             metrics.mirror_look(looked.as_ref().map_or_else(NotMirrored::outcome, |_| "mirrored"));
             looked.map_err(|error| {
-                tracing::info!(target = %asked.target, %name, %error, "the leaf is not like the server's certificate");
+                tracing::info!(target = %asked.target, %name, %error, "cannot mirror the server's certificate");
                 Failed { lifetime: error.lifetime(), error }
             })
         };

@@ -41,7 +41,7 @@ impl Proxy {
         let permitted = self.permission.ask(asker, name).await;
         if let Err(refused) = &permitted {
             self.requests.not_permitted(client, target, name, (status(refused), refused.name()));
-            tracing::info!(%client, %target, %name, %refused, "a client was not intercepted");
+            tracing::info!(%client, %target, %name, %refused, "a client was not intercepted: no permission");
         }
         permitted
     }
@@ -60,9 +60,10 @@ pub(super) fn page(name: &HostOrIp, refused: &NotPermitted) -> Response<Body> {
     let (reason, detail) = match refused {
         NotPermitted::No => ("http_request_denied", format!("{name} is not permitted here")),
         NotPermitted::TooMany(_) => ("http_request_denied", refused.to_string()),
-        NotPermitted::Unknown(_) => {
-            ("proxy_internal_error", format!("nobody says now whether {name} is permitted"))
-        }
+        NotPermitted::Unknown(_) => (
+            "proxy_internal_error",
+            format!("the permission service is unavailable and cannot decide about {name}"),
+        ),
         NotPermitted::Busy => ("connection_limit_reached", refused.to_string()),
     };
     page::problem(status(refused), reason, &detail)

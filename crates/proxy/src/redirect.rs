@@ -35,7 +35,7 @@ pub(crate) fn listen(options: &TransparentOptions) -> Result<Vec<(TcpListener, S
 pub(crate) fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
     let destination = canonical(original_destination(stream, at)?);
     match destination == canonical(at) {
-        true => Err(io::Error::other("it was made to there")),
+        true => Err(io::Error::other("the connection was made to the proxy directly")),
         false => Ok(destination),
     }
 }

@@ -54,7 +54,7 @@ impl RevocationLists {
 
 /// The CRLs cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("lists of revoked certificates: {0}")]
+#[error("invalid certificate revocation lists (CRLs): {0}")]
 pub struct BadLists(String);
 
 /// The loaded CRLs.
@@ -81,7 +81,7 @@ impl LoadedCrls {
         for issuer in set.superseded() {
             tracing::warn!(
                 issuer,
-                "an older list of revoked certificates does not count, as there is a newer one of the same authority"
+                "an older CRL is ignored, because a newer one of the same CA is configured"
             );
         }
         let ders = set.lists().map(|list| list.der.to_vec()).collect();
@@ -146,7 +146,7 @@ impl RevocationGuard {
         self.metrics.ended(self.door);
         tracing::warn!(
             subject = certificate.subject.text,
-            "a client's certificate was revoked: its connection ends"
+            "a client's certificate was revoked: closing its connection"
         );
     }
 
@@ -162,11 +162,15 @@ impl RevocationGuard {
             self.metrics.looked(self.door, failure.is_none(), outdated);
             let why = match &failure {
                 Some(why) => why.clone(),
-                None if outdated > 0 => format!("{outdated} past their time (nextUpdate)"),
+                None if outdated > 0 => format!("{outdated} CRLs are past their nextUpdate"),
                 None => String::new(),
             };
             if told != why && !why.is_empty() {
-                tracing::error!(door = self.door, why, "lists of revoked certificates count as they were");
+                tracing::error!(
+                    door = self.door,
+                    why,
+                    "client CRLs are outdated or cannot be loaded; the loaded CRLs stay in use"
+                );
             }
             told = why;
             tokio::select! {
@@ -195,11 +199,7 @@ impl RevocationGuard {
         let (lists, tls) = made?;
         *self.tls.write() = Arc::new(tls);
         self.metrics.reloaded(self.door);
-        tracing::info!(
-            door = self.door,
-            lists = lists.ders.len(),
-            "other lists of revoked certificates count from now on"
-        );
+        tracing::info!(door = self.door, lists = lists.ders.len(), "loaded new CRLs");
         self.lists.send_replace(Arc::new(lists));
         Ok(())
     }
@@ -223,12 +223,16 @@ impl RevocationMetrics {
     /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("bulla_intercept_client_crls");
-        registry.register("reloads", "Other lists of revoked certificates that count", self.reloads.clone());
-        registry.register("outdated", "Lists that are past their time, and count", self.outdated.clone());
-        registry.register("broken", "Whether those there are now cannot be used", self.broken.clone());
+        registry.register("reloads", "CRL reloads that found new CRLs", self.reloads.clone());
+        registry.register(
+            "outdated",
+            "CRLs that are past their nextUpdate but stay in use",
+            self.outdated.clone(),
+        );
+        registry.register("broken", "1 if the configured CRLs cannot be loaded", self.broken.clone());
         registry.register(
             "ended_connections",
-            "Connections whose certificate was revoked",
+            "Connections closed because their client certificate was revoked",
             self.ended.clone(),
         );
     }

@@ -58,7 +58,7 @@ impl Proxy {
         entry
             .iter_mut()
             .for_each(|entry| fresh.iter().for_each(|one| entry.hide(one.header(), one.needles())));
-        tracing::debug!("a credential was rotated: its request is sent once more");
+        tracing::debug!("a credential was rotated: retrying its request once");
         injected.extend(fresh);
         self.send_once(request, sending.place).await.ok()
     }

@@ -23,8 +23,9 @@ impl HostPattern {
                 Some(rest) => HostName::parse(rest).ok().map(|name| Self::Below(name.as_str().to_owned())),
                 None => HostOrIp::parse(text).ok().map(Self::Exact),
             };
-            let hint = "give a name, *.NAME for all names below it, or an address; no port, no scheme";
-            pattern.ok_or_else(|| invalid(key, format!("{text:?} is no host name or address"), hint))
+            let hint =
+                "give a host name, *.NAME for all names below it, or an address, without port or scheme";
+            pattern.ok_or_else(|| invalid(key, format!("{text:?} is not a host name or address"), hint))
         };
         texts.iter().map(read).collect()
     }
@@ -151,6 +152,6 @@ mod tests {
             assert_eq!(read[0].is_for(&HostOrIp::parse(host).unwrap()), wanted, "{pattern} {host}");
         }
         let wrong = HostPattern::read("host", &["https://a".to_owned()]).unwrap_err();
-        assert_eq!((wrong.key, &*wrong.why), ("host", "\"https://a\" is no host name or address"));
+        assert_eq!((wrong.key, &*wrong.why), ("host", "\"https://a\" is not a host name or address"));
     }
 }

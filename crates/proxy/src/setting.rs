@@ -20,7 +20,7 @@ pub(crate) fn methods(texts: &[String]) -> Result<Vec<Method>, InvalidSetting> {
     let read = |text: &String| {
         let known = Method::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains(char::is_lowercase));
         known.ok_or_else(|| {
-            invalid("method", format!("{text:?} is no method"), "for example GET, in upper case")
+            invalid("method", format!("{text:?} is not an HTTP method"), "for example GET, in upper case")
         })
     };
     texts.iter().map(read).collect()

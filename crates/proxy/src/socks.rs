@@ -36,19 +36,19 @@ enum Reply {
 pub(super) enum NoRequest {
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    #[error("this is not SOCKS5")]
+    #[error("not a SOCKS5 request")]
     NotSocks,
     #[error("the client offers no authentication method that this proxy accepts")]
     NoMethod,
     #[error(transparent)]
     Denied(#[from] Denied),
-    #[error("only CONNECT is served")]
+    #[error("only the SOCKS5 command CONNECT is supported")]
     Command,
     #[error("the address type is unknown, or the name is invalid")]
     Address,
     #[error("connections to {0} are not allowed here")]
     Rejected(Target),
-    #[error("there is no leaf for {0}: {1}")]
+    #[error("no leaf certificate for {0}: {1}")]
     NotPermitted(Target, NotPermitted),
 }
 

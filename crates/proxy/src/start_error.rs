@@ -24,39 +24,39 @@ pub enum StartError {
         source: io::Error,
     },
     /// The first leaf key cannot be generated.
-    #[error("no key for leaves: {0}")]
+    #[error("cannot create a key for leaf certificates: {0}")]
     Key(#[from] KeyError),
     /// The TLS library rejected its configuration.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// There are no trust anchors, so upstreams could not be verified.
-    #[error("there are no roots to hold upstreams against")]
+    #[error("no trust anchors for upstreams are configured")]
     NoRoots,
     /// TLS to the proxy itself cannot be set up.
-    #[error("clients cannot speak TLS to the proxy: {0}")]
+    #[error("cannot set up TLS between clients and the proxy: {0}")]
     OwnTls(#[from] BadOwnTls),
     /// The system's random number generator failed.
-    #[error("the system gives no randomness")]
+    #[error("the operating system returned no random bytes")]
     NoRandomness,
     /// The HTTP client for token issuers cannot be set up.
-    #[error("the keys of issuers of tokens cannot be fetched: {0}")]
+    #[error("cannot set up the client that fetches the keys of token issuers: {0}")]
     Issuers(SetupError),
     /// The access log cannot be opened.
-    #[error("the access log cannot be written: {0}")]
+    #[error("cannot write the access log: {0}")]
     AccessLog(io::Error),
     /// The audit log cannot be opened.
-    #[error("the audit log cannot be written: {0}")]
+    #[error("cannot write the audit log: {0}")]
     AuditLog(io::Error),
     /// The system's DNS resolver cannot be set up.
-    #[error("names cannot be resolved: {0}")]
+    #[error("cannot set up the DNS resolver: {0}")]
     Resolver(#[from] ResolveError),
     /// Creating the intermediate CA failed.
-    #[error("no intermediate authority: {0}")]
+    #[error("cannot create the intermediate CA: {0}")]
     Intermediate(MintError),
     /// The configuration of the permission service is invalid.
     #[error(transparent)]
     Permission(#[from] BadPermission),
     /// The listener for consumers of leaves cannot start.
-    #[error("leaves are not handed out: {0}")]
+    #[error("cannot serve leaf certificates to consumers: {0}")]
     Minting(#[from] minting::StartError),
 }

@@ -43,9 +43,9 @@ impl ResolvesServerCert for LeafOfTheHandshake {
 pub(super) enum NotIntercepted {
     #[error(transparent)]
     NoLeaf(#[from] FetchError),
-    #[error("the handshake was not done in its time")]
+    #[error("TLS handshake timeout")]
     Late,
-    #[error("the client broke the handshake off: {0}")]
+    #[error("the TLS handshake with the client failed: {0}")]
     Handshake(std::io::Error),
 }
 

@@ -53,7 +53,7 @@ impl Proxy {
         let destination = match destination(&stream, at) {
             Ok(destination) => destination,
             Err(error) => {
-                tracing::info!(%client, %at, %error, "nobody redirected a connection to where redirected ones come in: closed");
+                tracing::info!(%client, %at, %error, "closed a connection that the firewall did not redirect");
                 return End::Loop;
             }
         };
@@ -105,7 +105,8 @@ impl Proxy {
             }
             Action::Reject => self.closed_out(&client, &target),
             Action::Intercept | Action::Mirror => {
-                tracing::info!(%client, %target, "a client that was redirected says nothing: closed; see the rules for tunnels");
+                tracing::info!(%client, %target, "closed a redirected connection: the client sent no data; see the rules \
+                 for tunnels");
                 End::NoRequest
             }
         }
@@ -121,7 +122,8 @@ impl Proxy {
     fn is_ours(&self, client: &Client, destination: SocketAddr) -> bool {
         let is_ours = self.upstreams.made(client.address, destination);
         if is_ours {
-            tracing::warn!(%destination, "the proxy's own connection was redirected to it: have the firewall leave its user out");
+            tracing::warn!(%destination, "the proxy's own connection was redirected back to the proxy: exclude the proxy's \
+             user in the firewall rule");
         }
         is_ours
     }

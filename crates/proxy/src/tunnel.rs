@@ -38,7 +38,7 @@ impl Proxy {
         }
         self.metrics.rejected();
         self.requests.misdirected(client, target, name);
-        tracing::info!(%client, %target, %name, "the address is not one of the name in the ClientHello: closed");
+        tracing::info!(%client, %target, %name, "closed a connection: its address does not belong to the name in the ClientHello");
     }
 
     /// Returns whether the address of a redirected connection belongs to the name: by DNS, or by the certificate of the server.
@@ -84,13 +84,13 @@ impl Proxy {
                         tracing::debug!(%target, ?ended, "a tunnel ended");
                     }
                     () = self.no_longer_admitted(client, target, name, Phase::Tunnel) => {
-                        tracing::info!(%client, %target, "the policy does not allow a tunnel any more: closed");
+                        tracing::info!(%client, %target, "closed a tunnel: the policy no longer allows it");
                     }
                 }
             }
             Err(error) => {
                 answered(StatusCode::BAD_GATEWAY);
-                tracing::info!(%target, %error, "a tunnel has no other end");
+                tracing::info!(%target, %error, "cannot connect a tunnel to its target");
             }
         }
     }
@@ -112,7 +112,7 @@ impl Proxy {
         tokio::select! {
             _ = relay_with(client, upstream, self.options.idle, half, &octets) => {}
             () = self.no_longer_admitted(&way.client, target, name, Phase::Connect) => {
-                tracing::info!(client = %way.client, %target, "the policy does not allow the host any more: closed");
+                tracing::info!(client = %way.client, %target, "closed a connection: the policy no longer allows the host");
             }
         }
     }

@@ -15,7 +15,7 @@ pub struct Capabilities(CapabilitySet);
 
 /// A name that is not a capability.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("there is no capability {0:?}; see capabilities(7)")]
+#[error("unknown capability {0:?}; see capabilities(7)")]
 pub struct UnknownCapability(String);
 
 impl Capabilities {

@@ -33,22 +33,22 @@ pub use report::{Report, State, report};
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The process already has this number of threads, which would escape the restrictions.
-    #[error("the process has {0} threads already, and restrictions hold for new threads only")]
+    #[error("the process already has {0} threads, but restrictions apply to new threads only")]
     Threads(usize),
     /// The capabilities could not be changed.
-    #[error("capabilities cannot be dropped")]
+    #[error("cannot drop capabilities")]
     Capabilities(#[source] io::Error),
     /// `PR_SET_NO_NEW_PRIVS` failed.
-    #[error("no_new_privs cannot be set")]
+    #[error("cannot set no_new_privs")]
     NoNewPrivileges(#[source] io::Error),
     /// The filter of system calls could not be installed.
-    #[error("the filter of system calls (seccomp) cannot be installed")]
+    #[error("cannot install the system call filter (seccomp)")]
     Calls(#[source] seccompiler::Error),
     /// The file rules could not be installed.
-    #[error("the rules about files (Landlock) cannot be installed")]
+    #[error("cannot install the file access rules (Landlock)")]
     Files(#[source] landlock::RulesetError),
     /// The mode is [`Mode::Enforce`], and this kernel has no Landlock or an old version.
-    #[error("this kernel does not restrict files (Landlock): {0}")]
+    #[error("this kernel cannot restrict file access (Landlock): {0}")]
     NoLandlock(&'static str),
 }
 
@@ -84,7 +84,9 @@ pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
         Ok(()) => State::Enforced,
     };
     let files = match files::restrict(&plan.files, plan.programs) {
-        Ok(State::Missing(_)) if strict => return Err(SandboxError::NoLandlock("no rule of it is enforced")),
+        Ok(State::Missing(_)) if strict => {
+            return Err(SandboxError::NoLandlock("the kernel enforces none of the rules"));
+        }
         Ok(State::Partial) if strict => {
             return Err(SandboxError::NoLandlock("it is older than Linux 6.12"));
         }

@@ -17,31 +17,31 @@ use rustix::thread::{
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// unshare(2) failed.
-    #[error("this host does not let this user make namespaces")]
+    #[error("this host does not allow this user to create namespaces")]
     Refused(#[source] io::Error),
     /// `/proc/self/uid_map` or a related file could not be written.
-    #[error("the user cannot be mapped into the user namespace")]
+    #[error("cannot map the user into the user namespace")]
     Users(#[source] io::Error),
     /// The capabilities for the setup could not be passed to the next program.
-    #[error("capabilities cannot be passed to the next program")]
+    #[error("cannot pass capabilities to the next program")]
     Capabilities(#[source] io::Error),
     /// The loopback interface could not be started. It is down in a new network namespace.
-    #[error("the loopback interface of the network namespace cannot be started")]
+    #[error("cannot start the loopback interface of the network namespace")]
     Loopback(#[source] io::Error),
     /// The mounts could not be separated from those of the host.
-    #[error("the mounts cannot be separated from those of the host")]
+    #[error("cannot separate the mounts from those of the host")]
     Mounts(#[source] io::Error),
     /// `/proc` of the process namespace could not be mounted.
-    #[error("/proc cannot be mounted for the process namespace")]
+    #[error("cannot mount /proc for the process namespace")]
     Processes(#[source] io::Error),
     /// A file or folder could not be hidden.
-    #[error("{0} cannot be hidden")]
+    #[error("cannot hide {0}")]
     Hide(PathBuf, #[source] io::Error),
     /// A mount could not be made read-only.
-    #[error("{0} cannot be made read-only")]
+    #[error("cannot make {0} read-only")]
     ReadOnly(PathBuf, #[source] io::Error),
     /// A file or folder could not be kept writable in a read-only file system.
-    #[error("{0} cannot be kept writable")]
+    #[error("cannot keep {0} writable")]
     Writable(PathBuf, #[source] io::Error),
 }
 

@@ -36,7 +36,8 @@ const SETTINGS: &[Obstacle] = &[
     Obstacle {
         setting: "kernel.apparmor_restrict_unprivileged_userns",
         value: 1,
-        remedy: "allow it to this program by an AppArmor profile with `userns,` (docs/run.md shows one), or to all, as root: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        remedy: "allow it for this program with an AppArmor profile with `userns,` (docs/run.md shows one), or for all \
+         programs, as root: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     },
 ];
 

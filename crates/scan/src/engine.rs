@@ -296,7 +296,7 @@ impl Scheduler {
     }
 
     async fn report_cancelled(&self, target: Arc<Target>) {
-        let detail = Some("it had not answered at the deadline of the scan".to_owned());
+        let detail = Some("no answer before the deadline of the scan".to_owned());
         self.progress.finished(ProbeOutcome::Cancelled);
         // The receiver is gone only when the scan is stopped.
         let _ = self.out.send(Observation::ended(target, now_us(), ProbeOutcome::Cancelled, detail)).await;
@@ -375,7 +375,7 @@ impl Scheduler {
     fn unspeakable(&mut self, target: Arc<Target>) {
         let (out, progress) = (self.out.clone(), self.progress.clone());
         self.reading.spawn(async move {
-            let detail = Some("only its cloud's source can look at it".to_owned());
+            let detail = Some("only the cloud source can probe this target".to_owned());
             let observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
             progress.finished(observation.outcome);
             // The receiver is gone only when the scan is stopped.
@@ -564,8 +564,8 @@ impl Scheduler {
 
     /// Reports a panic in a probe, which is a bug, as the outcome of that probe only.
     async fn on_abnormal_end(&mut self, target: Arc<Target>, address: IpAddr, error: &JoinError) {
-        tracing::error!(%error, endpoint = %target, "a look ended abnormally");
-        let detail = Some("the look ended abnormally; please report it".to_owned());
+        tracing::error!(%error, endpoint = %target, "a probe ended abnormally");
+        let detail = Some("the probe ended abnormally; please report it".to_owned());
         let mut observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
         observation.address = Some(address);
         self.progress.finished(ProbeOutcome::Unknown);

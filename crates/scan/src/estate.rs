@@ -183,7 +183,7 @@ impl Estate {
                 EstateFinding {
                     finding: Finding {
                         rule: &rules::SHARED_KEY,
-                        evidence: format!("key {key} is in {} certificates", used.further.len() + 1),
+                        evidence: format!("key {key} is used by {} certificates", used.further.len() + 1),
                         certificate: Some(used.first),
                     },
                     endpoints: shown

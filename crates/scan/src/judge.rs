@@ -68,7 +68,7 @@ impl Judge {
         self.read_chain(&session, observation);
         let mut findings = Findings::default();
         if plaintext_injected {
-            findings.add(&rules::PLAINTEXT_INJECTED, "clear text followed the server's go-ahead");
+            findings.add(&rules::PLAINTEXT_INJECTED, "plain text followed the server's STARTTLS reply");
         }
         judge_session(&session, observation, &mut findings);
         self.judge_chain(observation, &mut findings);
@@ -258,7 +258,7 @@ fn judge_session(session: &tls::Evidence, observation: &Observation, findings: &
         findings.add(&rules::OBSOLETE_PROTOCOL, tls::names::version(version));
     }
     if observation.profile == Some(tls::Profile::Legacy.name()) {
-        findings.add(&rules::VERSION_INTOLERANT, "only an older ClientHello was answered");
+        findings.add(&rules::VERSION_INTOLERANT, "the server answered only an older ClientHello");
     }
     let Some(chosen) = session.cipher else { return };
     let mut known = tls::weaknesses(chosen);
@@ -271,7 +271,7 @@ fn judge_session(session: &tls::Evidence, observation: &Observation, findings: &
         let (old, newest) = (tls::names::version(old), tls::names::version(newest));
         findings.add(
             &rules::OBSOLETE_PROTOCOL,
-            format!("accepts {old}, and {newest} of a client that offers all"),
+            format!("accepts {old}; negotiates {newest} with a client that offers all versions"),
         );
     }
     for suite in &accepted.weak_suites {
@@ -279,7 +279,8 @@ fn judge_session(session: &tls::Evidence, observation: &Observation, findings: &
             if !known.contains(&weakness) {
                 known.push(weakness);
                 let (weak, chosen) = (tls::names::cipher_suite(*suite), tls::names::cipher_suite(chosen));
-                let evidence = format!("accepts {weak}, and {chosen} of a client that offers all");
+                let evidence =
+                    format!("accepts {weak}; selects {chosen} for a client that offers all cipher suites");
                 findings.add(rule_of(weakness), evidence);
             }
         }
@@ -299,7 +300,11 @@ fn judge_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>], findings: &mu
         findings.about(&rules::MISORDERED, "a certificate is not followed by its issuer", leaf.fingerprint);
     }
     for stray in &order.strays {
-        findings.about(&rules::STRAY, format!("{} is on no path", stray.subject.text), stray.fingerprint);
+        findings.about(
+            &rules::STRAY,
+            format!("{} is not on any path", stray.subject.text),
+            stray.fingerprint,
+        );
     }
 }
 
@@ -314,7 +319,7 @@ fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findi
         // Clients of private PKIs may accept a common name; `certificate.common-name-only` reports it.
         NameMatch::CommonNameOnly if !public => return,
         NameMatch::CommonNameOnly => {
-            format!("only the common name says {name}; clients do not read it")
+            format!("only the common name is {name}; clients ignore the common name")
         }
         NameMatch::None => format!("{name} is not among {}", names_of(leaf)),
     };
@@ -337,7 +342,7 @@ fn judge_staple(session: &tls::Evidence, observation: &Observation, findings: &m
     let Some(leaf) = observation.leaf() else { return };
     let Some(staple) = &session.ocsp_staple else {
         if leaf.must_staple {
-            findings.about(&rules::STAPLE_MISSING, "no status in the handshake", leaf.fingerprint);
+            findings.about(&rules::STAPLE_MISSING, "no OCSP staple in the handshake", leaf.fingerprint);
         }
         return;
     };

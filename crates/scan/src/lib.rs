@@ -37,6 +37,6 @@ pub use trusted::{TrustAnchors, TrustError, Trusted};
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// The system returns no random numbers, which handshakes need.
-    #[error("the system gives no random numbers")]
+    #[error("the system's random number generator failed")]
     NoRandomness,
 }

@@ -309,8 +309,8 @@ impl Prober {
         talk.end = match result {
             Ok(end) => end,
             Err(_) if waited_for_tickets => Ok(()),
-            Err(_) if said_anything => Err((ProbeOutcome::Slow, format!("not over after {:?}", limit()))),
-            Err(_) => Err((ProbeOutcome::Stall, format!("not one byte in {:?}", limit()))),
+            Err(_) if said_anything => Err((ProbeOutcome::Slow, format!("not complete after {:?}", limit()))),
+            Err(_) => Err((ProbeOutcome::Stall, format!("no data received in {:?}", limit()))),
         };
         if let Some(handshake) = handshake {
             talk.evidence = handshake.into_evidence();

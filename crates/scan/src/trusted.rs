@@ -40,7 +40,7 @@ pub enum TrustError {
         source: std::io::Error,
     },
     /// The file contains no certificate.
-    #[error("no certificate in {path}: --ca wants PEM or DER certificates")]
+    #[error("no certificate in {path}: --ca needs PEM or DER certificates")]
     Empty {
         /// Path of the file.
         path: String,

@@ -70,7 +70,7 @@ impl IfMatch {
         if wanted.iter().any(same) {
             return Ok(());
         }
-        Err(Problem::precondition_failed("it is not as it was when you read it")
+        Err(Problem::precondition_failed("the object changed since you read it")
             .with("revision", revision)
             .header(ETAG, etag(&now)))
     }
@@ -82,7 +82,7 @@ impl IfMatch {
     pub fn check_absent(&self) -> Result<(), Problem> {
         match self.0 {
             None => Ok(()),
-            Some(_) => Err(Problem::precondition_failed("it is not there (any more)")),
+            Some(_) => Err(Problem::precondition_failed("the object does not exist or was deleted")),
         }
     }
 }
@@ -107,7 +107,8 @@ struct Tag {
 fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<Tag>>, Problem> {
     let mut found = None;
     for line in headers.get_all(name) {
-        let bad = || Problem::bad_request(format_args!("{name} holds no entity tags: give them as \"…\""));
+        let bad =
+            || Problem::bad_request(format_args!("{name} is not a list of entity tags: write them as \"…\""));
         let tags: &mut Vec<Tag> = found.get_or_insert_default();
         for part in line.to_str().map_err(|_| bad())?.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             if part == "*" {
@@ -149,7 +150,7 @@ impl ReadConditions {
             return Response::from_parts(parts, body);
         }
         let Ok(body) = body.collect().await else {
-            return Problem::internal("an answer could not be read back").into_response();
+            return Problem::internal("a response could not be read").into_response();
         };
         let body = self.narrowed(body.to_bytes());
         let tag = self.tag(&parts.headers, &body);
@@ -208,7 +209,7 @@ fn fields(query: &str) -> Result<Option<BTreeSet<String>>, Problem> {
         list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if fields.is_empty() || fields.len() > FIELDS_MAX {
         return Err(Problem::bad_request(format_args!(
-            "fields names 1 to {FIELDS_MAX} members, with commas between"
+            "fields must be 1 to {FIELDS_MAX} names, separated by commas"
         )));
     }
     Ok(Some(fields))

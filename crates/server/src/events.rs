@@ -203,7 +203,7 @@ impl Events {
     /// Subscribes to events. Delivers the stored events after `since` first.
     pub(crate) async fn follow(&self, store: Store, since: Option<OutboxPlace>) -> Result<Follower, Problem> {
         let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            Problem::unavailable("too many follow the events already", FOLLOWERS_RETRY_SECONDS)
+            Problem::unavailable("the limit of event subscribers is reached", FOLLOWERS_RETRY_SECONDS)
         })?;
         Ok(self.begin(store, since, FollowerSlot::OfAll { _permit: permit }).await?)
     }
@@ -273,7 +273,7 @@ impl Events {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "events cannot be read; the feed goes on where it was");
+                        tracing::warn!(%error, "events cannot be read; the feed resumes from the same position");
                         tokio::time::sleep(PAUSE).await;
                     }
                 }

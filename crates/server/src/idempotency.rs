@@ -93,7 +93,7 @@ async fn keyed(
         if error.is::<http_body_util::LengthLimitError>() {
             return Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, None);
         }
-        Problem::bad_request("the body broke off")
+        Problem::bad_request("the connection ended before the body was complete")
     })?;
     let body = body.to_bytes();
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
@@ -111,7 +111,9 @@ fn key_of(value: Option<&HeaderValue>) -> Result<String, Problem> {
     // The draft requires quotes, but most clients send the key without them.
     let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     if text.is_empty() || text.len() > KEY_MAX {
-        return Err(Problem::bad_request(format_args!("an Idempotency-Key has 1 to {KEY_MAX} characters")));
+        return Err(Problem::bad_request(format_args!(
+            "an Idempotency-Key must have 1 to {KEY_MAX} characters"
+        )));
     }
     Ok(text.to_owned())
 }
@@ -141,12 +143,12 @@ async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem
         Begun::First => Ok(None),
         Begun::Repeat(kept) => Ok(Some(again(kept)?)),
         Begun::UnderWay => {
-            Err(Problem::new(StatusCode::CONFLICT, "idempotency-under-way", "Still under way")
-                .detail("the first request with this Idempotency-Key has not been answered yet")
+            Err(Problem::new(StatusCode::CONFLICT, "idempotency-under-way", "Request in progress")
+                .detail("the first request with this Idempotency-Key is still in progress")
                 .retry_after(1))
         }
         Begun::Different => {
-            let title = "Another request has this key";
+            let title = "Idempotency key already used";
             Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-mismatch", title)
                 .detail("this Idempotency-Key was used for a request with another body")
                 .hint("use a new key for a new request"))
@@ -156,10 +158,10 @@ async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem
 
 fn again(kept: StoredResponse) -> Result<Response, Problem> {
     let Some(body) = kept.body else {
-        let title = "Done, and shown once";
+        let title = "Response not available again";
         return Err(Problem::new(StatusCode::CONFLICT, "idempotency-secret", title)
-            .detail("this request was answered with a secret, which is not kept")
-            .hint("remove what was made and make it anew"));
+            .detail("the response to this request contained a secret, which is not stored")
+            .hint("delete the created object and create it again"));
     };
     let status = StatusCode::from_u16(kept.status).map_err(Problem::internal)?;
     let mut response = (status, body).into_response();
@@ -187,7 +189,7 @@ async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
     }
     let Ok(body) = body.collect().await else {
         forget(state, &keyed).await;
-        return Problem::internal("an answer could not be read back").into_response();
+        return Problem::internal("a response could not be read").into_response();
     };
     let body = body.to_bytes();
     let secret = parts.extensions.get::<HoldsSecret>().is_some();
@@ -196,7 +198,7 @@ async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
         store::Access::of(state.store()).finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
     if let Err(error) = finished {
         // The work is done. A repeat is rejected as still in progress, and runs again after the timeout.
-        tracing::warn!(%error, "an answer could not be kept for repeats");
+        tracing::warn!(%error, "a response could not be stored for repeated requests");
     }
     parts.headers.remove(CONTENT_LENGTH);
     Response::from_parts(parts, Body::from(body))
@@ -218,7 +220,7 @@ async fn forget(state: &State, keyed: &Keyed) {
     if let Err(error) =
         store::Access::of(state.store()).abandon_idempotent(keyed.key_hash, keyed.begun_at_us).await
     {
-        tracing::warn!(%error, "a failed request could not be forgotten; its key is free again after a while");
+        tracing::warn!(%error, "the Idempotency-Key of a failed request could not be released; it can be used again after a timeout");
     }
 }
 

@@ -63,25 +63,25 @@ impl Default for Metrics {
         let (refusals, connections, handshakes) = (Family::default(), Family::default(), Family::default());
         registry.register(
             "bulla_server_request_duration_seconds",
-            "Requests by route template and status, from head to end of answer's head",
+            "Request duration by route template and status, from request head to response head",
             requests.clone(),
         );
         registry.register(
             "bulla_server_refusals",
-            "Requests refused before their handler, by reason",
+            "Requests rejected before their handler, by reason",
             refusals.clone(),
         );
-        registry.register("bulla_server_connections", "Connections open, by listener", connections.clone());
+        registry.register("bulla_server_connections", "Open connections, by listener", connections.clone());
         let refused_connections = Family::default();
         registry.register(
             "bulla_server_refused_connections",
-            "Connections closed for a limit, by listener and reason",
+            "Connections closed because of a limit, by listener and reason",
             refused_connections.clone(),
         );
         let in_flight = Gauge::default();
         registry.register(
             "bulla_server_requests_in_flight",
-            "Requests whose answer's head is not yet made",
+            "Requests in progress: the response head is not yet available",
             in_flight.clone(),
         );
         registry.register("bulla_server_handshakes", "TLS handshakes by outcome", handshakes.clone());
@@ -164,7 +164,7 @@ impl Collector for Tasks {
         let family = ConstGauge::new(0_i64);
         let mut metric = encoder.encode_descriptor(
             "bulla_tasks_live",
-            "Tasks by kind",
+            "Running tasks, by kind",
             None,
             EncodeMetric::metric_type(&family),
         )?;

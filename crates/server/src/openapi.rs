@@ -11,10 +11,10 @@ use crate::access::SESSION_COOKIE;
 #[openapi(
     info(
         title = "Bulla",
-        description = "Finds, issues, renews and keeps TLS certificates.\n\nTimes are RFC 3339 in UTC. Lists come in \
-                       pages: give `next` back as `cursor`. A `GET` carries an `ETag`; give it back as \
-                       `If-None-Match` to save the body, or as `If-Match` with a change to have it refused when \
-                       somebody was faster. A `POST` with an `Idempotency-Key` can be repeated.",
+        description = "Discovers, issues, renews and stores TLS certificates.\n\nTimes are RFC 3339 in UTC. Lists are \
+         paged: send `next` as `cursor` to get the next page. The response to a `GET` has an `ETag`. Send it as \
+         `If-None-Match` to avoid a repeated body, or as `If-Match` with a change: the server rejects the change if the \
+         object changed since. A `POST` with an `Idempotency-Key` can be repeated.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     servers((url = "/", description = "this server"))
@@ -33,7 +33,7 @@ pub(crate) fn skeleton() -> OpenApi {
     components.add_security_scheme("token", SecurityScheme::Http(token));
     let session = ApiKeyValue::with_description(
         SESSION_COOKIE,
-        "A session made by logging in; unsafe methods need the header `X-CSRF-Token` as well",
+        "A session started by logging in; unsafe methods also need the header `X-CSRF-Token`",
     );
     components.add_security_scheme("session", SecurityScheme::ApiKey(ApiKey::Cookie(session)));
     let certificate = "A client certificate that is mapped to an identity";

@@ -26,7 +26,7 @@ impl Paging {
     fn of(query: &PageQuery) -> Result<Self, Problem> {
         let limit = query.limit.map_or(LIMIT_DEFAULT, |limit| limit as usize);
         if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(Problem::bad_request(format_args!("limit is 1 to {LIMIT_MAX}, not {limit}")));
+            return Err(Problem::bad_request(format_args!("limit must be 1 to {LIMIT_MAX}, not {limit}")));
         }
         let after = query.cursor.as_deref().map(str::parse).transpose()?;
         Ok(Self { limit, after })

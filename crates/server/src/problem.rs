@@ -91,13 +91,13 @@ impl Problem {
     /// 400: the request cannot be parsed.
     #[must_use]
     pub fn bad_request(detail: impl fmt::Display) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be understood").detail(detail)
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", "Malformed request").detail(detail)
     }
 
     /// 401: the request has no valid credential.
     #[must_use]
     pub fn unauthenticated(detail: impl fmt::Display) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "Say who you are")
+        Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "Authentication required")
             .detail(detail)
             .hint("send an API token as `Authorization: Bearer bulla_…`, log in, or use a client certificate")
             .header(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"bulla\""))
@@ -118,7 +118,7 @@ impl Problem {
     /// 409: the current state of the object does not allow the request.
     #[must_use]
     pub fn conflict(detail: impl fmt::Display) -> Self {
-        Self::new(StatusCode::CONFLICT, "conflict", "Not in the present state").detail(detail)
+        Self::new(StatusCode::CONFLICT, "conflict", "Conflict with the current state").detail(detail)
     }
 
     /// 412: the object changed since the caller read it.
@@ -126,7 +126,7 @@ impl Problem {
     pub fn precondition_failed(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "precondition-failed", "Changed meanwhile")
             .detail(detail)
-            .hint("read it again and repeat the change with its new ETag")
+            .hint("read the object again and repeat the change with its new ETag")
     }
 
     /// 422: the request was parsed, but its content is invalid.
@@ -139,14 +139,14 @@ impl Problem {
     #[must_use]
     pub fn too_many(seconds: u64) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests")
-            .detail(format_args!("ask again in {seconds} s"))
+            .detail(format_args!("retry after {seconds} s"))
             .retry_after(seconds)
     }
 
     /// 503, with the seconds until a retry.
     #[must_use]
     pub fn unavailable(detail: impl fmt::Display, seconds: u64) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available just now")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Temporarily unavailable")
             .detail(detail)
             .retry_after(seconds)
     }
@@ -154,10 +154,10 @@ impl Problem {
     /// 507, or the status of a readiness probe: the disk of the database is full. `error` names the disk.
     #[must_use]
     pub fn disk_full(status: StatusCode, error: &StoreError) -> Self {
-        tracing::warn!(%error, "there is no room for writes");
+        tracing::warn!(%error, "the disk of the database is full");
         Self::new(status, "disk-full", "The disk is full")
             .detail(error)
-            .hint("free space on that disk or make it larger; the server then goes on without a restart")
+            .hint("free space on that disk or enlarge it; the server then continues without a restart")
             .retry_after(DISK_RETRY_SECONDS)
     }
 
@@ -177,8 +177,8 @@ impl Problem {
     #[must_use]
     pub fn internal(error: impl fmt::Display) -> Self {
         tracing::error!(%error, "a request failed");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The server failed")
-            .detail("the request failed on the server; its log has the reason")
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal server error")
+            .detail("the request failed on the server; see the server's log for the reason")
     }
 
     /// Returns the status.
@@ -202,18 +202,18 @@ impl Problem {
     /// Creates a problem for a response of the framework (404, 405, 413, …) that is not yet a problem document.
     pub(crate) fn of_status(status: StatusCode, detail: Option<String>) -> Self {
         let (kind, title) = match status {
-            StatusCode::BAD_REQUEST => ("bad-request", "The request cannot be understood"),
-            StatusCode::UNAUTHORIZED => ("unauthenticated", "Say who you are"),
+            StatusCode::BAD_REQUEST => ("bad-request", "Malformed request"),
+            StatusCode::UNAUTHORIZED => ("unauthenticated", "Authentication required"),
             StatusCode::FORBIDDEN => ("forbidden", "Not permitted"),
             StatusCode::NOT_FOUND => ("not-found", "Not found"),
-            StatusCode::METHOD_NOT_ALLOWED => ("method-not-allowed", "Not with this method"),
-            StatusCode::REQUEST_TIMEOUT => ("request-timeout", "The request came too slowly"),
+            StatusCode::METHOD_NOT_ALLOWED => ("method-not-allowed", "Method not allowed"),
+            StatusCode::REQUEST_TIMEOUT => ("request-timeout", "Request timeout"),
             StatusCode::PAYLOAD_TOO_LARGE => ("payload-too-large", "The body is too large"),
-            StatusCode::UNSUPPORTED_MEDIA_TYPE => ("unsupported-media-type", "Not in this media type"),
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => ("unsupported-media-type", "Unsupported media type"),
             StatusCode::UNPROCESSABLE_ENTITY => ("unprocessable", "Not acceptable"),
             StatusCode::TOO_MANY_REQUESTS => ("rate-limited", "Too many requests"),
-            StatusCode::SERVICE_UNAVAILABLE => ("unavailable", "Not available just now"),
-            status if status.is_server_error() => ("internal", "The server failed"),
+            StatusCode::SERVICE_UNAVAILABLE => ("unavailable", "Temporarily unavailable"),
+            status if status.is_server_error() => ("internal", "Internal server error"),
             _ => ("refused", "Refused"),
         };
         let mut problem = Self::new(status, kind, title);
@@ -319,7 +319,7 @@ mod tests {
                 "type": "https://bulla.dev/problems/not-found",
                 "title": "Not found",
                 "status": 404,
-                "detail": "there is no profile web",
+                "detail": "unknown profile web",
                 "hint": "see the list",
                 "profile": "web",
             })

@@ -94,9 +94,9 @@ impl Rotating {
                     Ok(done) if done.failed.is_empty() => {}
                     Ok(done) => tracing::warn!(
                         failed = done.failed.len(),
-                        "sealed values did not open: keep the old master key"
+                        "some sealed values cannot be decrypted: keep the old master key"
                     ),
-                    Err(error) => tracing::warn!(%error, "the master key's rotation ended early"),
+                    Err(error) => tracing::warn!(%error, "the rotation of the master key ended early"),
                 }
                 show.send_replace(Some((Instant::now(), ended.map_err(Arc::new))));
             }

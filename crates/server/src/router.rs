@@ -126,11 +126,11 @@ async fn described(document: Bytes) -> Response {
 
 async fn nothing_here(request: Request) -> Problem {
     Problem::of_status(http::StatusCode::NOT_FOUND, Some(format!("nothing is at {}", request.uri().path())))
-        .hint("/openapi.json describes what there is")
+        .hint("/openapi.json lists all paths")
 }
 
 async fn not_so(request: Request) -> Problem {
-    let detail = format!("{} does not know {}", request.uri().path(), request.method());
+    let detail = format!("{} does not support {}", request.uri().path(), request.method());
     Problem::of_status(http::StatusCode::METHOD_NOT_ALLOWED, Some(detail))
 }
 

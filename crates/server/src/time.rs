@@ -30,7 +30,7 @@ pub fn maybe_shown(at_us: Option<i64>) -> Option<String> {
 /// 400 for an invalid time.
 pub fn parsed(text: &str) -> Result<i64, crate::Problem> {
     let at: Timestamp = text.parse().map_err(|_| {
-        crate::Problem::bad_request(format_args!("{text:?} is no time: give it as 2026-01-02T03:04:05Z"))
+        crate::Problem::bad_request(format_args!("{text:?} is not a time: write it as 2026-01-02T03:04:05Z"))
     })?;
     Ok(at.as_microsecond())
 }

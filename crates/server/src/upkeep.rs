@@ -39,7 +39,7 @@ async fn say_that_it_runs(store: &Store, clock: &Clock, stopping: CancellationTo
         if let Err(error) = ServerNodes::of(store).seen(&node).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "others do not see that this server runs"
+                "the heartbeat of this server could not be stored; other servers consider it stopped"
             );
         }
         tokio::select! {
@@ -54,7 +54,10 @@ async fn trim_series(store: &Store, clock: &Clock, stopping: CancellationToken) 
     let _task = telemetry::tasks::guard("server-series");
     loop {
         if let Err(error) = SeriesTable::of(store).trim(clock.now_us()).await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "old counts stay for now");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "expired counts could not be deleted yet"
+            );
         }
         tokio::select! {
             () = stopping.cancelled() => return,

@@ -93,7 +93,7 @@ fn refused(answer: Response) -> SignError {
         Response::Unavailable(reason) => SignError::Unavailable(reason),
         Response::Late => SignError::Late,
         Response::Ready | Response::Key(_) | Response::Signature(_) => {
-            SignError::Failed("the signer gave the answer to another request".to_owned())
+            SignError::Failed("the signer returned a response to another request".to_owned())
         }
     }
 }

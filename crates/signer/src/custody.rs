@@ -35,7 +35,7 @@ impl SealedKeys {
     }
 
     fn open_sealed(&self, locator: &str) -> Result<KeyRef, SignError> {
-        let malformed = || SignError::Failed("the locator is no sealed key".to_owned());
+        let malformed = || SignError::Failed("the locator is not a sealed key".to_owned());
         let (id, sealed) = locator.split_once(':').ok_or_else(malformed)?;
         let id = Uuid::parse_str(id).map_err(|_| malformed())?;
         let sealed = BASE64.decode(sealed.as_bytes()).map_err(|_| malformed())?;

@@ -47,7 +47,7 @@ pub struct SignerOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The directory is accessible to other users.
-    #[error("the signer's socket is not made in {}: {reason}", folder.display())]
+    #[error("the signer's socket cannot be created in {}: {reason}", folder.display())]
     Folder {
         /// Path of the directory.
         folder: PathBuf,
@@ -55,7 +55,7 @@ pub enum StartError {
         reason: String,
     },
     /// The socket cannot be created.
-    #[error("cannot listen at {}: {error}", path.display())]
+    #[error("cannot listen on {}: {error}", path.display())]
     Bind {
         /// Path of the socket.
         path: PathBuf,
@@ -120,13 +120,18 @@ impl ConnectionHandler<UnixListener> for Orders {
         let _live = telemetry::tasks::guard("signer-connection");
         let user = match stream.peer_cred() {
             Ok(peer) => peer.uid(),
-            Err(error) => return tracing::warn!(%error, "a client's user is not known: closed"),
+            Err(error) => {
+                return tracing::warn!(%error, "the user of a client cannot be determined: connection closed");
+            }
         };
         if !self.users.contains(&user) {
-            return tracing::warn!(user, "a process of another user connected to the signer: closed");
+            return tracing::warn!(
+                user,
+                "a process of another user connected to the signer: connection closed"
+            );
         }
         if let Err(error) = self.serve_orders(stream).await {
-            tracing::debug!(%error, "a connection to the signer ended");
+            tracing::debug!(%error, "a connection to the signer failed");
         }
     }
 }
@@ -155,7 +160,7 @@ impl Orders {
                 let wanted = NewCaKey { kind, provider: provider.as_deref(), label: &label };
                 match self.keys.make(wanted).await {
                     Ok(new) => {
-                        tracing::info!(label, key = %new.row.id, "a CA key was made");
+                        tracing::info!(label, key = %new.row.id, "a CA key was created");
                         Response::Key(Row::of(&new.row))
                     }
                     Err(KeyStoreError::Provider { error, .. }) => error.into(),
@@ -167,7 +172,7 @@ impl Orders {
                 match self.sign(key, purpose, &body, deadline).await {
                     Ok(signature) => Response::Signature(Bytes::of(&signature)),
                     Err(error) => {
-                        tracing::warn!(%error, "an order was not signed");
+                        tracing::warn!(%error, "a signing request failed");
                         error.into()
                     }
                 }
@@ -192,7 +197,7 @@ impl Orders {
         let key = match (&ca, &new) {
             (Some(ca), _) => CaKey::Of(ca),
             (None, Some(new)) => CaKey::New(new),
-            (None, None) => return Err(SignError::Failed("the order names no key".to_owned())),
+            (None, None) => return Err(SignError::Failed("the request names no key".to_owned())),
         };
         let (request, subject_key);
         let purpose = match purpose {

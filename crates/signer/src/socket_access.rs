@@ -32,11 +32,11 @@ impl SocketAccess {
     pub(crate) fn refusal(self, folder: &Path) -> Option<String> {
         let found = match std::fs::metadata(folder) {
             Ok(found) => found,
-            Err(error) => return Some(format!("it cannot be read: {error}")),
+            Err(error) => return Some(format!("the folder cannot be read: {error}")),
         };
         let (owner, own) = (found.uid(), rustix::process::geteuid().as_raw());
         if owner != own && owner != 0 {
-            return Some(format!("it belongs to user {owner}, and the signer runs as user {own}"));
+            return Some(format!("the folder belongs to user {owner}, but the signer runs as user {own}"));
         }
         let mode = found.permissions().mode() & 0o777;
         let forbidden = match self {
@@ -44,14 +44,15 @@ impl SocketAccess {
             Self::Group => OTHERS | GROUP_WRITES,
         };
         let wanted = if self == Self::Owner { "700" } else { "710" };
-        (mode & forbidden != 0)
-            .then(|| format!("others can enter or change it (mode {mode:04o}): run chmod {wanted}"))
+        (mode & forbidden != 0).then(|| {
+            format!("other users can enter or change the folder (mode {mode:04o}): run chmod {wanted}")
+        })
     }
 }
 
 /// The user does not exist.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("there is no user {0:?} on this host; a number works too")]
+#[error("unknown user {0:?} on this host; a numeric ID works too")]
 pub struct UnknownUser(String);
 
 /// Returns the id of a user, given by name or id.

@@ -111,7 +111,7 @@ pub fn stored_attributes(json: &str) -> Attributes {
 pub(crate) fn check_site_name(name: &str) -> Result<(), SiteError> {
     check_name(name).map_err(SiteError::Invalid)?;
     if name.parse::<Uuid>().is_ok() {
-        return Err(SiteError::Invalid(format!("{name:?} is no name but an identity: choose another")));
+        return Err(SiteError::Invalid(format!("{name:?} is an ID, not a name: choose a name")));
     }
     Ok(())
 }

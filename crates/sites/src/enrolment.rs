@@ -132,7 +132,10 @@ impl Sites {
         let key = ProvedKey::of_csr(&request.csr_pem).map_err(SiteError::Csr)?;
         // Checked before the token is used: the CA would reject the key afterwards.
         if key.algorithm != KeyAlgorithm::EcP256 {
-            return Err(SiteError::Csr(format!("a node has a P-256 key, and this is {}", key.algorithm)));
+            return Err(SiteError::Csr(format!(
+                "a node needs a P-256 key, but this key is {}",
+                key.algorithm
+            )));
         }
         let kem =
             KemPublic::from_text(&request.kem).map_err(|error| SiteError::Invalid(error.to_string()))?;
@@ -273,7 +276,7 @@ impl Sites {
                 Entered::Full => return Err(SiteError::Full { what: "nodes", max: NODES_MAX }),
                 Entered::Misfit(error) => {
                     return Err(SiteError::Invalid(format!(
-                        "the site has changed since the token was made ({error} together): make a new token"
+                        "the site has changed since the token was created (combined attributes: {error}): create a new token"
                     )));
                 }
                 Entered::Taken => name = other_name(&name, id),
@@ -325,7 +328,9 @@ async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
     let entered = places::insert_node(tx, row).await?;
     let known = store::insert_identity(tx, &new.identity).await?;
     if !entered || known != AccessChange::Done {
-        return Err(StoreError::Corrupt("a node was entered twice at once; ask again".to_owned()));
+        return Err(StoreError::Corrupt(
+            "another request enrolled the node at the same time; try again".to_owned(),
+        ));
     }
     new.event.details = json!({
         "name": row.name, "site": row.site_name, "address": row.address, "token": token.id, "token_by": token.created_by,

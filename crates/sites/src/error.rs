@@ -21,7 +21,7 @@ pub enum SiteError {
     #[error("the name {0:?} is taken")]
     NameTaken(String),
     /// Another node has this key.
-    #[error("another node, perhaps a retired one, was enrolled with this key: make a new one")]
+    #[error("another node, perhaps a retired one, was enrolled with this key: generate a new key")]
     KeyTaken,
     /// The object was changed after the caller read it.
     #[error("another request changed the object: read it again")]
@@ -30,7 +30,7 @@ pub enum SiteError {
     #[error("{0} nodes are at this site: retire them first")]
     NotEmpty(i64),
     /// The maximum number of objects is reached.
-    #[error("there are {max} {what} already, and no more are taken")]
+    #[error("the limit of {max} {what} is reached")]
     Full {
         /// The kind of the object.
         what: &'static str,
@@ -41,19 +41,19 @@ pub enum SiteError {
     #[error("the node is retired")]
     Retired,
     /// The certificate or the KEM public key is not the node's.
-    #[error("this is not the key the node was enrolled with")]
+    #[error("the key of the client certificate is not the key that the node was enrolled with")]
     OtherKey,
     /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.
-    #[error("the node token is not good: it is unknown, used, or expired")]
+    #[error("invalid node token: unknown, used, or expired")]
     Token,
     /// The CSR cannot be parsed, or is not signed by its key.
-    #[error("the CSR is not good: {0}")]
+    #[error("invalid CSR: {0}")]
     Csr(String),
     /// The node's certificate could not be issued.
     #[error(transparent)]
     Certify(#[from] CertifyError),
     /// The key that signs statements cannot be decrypted.
-    #[error("the key that signs statements cannot be had: {0}")]
+    #[error("the statement signing key cannot be loaded: {0}")]
     Signer(#[from] KeyStoreError),
     /// Signing the statement failed.
     #[error(transparent)]

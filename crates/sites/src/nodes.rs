@@ -220,7 +220,7 @@ pub(super) fn check_address(text: &str) -> Result<(), SiteError> {
         };
         known.then_some(())
     };
-    fits().ok_or_else(|| SiteError::Invalid(format!("the address {text:?} has to be HOST:PORT")))
+    fits().ok_or_else(|| SiteError::Invalid(format!("the address {text:?} must be HOST:PORT")))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Sites {
                 _ = purges.tick() => self.purge().await.err().into_iter().collect(),
             };
             for error in failed {
-                tracing::warn!(%error, "a round of the key service's nodes failed");
+                tracing::warn!(%error, "the periodic check of the key service's nodes failed");
             }
         }
     }
@@ -104,7 +104,7 @@ impl Sites {
                 async move { tables::flip_nodes(tx, &flips, now).await }.boxed()
             })
             .await?;
-        tracing::info!(came = count - gone, gone, "nodes of the key service came or went");
+        tracing::info!(came = count - gone, gone, "nodes of the key service joined or left");
         Ok(())
     }
 

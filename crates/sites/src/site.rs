@@ -167,7 +167,10 @@ impl Sites {
             let page = tables::Places::of(self.store()).nodes(&filter, after.as_ref(), PAGE_ROWS_MAX).await?;
             for node in page.rows {
                 attributes.with(&stored_attributes(&node.attributes)).map_err(|error| {
-                    SiteError::Invalid(format!("with those of the node {:?}: {error}", node.name))
+                    SiteError::Invalid(format!(
+                        "combined with the attributes of the node {:?}: {error}",
+                        node.name
+                    ))
                 })?;
             }
             match page.next {

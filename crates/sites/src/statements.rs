@@ -89,14 +89,16 @@ impl Sites {
             })
             .await?;
         let claimed = tables::Places::of(self.store()).statement_signer().await?;
-        claimed.ok_or(SiteError::NotFound("key that signs statements"))
+        claimed.ok_or(SiteError::NotFound("statement signing key"))
     }
 }
 
 /// Builds the next statement about a node. Returns `None` and logs a warning if the stored data is malformed.
 fn statement_of(row: &NodeRow, now_us: i64) -> Option<Statement> {
     let kem = KemPublic::parse(&row.kem);
-    let kem = kem.inspect_err(|error| tracing::error!(node = row.name, %error, "the stored KEM key is none"));
+    let kem = kem.inspect_err(
+        |error| tracing::error!(node = row.name, %error, "the stored KEM public key is invalid"),
+    );
     Some(Statement {
         node: row.id,
         name: row.name.clone(),

@@ -13,7 +13,7 @@ pub fn new_event(at_us: i64, subject: String, event: &Event) -> NewEvent {
 #[must_use]
 pub fn read_event(row: &OutboxRow) -> Option<Event> {
     Event::read(&row.kind, &row.body).unwrap_or_else(|error| {
-        tracing::error!(%error, subject = row.subject, "an event is passed over");
+        tracing::error!(%error, subject = row.subject, "an unreadable event is skipped");
         None
     })
 }

@@ -107,7 +107,7 @@ pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
         return Ok(key.id);
     }
     let held = tx.row(BY_SPKI, vec![key.spki_sha256.into()]).await?;
-    held.ok_or_else(|| StoreError::Stale("the key went away while it was stored".to_owned()))?.uuid()
+    held.ok_or_else(|| StoreError::Stale("the key was deleted while it was being stored".to_owned()))?.uuid()
 }
 
 /// Blocks a key from use. Returns false when it is already blocked or does not exist.

@@ -71,8 +71,9 @@ impl Keys<'_> {
     pub async fn master(self) -> Result<Vec<MasterKeyRow>, StoreError> {
         let read = |mut row: Row| {
             let id = row.blob()?;
-            let id =
-                id.try_into().map_err(|_| StoreError::Stale("a master key's id is cut off".to_owned()))?;
+            let id = id
+                .try_into()
+                .map_err(|_| StoreError::Stale("the ID of a master key is truncated".to_owned()))?;
             Ok(MasterKeyRow { id, canary: row.blob()?, created_at_us: row.int()? })
         };
         self.0.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()

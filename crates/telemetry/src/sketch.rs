@@ -155,16 +155,16 @@ impl FromStr for Sketch {
         let mut parts = text.split(';');
         let mut part = || parts.next().ok_or(BadSketch("a part is missing"));
         if part()? != VERSION {
-            return Err(BadSketch("it has another form"));
+            return Err(BadSketch("it has an unknown format"));
         }
-        let sum: f64 = part()?.parse().map_err(|_| BadSketch("the sum is no number"))?;
+        let sum: f64 = part()?.parse().map_err(|_| BadSketch("the sum is not a number"))?;
         if !sum.is_finite() || sum < 0.0 {
-            return Err(BadSketch("the sum is out of bounds"));
+            return Err(BadSketch("the sum is out of range"));
         }
-        let zeros = part()?.parse().map_err(|_| BadSketch("the zeros are no number"))?;
+        let zeros = part()?.parse().map_err(|_| BadSketch("the count of zeros is not a number"))?;
         let buckets = buckets_of(part()?)?;
         if parts.next().is_some() {
-            return Err(BadSketch("it has more parts"));
+            return Err(BadSketch("it has too many parts"));
         }
         Ok(Self { zeros, buckets, sum })
     }
@@ -175,11 +175,11 @@ fn buckets_of(text: &str) -> Result<BTreeMap<i16, u64>, BadSketch> {
     let mut buckets = BTreeMap::new();
     for pair in text.split(',').filter(|_| !text.is_empty()) {
         let (index, times) = pair.split_once(':').ok_or(BadSketch("a bucket has no count"))?;
-        let index: i16 = index.parse().map_err(|_| BadSketch("a bucket is no number"))?;
-        let times: u64 = times.parse().map_err(|_| BadSketch("a count is no number"))?;
+        let index: i16 = index.parse().map_err(|_| BadSketch("a bucket is not a number"))?;
+        let times: u64 = times.parse().map_err(|_| BadSketch("a count is not a number"))?;
         let rises = buckets.last_key_value().is_none_or(|(last, _)| *last < index);
         if !(least..=most).contains(&index) || times == 0 || !rises {
-            return Err(BadSketch("a bucket is out of bounds or order"));
+            return Err(BadSketch("a bucket is out of range or order"));
         }
         buckets.insert(index, times);
     }

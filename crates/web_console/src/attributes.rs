@@ -31,7 +31,7 @@ pub(crate) fn read(text: &str) -> Result<Value, Failure> {
             let hint = "write attributes as country=DE region=EU, each name once";
             Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, format!("{pair:?} {what}"), hint)
         };
-        let (name, value) = pair.split_once('=').ok_or_else(|| refused("has no equals sign"))?;
+        let (name, value) = pair.split_once('=').ok_or_else(|| refused("the equals sign is missing"))?;
         if all.insert(name.to_owned(), Value::String(value.to_owned())).is_some() {
             return Err(refused("repeats a name"));
         }

@@ -83,7 +83,7 @@ async fn export(
         let names: Vec<&str> = LISTS.iter().map(|(name, _)| *name).collect();
         return Err(Failure::refused(
             StatusCode::NOT_FOUND,
-            format!("there is no list {file}"),
+            format!("unknown list {file}"),
             format!("the lists, each as .csv or .json: {}", names.join(", ")),
         ));
     };

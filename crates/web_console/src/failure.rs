@@ -15,10 +15,10 @@ pub(crate) enum Failure {
     #[error("not signed in")]
     SignedOut(String),
     /// A response of the API is invalid.
-    #[error("an answer of the API cannot be read: {0}")]
+    #[error("a response of the API cannot be parsed: {0}")]
     Unreadable(String),
     /// A page could not be rendered.
-    #[error("a page cannot be written: {0}")]
+    #[error("a page cannot be rendered: {0}")]
     Template(#[from] askama::Error),
 }
 

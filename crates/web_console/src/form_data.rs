@@ -77,7 +77,7 @@ impl FormData {
         let body = Limited::new(request.into_body(), FORM_BYTES_MAX).collect().await.map_err(|_| {
             Failure::refused(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("a form has at most {FORM_BYTES_MAX} bytes"),
+                format!("a form can have at most {FORM_BYTES_MAX} bytes"),
                 "use the API for larger requests",
             )
         })?;

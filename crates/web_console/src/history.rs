@@ -17,7 +17,7 @@ pub(crate) fn table(session: &Session, listing: &Value) -> Table {
             Cell::text(details(one.pointer("/details").unwrap_or(&Value::Null))),
         ]
     })
-    .empty("The audit log has nothing about it yet.")
+    .empty("The audit log has no event for this object yet.")
 }
 
 /// Formats the members of an object: `from issuing, to active`.

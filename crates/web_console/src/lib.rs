@@ -56,7 +56,7 @@ pub fn pages(api: Router, credentials: Option<Router>) -> Router {
 async fn nothing_here(uri: Uri) -> Failure {
     Failure::refused(
         StatusCode::NOT_FOUND,
-        format!("nothing is at {}", uri.path()),
-        "the menu of the overview leads to every page",
+        format!("no page at {}", uri.path()),
+        "the menu links to every page",
     )
 }

@@ -4,12 +4,12 @@ use x509::crl::Reason;
 
 /// The reasons that a user may choose: the API's name, and its meaning.
 const CHOICES: &[(Reason, &str)] = &[
-    (Reason::KeyCompromise, "Key compromise: somebody else has or may have the private key"),
+    (Reason::KeyCompromise, "Key compromise: another party has or may have the private key"),
     (Reason::Superseded, "Superseded: another certificate replaces it"),
     (Reason::CessationOfOperation, "Cessation of operation: the service no longer exists"),
     (
         Reason::AffiliationChanged,
-        "Affiliation changed: the subject's name or organisation is no longer right",
+        "Affiliation changed: the subject's name or organisation is no longer correct",
     ),
     (Reason::PrivilegeWithdrawn, "Privilege withdrawn: the subject may no longer use the name"),
     (Reason::Unspecified, "Unspecified"),

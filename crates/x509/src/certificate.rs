@@ -256,7 +256,7 @@ pub enum SignatureAlgorithm {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The bytes are longer than [`Certificate::DER_MAX`].
-    #[error("{0} bytes: certificates over {max} are not read", max = Certificate::DER_MAX)]
+    #[error("the certificate has {0} bytes; at most {max} are supported", max = Certificate::DER_MAX)]
     TooLong(usize),
     /// The bytes are not the DER of RFC 5280 section 4.1.
     #[error("not an X.509 certificate: {0}")]

@@ -25,13 +25,13 @@ const PASSWORD_MAX: usize = 255;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The request is longer than [`CertificateRequest::DER_MAX`] bytes.
-    #[error("{0} bytes: requests over {max} are not read", max = CertificateRequest::DER_MAX)]
+    #[error("the certification request has {0} bytes; at most {max} are supported", max = CertificateRequest::DER_MAX)]
     TooLong(usize),
     /// The bytes are not the DER of RFC 2986 section 4, or a part is malformed.
     #[error("not a certification request: {0}")]
     NotRequest(String),
     /// The text has no PEM block of a request.
-    #[error("no PEM block CERTIFICATE REQUEST, and no DER either")]
+    #[error("neither a PEM block CERTIFICATE REQUEST nor DER")]
     NoPem,
 }
 
@@ -187,7 +187,7 @@ impl CertificateRequest {
             // Two identifiers of the same attribute: with both, the extension request would occur twice.
             let kind = if kind == oid::MS_EXTENSION_REQUEST { oid::EXTENSION_REQUEST } else { kind };
             if seen.contains(&kind) {
-                return Err(DerError::Malformed("attributes: one is repeated"));
+                return Err(DerError::Malformed("attributes: an attribute is repeated"));
             }
             seen.push(kind);
             match kind {

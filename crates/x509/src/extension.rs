@@ -34,7 +34,7 @@ pub(crate) fn read_all(field: Element<'_>, certificate: &mut Certificate, faults
             Err(error) => return faults.add(format!("extensions: {error}")),
         };
         if seen.len() == EXTENSIONS_MAX {
-            return faults.add(format!("over {EXTENSIONS_MAX} extensions: the rest is not read"));
+            return faults.add(format!("more than {EXTENSIONS_MAX} extensions: the rest is ignored"));
         }
         if seen.contains(&extension.id) {
             // RFC 5280 section 4.2 forbids repetition; the first extension is used.
@@ -62,7 +62,7 @@ pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
             return Err(DerError::Malformed("extensions: too many"));
         }
         if out.iter().any(|seen| seen.id == extension.id) {
-            return Err(DerError::Malformed("extensions: one is repeated"));
+            return Err(DerError::Malformed("extensions: an extension is repeated"));
         }
         out.push(extension);
     }
@@ -138,7 +138,7 @@ impl<'a> Extension<'a> {
             _ => return Ok(false),
         }
         if !value.is_empty() {
-            faults.add(format!("octets follow extension {}", der::oid_text(self.id)));
+            faults.add(format!("extra bytes after extension {}", der::oid_text(self.id)));
         }
         Ok(true)
     }
@@ -148,7 +148,7 @@ pub(crate) fn alt_names(names: Reader<'_>, faults: &mut Faults) -> Result<Vec<Ge
     let mut out = Vec::new();
     for name in names {
         if out.len() == NAMES_MAX {
-            faults.add(format!("over {NAMES_MAX} alternative names: the rest is not read"));
+            faults.add(format!("more than {NAMES_MAX} alternative names: the rest is ignored"));
             break;
         }
         out.push(general_name(name?, faults));
@@ -188,7 +188,7 @@ fn general_name(name: Element<'_>, faults: &mut Faults) -> GeneralName {
 /// Returns the content of an IA5String. Non-ASCII bytes are a fault and become U+FFFD.
 fn ascii(element: Element<'_>, faults: &mut Faults) -> String {
     if !element.content.is_ascii() {
-        faults.add("an alternative name that is not ASCII");
+        faults.add("an alternative name is not ASCII");
     }
     String::from_utf8_lossy(element.content).into_owned()
 }

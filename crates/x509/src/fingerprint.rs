@@ -15,7 +15,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 
 /// The text is not 64 hexadecimal digits. Colons and spaces between digits are allowed.
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
-#[error("a SHA-256 is 64 hexadecimal digits, this is {0:?}")]
+#[error("{0:?} is not a SHA-256: expected 64 hexadecimal digits")]
 pub struct NotSha256(String);
 
 macro_rules! hash_name {

@@ -16,7 +16,7 @@ pub enum HostOrIp {
 
 /// The text is neither a host name nor an IP address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{name:?} is no host name: {reason}")]
+#[error("{name:?} is not a host name: {reason}")]
 pub struct NotHostOrIp {
     /// The text, truncated to 253 characters.
     pub name: String,

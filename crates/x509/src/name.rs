@@ -20,20 +20,20 @@ pub enum InvalidHostName {
     #[error("a host name must not be empty")]
     Empty,
     /// The name is longer than 253 bytes (RFC 1035 section 2.3.4, less the length bytes).
-    #[error("a host name has up to 253 characters")]
+    #[error("a host name may have at most 253 characters")]
     TooLong,
     /// The name is a wildcard, which is valid in a certificate but is not a host.
-    #[error("a wildcard is no host: name one host under it")]
+    #[error("a wildcard is not a host: name one host below it")]
     Wildcard,
     /// A label is empty or longer than 63 bytes.
-    #[error("the labels between dots have 1 to 63 characters")]
+    #[error("each label must have 1 to 63 characters")]
     Label,
     /// The name has a character other than letters, digits, hyphens and underscores. Underscores are accepted because they occur in
     /// practice.
-    #[error("{0:?} does not belong in a host name; write international names as xn--…")]
+    #[error("{0:?} is not allowed in a host name; write internationalized names as xn--…")]
     Character(char),
     /// The text is an IP address: see [`ReferenceName`].
-    #[error("an address is no host name")]
+    #[error("an IP address is not a host name")]
     Address,
 }
 

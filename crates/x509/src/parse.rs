@@ -80,17 +80,17 @@ impl<'a> Shape<'a> {
         let mut input = Reader::new(der);
         let certificate = input.expect(tag::SEQUENCE).map_err(|e| ("certificate", e))?;
         if !input.is_empty() {
-            faults.add(format!("{} octets follow the certificate", input.rest().len()));
+            faults.add(format!("{} extra bytes after the certificate", input.rest().len()));
         }
         if let Some(at) = der::first_sloppy_length(certificate.whole) {
-            faults.add(format!("a length at octet {at} is longer than DER allows"));
+            faults.add(format!("the length at byte {at} is longer than DER allows"));
         }
         let mut parts = certificate.inside();
         let tbs = parts.expect(tag::SEQUENCE).map_err(|e| ("tbsCertificate", e))?;
         let outer_algorithm = parts.expect(tag::SEQUENCE).map_err(|e| ("signatureAlgorithm", e))?;
         let signature = parts.expect(tag::BIT_STRING).map_err(|e| ("signature", e))?;
         if !parts.is_empty() {
-            faults.add("octets follow the signature");
+            faults.add("extra bytes after the signature");
         }
         let mut fields = tbs.inside();
         let version = tag::context_constructed(0);
@@ -124,9 +124,7 @@ impl<'a> Shape<'a> {
                 Ok(field @ Element { tag: EXTENSIONS, .. }) if extensions.is_none() => {
                     extensions = Some(field);
                 }
-                Ok(field) => {
-                    faults.add(format!("a field of tag {:#04x} that RFC 5280 does not know", field.tag))
-                }
+                Ok(field) => faults.add(format!("unknown field with tag {:#04x}", field.tag)),
                 Err(error) => faults.add(format!("tbsCertificate: {error}")),
             }
         }
@@ -144,12 +142,12 @@ impl<'a> Shape<'a> {
             faults.add("the two signature algorithms differ");
         }
         if !is_shortest(self.serial) {
-            faults.add("the serial number has redundant octets");
+            faults.add("the serial number has redundant bytes");
         }
         let public_key = PublicKey::parse(self.spki.whole)
             .map_err(|e| ParseError::NotCertificate(format!("subjectPublicKeyInfo: {e}")))?;
         if public_key.bits == 0 && public_key.has_size() {
-            faults.add("the public key cannot be read");
+            faults.add("the public key cannot be parsed");
         }
         let mut certificate = Certificate {
             der: der.into(),
@@ -235,7 +233,7 @@ fn time(which: &str, element: Element<'_>, faults: &mut Faults) -> UnixTime {
         }
         // A common mistake is a UTCTime with a four-digit year. Its meaning is clear.
         Err(_) if generalized.time().is_ok() => {
-            faults.add(format!("{which} is a UTCTime with four digits of year"));
+            faults.add(format!("{which} is a UTCTime with a four-digit year"));
             generalized.time().unwrap_or_default()
         }
         Err(error) => {

@@ -67,7 +67,7 @@ impl SerialNumber {
 
 /// The text is not 1 to 64 hexadecimal digits. Colons between digits are allowed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a serial number is 1 to 64 hexadecimal digits, this is {0:?}")]
+#[error("{0:?} is not a serial number: expected 1 to 64 hexadecimal digits")]
 pub struct NotSerial(String);
 
 impl FromStr for SerialNumber {

@@ -9,10 +9,10 @@ use crate::{Certificate, KeyAlgorithm, PublicKey, SignatureAlgorithm, oid};
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureError {
     /// The signature was not made by this key over this message, or the key has another type.
-    #[error("the signature is not by this key")]
+    #[error("the signature does not match the key")]
     Invalid,
     /// The signature cannot be verified here; it may be valid.
-    #[error("cannot be checked: {0}")]
+    #[error("cannot verify the signature: {0}")]
     Unsupported(&'static str),
 }
 
@@ -94,21 +94,21 @@ fn longest_salt(algorithm: &SignatureAlgorithm) -> Option<Algorithm> {
 fn choose(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorithm, SignatureError> {
     use SignatureAlgorithm as S;
     match algorithm {
-        S::RsaMd2 | S::RsaMd5 => Err(SignatureError::Unsupported("MD2 and MD5 are not offered")),
+        S::RsaMd2 | S::RsaMd5 => Err(SignatureError::Unsupported("MD2 and MD5 are not supported")),
         S::RsaSha1 | S::RsaSha256 | S::RsaSha384 | S::RsaSha512 | S::RsaPss(_) => choose_rsa(key, algorithm),
         S::EcdsaSha1 | S::EcdsaSha256 | S::EcdsaSha384 | S::EcdsaSha512 => choose_ecdsa(key, algorithm),
-        S::DsaSha1 | S::DsaSha256 => Err(SignatureError::Unsupported("DSA is not offered")),
+        S::DsaSha1 | S::DsaSha256 => Err(SignatureError::Unsupported("DSA is not supported")),
         S::Ed25519 if key.algorithm == KeyAlgorithm::Ed25519 => Ok(&lc::ED25519),
         S::Ed25519 => Err(SignatureError::Invalid),
-        S::Ed448 => Err(SignatureError::Unsupported("Ed448 is not offered")),
+        S::Ed448 => Err(SignatureError::Unsupported("Ed448 is not supported")),
         S::MlDsa(set) if key.algorithm == KeyAlgorithm::MlDsa(*set) => match set {
             44 => Ok(&lc::ML_DSA_44),
             65 => Ok(&lc::ML_DSA_65),
             87 => Ok(&lc::ML_DSA_87),
-            _ => Err(SignatureError::Unsupported("no such ML-DSA parameter set")),
+            _ => Err(SignatureError::Unsupported("unknown ML-DSA parameter set")),
         },
         S::MlDsa(_) => Err(SignatureError::Invalid),
-        S::Other(_) => Err(SignatureError::Unsupported("an algorithm we do not know")),
+        S::Other(_) => Err(SignatureError::Unsupported("unknown algorithm")),
     }
 }
 
@@ -118,10 +118,10 @@ fn choose_rsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorit
         return Err(SignatureError::Invalid);
     }
     if key.bits < 1_024 {
-        return Err(SignatureError::Unsupported("RSA keys under 1,024 bits are not offered"));
+        return Err(SignatureError::Unsupported("RSA keys under 1,024 bits are not supported"));
     }
     if key.bits > 8_192 {
-        return Err(SignatureError::Unsupported("RSA keys over 8,192 bits are not offered"));
+        return Err(SignatureError::Unsupported("RSA keys over 8,192 bits are not supported"));
     }
     // RFC 4055 section 1.2: a key with the algorithm RSASSA-PSS may only be used with that scheme.
     let pss = matches!(algorithm, S::RsaPss(_));
@@ -133,7 +133,7 @@ fn choose_rsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorit
         S::RsaSha256 => &lc::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
         S::RsaSha512 => &lc::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
         _ if key.bits < 2_048 => {
-            let why = "RSA keys under 2,048 bits are not offered with SHA-384 or PSS";
+            let why = "RSA keys under 2,048 bits are not supported with SHA-384 or PSS";
             return Err(SignatureError::Unsupported(why));
         }
         S::RsaSha384 => &lc::RSA_PKCS1_2048_8192_SHA384,
@@ -141,7 +141,7 @@ fn choose_rsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algorit
         S::RsaPss(384) => &lc::RSA_PSS_2048_8192_SHA384,
         S::RsaPss(512) => &lc::RSA_PSS_2048_8192_SHA512,
         _ => {
-            return Err(SignatureError::Unsupported("RSASSA-PSS with this hash is not offered"));
+            return Err(SignatureError::Unsupported("RSASSA-PSS with this hash is not supported"));
         }
     })
 }
@@ -163,7 +163,7 @@ fn choose_ecdsa(key: &PublicKey, algorithm: &SignatureAlgorithm) -> Result<Algor
         (K::EcP521, S::EcdsaSha512) => &lc::ECDSA_P521_SHA512_ASN1,
         (K::EcOther(curve), S::EcdsaSha256) if curve == oid::SECP256K1 => &lc::ECDSA_P256K1_SHA256_ASN1,
         (K::EcP384 | K::EcOther(_), _) => {
-            return Err(SignatureError::Unsupported("this curve is not offered with this hash"));
+            return Err(SignatureError::Unsupported("this curve is not supported with this hash"));
         }
         _ => return Err(SignatureError::Invalid),
     })

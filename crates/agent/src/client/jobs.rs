@@ -32,7 +32,7 @@ impl Worker {
         let result = match given {
             AssignedJob::Job(job) => self.work_on(*job).await,
             AssignedJob::Strange(job, error) => {
-                let error = format!("this version of the agent does not understand the job: {error}");
+                let error = format!("this version of the agent cannot parse the job: {error}");
                 self.tell(job, &JobResult::failed(None, &error)).await;
                 Err(error)
             }
@@ -67,7 +67,8 @@ impl Worker {
                 if result.is_good() { Ok(()) } else { Err(result.error_text().unwrap_or_default()) }
             }
             Work::Unknown => {
-                let error = "this version of the agent does not know this kind of work: update it".to_owned();
+                let error = "this version of the agent does not support this type of job: update the agent"
+                    .to_owned();
                 self.tell(job.job, &JobResult::failed(None, &error)).await;
                 Err(error)
             }
@@ -114,7 +115,7 @@ impl Worker {
         if result.is_good()
             && let Err(error) = self.folder.deployed(job.certificate, &job.name, &material)
         {
-            tracing::warn!(certificate = %job.certificate, %error, "what was deployed is not noted");
+            tracing::warn!(certificate = %job.certificate, %error, "the deployed certificate was not recorded");
         }
         result
     }
@@ -140,7 +141,7 @@ impl Worker {
                 Ok(()) => return,
                 Err(error) if tries < TELLS && error.can_heal() => pause(tries, &error).await,
                 Err(error) => {
-                    tracing::warn!(%job, %error, "the server was not told how a job went");
+                    tracing::warn!(%job, %error, "the result of a job was not reported to the server");
                     return;
                 }
             }
@@ -170,7 +171,7 @@ struct Parts {
 impl Request<'_> {
     fn parts(&self) -> Result<Parts, String> {
         if self.names.len() > NAMES_MAX {
-            return Err(format!("a CSR asks for {NAMES_MAX} names at most"));
+            return Err(format!("a CSR can have at most {NAMES_MAX} names"));
         }
         let names: Result<Vec<_>, _> = self.names.iter().map(|name| GeneralName::parse(name)).collect();
         let names = names.map_err(|error| error.to_string())?;

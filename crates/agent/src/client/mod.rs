@@ -47,7 +47,7 @@ pub enum AgentRunError {
     #[error("{0} holds no enrolled agent: run `bulla agent enroll` first")]
     NotEnrolled(PathBuf),
     /// The directory already holds an enrolled agent.
-    #[error("this host is already the agent {name} of {server}: remove {folder} to enrol it again")]
+    #[error("this host is already the agent {name} of {server}: remove {folder} to enroll it again")]
     Enrolled {
         /// Name of the agent.
         name: String,
@@ -212,7 +212,7 @@ impl Agent {
                 Err(AgentRunError::Join(JoinError::Api(error))) => {
                     failures = failures.saturating_add(1);
                     let pause = backoff(failures, error.retry_after());
-                    tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "the server did not give work");
+                    tracing::warn!(%error, pause_ms = pause.as_millis() as u64, "the server did not return jobs");
                     tokio::select! {
                         () = stop.cancelled() => break,
                         () = tokio::time::sleep(pause) => {}
@@ -226,7 +226,7 @@ impl Agent {
         }
         let all = async { while jobs.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_GRACE, all).await.is_err() {
-            tracing::warn!("deployments were cut off; they are undone at the next start");
+            tracing::warn!("deployments were interrupted; they are rolled back at the next start");
         }
         outcome
     }
@@ -306,7 +306,7 @@ impl Agent {
         let enrolled = match api::renew(&self.api, csr_pem).await {
             Ok(enrolled) => enrolled,
             Err(error) => {
-                tracing::warn!(%error, until = leaf.not_after.0, "the client certificate is not renewed yet");
+                tracing::warn!(%error, until = leaf.not_after.0, "the client certificate could not be renewed yet");
                 return Ok(());
             }
         };
@@ -317,7 +317,7 @@ impl Agent {
         if let Some(identity) = self.folder.joined().identity()? {
             self.identity = identity;
             self.api = Arc::new(api_of(&self.folder, &self.settings, &self.identity)?);
-            tracing::info!(until = self.identity.leaf.not_after.0, "the client certificate is renewed");
+            tracing::info!(until = self.identity.leaf.not_after.0, "the client certificate was renewed");
         }
         Ok(())
     }

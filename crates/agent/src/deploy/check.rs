@@ -59,14 +59,14 @@ fn check_keystore(target: &Target, store: &KeystoreTarget) -> Result<(), Invalid
     check_file("file", &store.file)?;
     let letters = store.password.expose().chars().count();
     if !(PASSWORD_MIN..=PASSWORD_MAX).contains(&letters) {
-        return Err(InvalidTarget(format!("password: {PASSWORD_MIN} to {PASSWORD_MAX} letters")));
+        return Err(InvalidTarget(format!("password: {PASSWORD_MIN} to {PASSWORD_MAX} characters")));
     }
     let alias = store.alias.as_deref().unwrap_or(ALIAS);
     if alias.is_empty() || alias.len() > PASSWORD_MAX || alias.chars().any(char::is_control) {
-        return Err(InvalidTarget(format!("alias: 1 to {PASSWORD_MAX} letters")));
+        return Err(InvalidTarget(format!("alias: 1 to {PASSWORD_MAX} characters")));
     }
     if store.format == KeystoreFormat::Jks && matches!(target, Target::Pkcs12(_)) {
-        return Err(InvalidTarget("format: a pkcs12 target is PKCS#12; use type \"jks\"".to_owned()));
+        return Err(InvalidTarget("format: a pkcs12 target is always PKCS#12; use type \"jks\"".to_owned()));
     }
     check_hooks(store.validate.as_ref(), store.reload.as_ref(), store.hook_seconds)
 }
@@ -88,7 +88,7 @@ fn check_pem(target: &Target, pem: &PemTarget) -> Result<(), InvalidTarget> {
         let Some(file) = file else { continue };
         check_file(what, file)?;
         if !paths.insert(&file.path) {
-            return Err(InvalidTarget(format!("{what}: {:?} is named twice", file.path)));
+            return Err(InvalidTarget(format!("{what}: {:?} is given twice", file.path)));
         }
     }
     let pair = pem.fullchain.is_some() && pem.key.is_some();
@@ -97,19 +97,19 @@ fn check_pem(target: &Target, pem: &PemTarget) -> Result<(), InvalidTarget> {
         Target::Traefik(_) => (pair && pem.config.is_some(), "fullchain, key and config"),
         Target::Envoy(_) => {
             let both = pem.fullchain.is_some() == pem.key.is_some();
-            (pem.config.is_some() && both, "config, and both of fullchain and key or neither")
+            (pem.config.is_some() && both, "config, and either both or neither of fullchain and key")
         }
         Target::Apache(_) => {
             (pair || three || pem.combined.is_some(), "fullchain and key, or cert, chain and key")
         }
-        Target::Files(_) => (!paths.is_empty(), "a file at least"),
+        Target::Files(_) => (!paths.is_empty(), "at least one file"),
         _ => (pair || pem.combined.is_some(), "fullchain and key, or combined"),
     };
     if !enough {
         return Err(InvalidTarget(format!("{} needs {needed}", target.kind())));
     }
     if pem.config.is_some() && !matches!(target, Target::Traefik(_) | Target::Envoy(_)) {
-        return Err(InvalidTarget(format!("config: {} has no such file", target.kind())));
+        return Err(InvalidTarget(format!("config: a target of type {} has no such file", target.kind())));
     }
     let name = pem.secret_name.as_deref().unwrap_or("server_cert");
     if name.is_empty() || name.len() > PASSWORD_MAX || !name.chars().all(is_plain) {

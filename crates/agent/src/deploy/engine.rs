@@ -32,7 +32,7 @@ pub enum DeployError {
     #[error(transparent)]
     Invalid(#[from] InvalidTarget),
     /// Another deployment to the same target is in progress.
-    #[error("another deployment to this target is under way")]
+    #[error("another deployment to this target is running")]
     Busy,
     /// The policy of this host cannot be used.
     #[error(transparent)]
@@ -67,7 +67,7 @@ pub enum DeployError {
     #[error("verification failed: {0}")]
     Verify(VerifyError),
     /// The thread of the deployment panicked; a bug.
-    #[error("the deployment's thread ended: {0}")]
+    #[error("the deployment thread panicked: {0}")]
     Panicked(String),
     #[doc(hidden)]
     #[error(transparent)]
@@ -181,9 +181,9 @@ impl Deployer {
                 Err(error) => Some(error.to_string()),
             };
             match &error {
-                None => tracing::warn!(%target, "a deployment that was cut off has been undone"),
+                None => tracing::warn!(%target, "an interrupted deployment was rolled back"),
                 Some(error) => {
-                    tracing::error!(%target, %error, "a deployment that was cut off is not undone")
+                    tracing::error!(%target, %error, "an interrupted deployment could not be rolled back")
                 }
             }
             done.push(Recovery { target, error });
@@ -342,7 +342,7 @@ impl Deployer {
         written: Vec<PathBuf>,
         policy: &Arc<Policy>,
     ) -> Report {
-        tracing::warn!(target = %journal.target, %error, "a deployment failed and is undone");
+        tracing::warn!(target = %journal.target, %error, "a deployment failed and was rolled back");
         let (outcome, rollback_error) = match self.undo(journal, policy).await {
             Ok(None) => (Outcome::RolledBack, None),
             Ok(Some(reload)) => (Outcome::Broken, Some(reload.to_string())),

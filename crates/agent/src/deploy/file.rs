@@ -33,13 +33,13 @@ pub enum FileError {
         reason: String,
     },
     /// The directory is world-writable: any user could replace the file.
-    #[error("{0} may be written by everybody; deploy into a folder that only its owner writes (chmod o-w)")]
+    #[error("{0} is world-writable; deploy into a folder that only its owner can write (chmod o-w)")]
     WorldWritable(PathBuf),
     /// There are too many symbolic links, or a link leads to an invalid path.
-    #[error("{0}: the symbolic links lead nowhere")]
+    #[error("{0}: the symbolic links cannot be resolved")]
     Links(PathBuf),
     /// The path is a directory, a device or a socket.
-    #[error("{0} is no ordinary file")]
+    #[error("{0} is not a regular file")]
     NotAFile(PathBuf),
     /// The file is too large to be replaced.
     #[error("{0} is larger than {FILE_MAX} bytes: not a certificate or key")]
@@ -140,26 +140,26 @@ impl TargetFile {
         let staged = self.staged();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.folder, &staged, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| refused(&self.path, "make a file beside it", error))?;
+            .map_err(|error| refused(&self.path, "create a temporary file beside it", error))?;
         // Set owner and mode before the content is written: no other user may read it, not even for a moment.
         let stat = rustix::fs::fstat(&fd).map_err(|error| refused(&self.path, "look at", error))?;
         if (stat.st_uid, stat.st_gid) != (wanted.uid, wanted.gid) {
             let owner = Some(Uid::from_raw(wanted.uid));
             rustix::fs::fchown(&fd, owner, Some(Gid::from_raw(wanted.gid)))
-                .map_err(|error| refused(&self.path, "give it its owner and group", error))?;
+                .map_err(|error| refused(&self.path, "set its owner and group", error))?;
         }
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(wanted.mode))
             .map_err(|error| refused(&self.path, "set its mode", error))?;
         let mut file = File::from(fd);
         file.write_all(content)
             .and_then(|()| file.sync_all())
-            .map_err(|error| failed(&self.path, "write the file beside it", &error))
+            .map_err(|error| failed(&self.path, "write the temporary file", &error))
     }
 
     /// Renames the staged file over the target file and syncs the directory.
     pub(crate) fn commit(&self) -> Result<(), FileError> {
         rustix::fs::renameat(&self.folder, self.staged(), &self.folder, &self.name)
-            .map_err(|error| refused(&self.path, "put the new file in its place", error))?;
+            .map_err(|error| refused(&self.path, "rename the temporary file into place", error))?;
         self.sync()
     }
 
@@ -182,7 +182,7 @@ impl TargetFile {
     }
 
     fn sync(&self) -> Result<(), FileError> {
-        rustix::fs::fsync(&self.folder).map_err(|error| refused(&self.path, "bring it to the disk", error))
+        rustix::fs::fsync(&self.folder).map_err(|error| refused(&self.path, "sync the file to disk", error))
     }
 
     fn staged(&self) -> OsString {

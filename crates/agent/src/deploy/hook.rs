@@ -69,7 +69,7 @@ pub enum HookError {
         output: String,
     },
     /// The command reached its timeout and was killed with its child processes.
-    #[error("{command}: not done after {seconds} s and killed{output}", output = said(.output))]
+    #[error("{command}: timed out after {seconds} s and was killed{output}", output = said(.output))]
     TimedOut {
         /// The program with its arguments.
         command: String,
@@ -90,7 +90,7 @@ impl Hook {
         let program = policy.program(&self.command, self.seconds)?;
         if self.told.is_some() && program.account.uid != accounts::own().0 {
             let what = format!("the command {}", self.command);
-            let why = "gets files in the agent's folder, which only the agent's user reads: it has to run as that user";
+            let why = "gets files in the agent's folder, which only the agent's user can read, so the command must run as that user";
             return Err(Want::Never { what, why });
         }
         Ok(program)
@@ -149,7 +149,7 @@ impl Hook {
     fn start(&self, of: &Program) -> Result<Child, HookError> {
         let (program, arguments) = of.argv.split_first().ok_or_else(|| HookError::Start {
             command: String::new(),
-            reason: "there is no program".to_owned(),
+            reason: "no program is given".to_owned(),
         })?;
         let mut command = Command::new(program);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());

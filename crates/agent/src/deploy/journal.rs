@@ -170,7 +170,7 @@ impl StateFolder {
         let folder = self.backup_folder(target, number);
         let path = folder.join("manifest.json");
         let manifest: Manifest = read_json(&path)?
-            .ok_or_else(|| StateError::Corrupt { path, reason: "it is missing".to_owned() })?;
+            .ok_or_else(|| StateError::Corrupt { path, reason: "the file is missing".to_owned() })?;
         let mut files = Vec::with_capacity(manifest.files.len());
         for (position, kept) in manifest.files.into_iter().enumerate() {
             let path = folder.join(position.to_string());

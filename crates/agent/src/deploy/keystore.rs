@@ -12,7 +12,7 @@ pub(crate) type SameContent = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// The key store could not be generated.
 #[derive(Debug, thiserror::Error)]
-#[error("the key store cannot be made: {0}")]
+#[error("the key store cannot be created: {0}")]
 pub struct KeystoreError(String);
 
 impl From<p12_keystore::error::Error> for KeystoreError {

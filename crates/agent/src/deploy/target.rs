@@ -234,7 +234,7 @@ impl<'de> Deserialize<'de> for FileMode {
         let text = String::deserialize(deserializer)?;
         match u32::from_str_radix(&text, 8) {
             Ok(bits) if bits <= 0o777 => Ok(Self(bits)),
-            _ => Err(serde::de::Error::custom(format!("{text:?} is no octal mode such as \"0640\""))),
+            _ => Err(serde::de::Error::custom(format!("{text:?} is not an octal mode such as \"0640\""))),
         }
     }
 }
@@ -352,11 +352,13 @@ pub(crate) fn check_file(what: &str, file: &FileSpec) -> Result<(), InvalidTarge
         .components()
         .all(|part| matches!(part, std::path::Component::RootDir | std::path::Component::Normal(_)));
     if !path.is_absolute() || !plain || path.file_name().is_none() || text.len() > TEXT_MAX {
-        return Err(InvalidTarget(format!("{what}: {text:?} is no absolute path without \"..\"")));
+        return Err(InvalidTarget(format!("{what}: {text:?} is not an absolute path without \"..\"")));
     }
     // Server configurations are line-based. A path with a line break would inject more lines.
     if text.ends_with('/') || text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
-        return Err(InvalidTarget(format!("{what}: {text:?} holds a letter that no path here may have")));
+        return Err(InvalidTarget(format!(
+            "{what}: {text:?} contains a character that is not allowed in paths"
+        )));
     }
     Ok(())
 }
@@ -373,7 +375,7 @@ pub(crate) fn check_command(what: &str, command: &HookCommand) -> Result<(), Inv
         HookCommand::Named(name) if is_command_name(name) => return Ok(()),
         HookCommand::Named(name) => {
             return Err(InvalidTarget(format!(
-                "{what}: {name:?} is no name of a command: letters, digits, '-', '_', '.'; or give a list of arguments"
+                "{what}: {name:?} is not a command name: letters, digits, '-', '_', '.'; or give a list of arguments"
             )));
         }
     };
@@ -383,7 +385,7 @@ pub(crate) fn check_command(what: &str, command: &HookCommand) -> Result<(), Inv
     }
     if argv.len() > ARGUMENTS_MAX || argv.iter().any(|text| text.len() > TEXT_MAX || text.contains('\0')) {
         return Err(InvalidTarget(format!(
-            "{what}: more than {ARGUMENTS_MAX} arguments, or one of more than {TEXT_MAX} bytes"
+            "{what}: more than {ARGUMENTS_MAX} arguments, or an argument of more than {TEXT_MAX} bytes"
         )));
     }
     Ok(())
@@ -391,9 +393,9 @@ pub(crate) fn check_command(what: &str, command: &HookCommand) -> Result<(), Inv
 
 pub(crate) fn check_seconds(seconds: Option<u32>) -> Result<(), InvalidTarget> {
     match seconds {
-        Some(0) => Err(InvalidTarget("hook_seconds: a hook needs a second at least".to_owned())),
+        Some(0) => Err(InvalidTarget("hook_seconds: at least 1 second".to_owned())),
         Some(n) if n > HOOK_SECONDS_MAX => {
-            Err(InvalidTarget(format!("hook_seconds: {n} is more than {HOOK_SECONDS_MAX}")))
+            Err(InvalidTarget(format!("hook_seconds: {n} exceeds the maximum of {HOOK_SECONDS_MAX}")))
         }
         _ => Ok(()),
     }
@@ -402,10 +404,10 @@ pub(crate) fn check_seconds(seconds: Option<u32>) -> Result<(), InvalidTarget> {
 pub(crate) fn check_verify(verify: &Verify) -> Result<(), InvalidTarget> {
     let wrong = |what: String| Err(InvalidTarget(format!("verify: {what}")));
     if verify.port == 0 {
-        return wrong("port 0 is none".to_owned());
+        return wrong("port 0 is not valid".to_owned());
     }
     if scan::target::Protocol::named(&verify.protocol).is_none() {
-        return wrong(format!("{:?} is no protocol known", verify.protocol));
+        return wrong(format!("unknown protocol {:?}", verify.protocol));
     }
     if verify.seconds == 0 || verify.seconds > VERIFY_SECONDS_MAX {
         return wrong(format!("seconds is 1 to {VERIFY_SECONDS_MAX}"));
@@ -414,7 +416,7 @@ pub(crate) fn check_verify(verify: &Verify) -> Result<(), InvalidTarget> {
     for (at, name) in names.into_iter().flatten().enumerate() {
         let address = at == 0 && name.parse::<std::net::IpAddr>().is_ok();
         if !address && scan::target::host_name(name).is_err() {
-            return wrong(format!("{name:?} is no host name"));
+            return wrong(format!("{name:?} is not a host name"));
         }
     }
     Ok(())

@@ -36,7 +36,7 @@ pub enum VerifyError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The host name does not resolve on this host.
-    #[error("{host} has no address here: {reason}")]
+    #[error("{host} cannot be resolved on this host: {reason}")]
     Resolve {
         /// Host name that does not resolve.
         host: String,
@@ -160,7 +160,7 @@ async fn look(verify: &Verify, address: SocketAddr, deadline: Deadline) -> Resul
     match deadline.bound(handshake(verify, stream)).await {
         Ok(Ok(leaf)) => Ok(Fingerprint::of(&leaf)),
         Ok(Err(reason)) => Err(failed(reason)),
-        Err(_) => Err(failed("no certificate in time".to_owned())),
+        Err(_) => Err(failed("no certificate before the timeout".to_owned())),
     }
 }
 
@@ -202,8 +202,10 @@ async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, St
         Proof::Verified | Proof::Unverifiable(_) => {
             evidence.chain.into_iter().next().ok_or_else(|| "no certificate".to_owned())
         }
-        Proof::None => Err("the server did not prove that it holds its key".to_owned()),
-        Proof::Invalid(why) => Err(format!("the server does not hold the key of its certificate: {why}")),
+        Proof::None => Err("the server did not prove that it has its private key".to_owned()),
+        Proof::Invalid(why) => {
+            Err(format!("the server does not have the private key of its certificate: {why}"))
+        }
     }
 }
 

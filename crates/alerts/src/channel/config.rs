@@ -162,14 +162,16 @@ impl ChannelConfig {
             Self::Webhook(config) => {
                 if config.secret.expose().len() < SECRET_MIN {
                     return Err(ChannelError::wrong(format_args!(
-                        "secret has at least {SECRET_MIN} characters"
+                        "secret must have at least {SECRET_MIN} characters"
                     )));
                 }
                 url(&config.url)
             }
             Self::Slack(config) | Self::Teams(config) => url(config.url.expose())
                 // The URL is secret: the error must not contain it.
-                .map_err(|_| ChannelError::wrong("url is no http or https address that may be connected to")),
+                .map_err(|_| {
+                    ChannelError::wrong("url is not an http or https address, or its address is not allowed")
+                }),
             Self::Pagerduty(config) => url(&config.url),
             Self::Opsgenie(config) => url(&config.url),
             Self::Smtp(config) => config.check(),
@@ -180,7 +182,7 @@ impl ChannelConfig {
 impl Smtp {
     fn check(&self) -> Result<(), ChannelError> {
         if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
-            return Err(ChannelError::wrong(format_args!("to names 1 to {RECIPIENTS_MAX} recipients")));
+            return Err(ChannelError::wrong(format_args!("`to` needs 1 to {RECIPIENTS_MAX} recipients")));
         }
         let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse();
         if let Ok(address) = literal {
@@ -191,7 +193,7 @@ impl Smtp {
         }
         for address in self.to.iter().chain([&self.from]) {
             address.parse::<lettre::message::Mailbox>().map_err(|error| {
-                ChannelError::wrong(format_args!("{address:?} is no mail address: {error}"))
+                ChannelError::wrong(format_args!("{address:?} is not a mail address: {error}"))
             })?;
         }
         Ok(())

@@ -72,7 +72,9 @@ impl Mailer {
             }
         };
         match allowed(self.guard, &found).map_err(ChannelError::wrong)?[..] {
-            [] => Err(ChannelError::later(format_args!("{} has no address", self.host), None)),
+            [] => {
+                Err(ChannelError::later(format_args!("{} does not resolve to an address", self.host), None))
+            }
             [only] => Ok(only),
             ref several => {
                 let answered = dial::happy_eyeballs(several, self.port, DIAL_LIMIT).await;

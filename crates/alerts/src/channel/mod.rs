@@ -79,10 +79,12 @@ impl Channels {
                     let Some(out) = request(config, message, now_us)? else { return Ok(()) };
                     let mut request = Request::post(&out.url, "application/json", out.body);
                     request.headers.extend(out.headers);
-                    let reply = http.send(request, Instant::now() + TRY_MAX, "the message was sent").await?;
+                    let reply = http.send(request, Instant::now() + TRY_MAX, "sending the message").await?;
                     accepted(&reply, now_us)
                 }
-                (Client::Mail(_), _) => Err(ChannelError::wrong("the channel changed its kind: try again")),
+                (Client::Mail(_), _) => {
+                    Err(ChannelError::wrong("the type of the channel changed: try again"))
+                }
             }
         };
         tokio::time::timeout(TRY_MAX, deliver).await.map_err(|_| {
@@ -117,7 +119,7 @@ fn request(config: &ChannelConfig, message: &Message, now_us: i64) -> Result<Opt
         ChannelConfig::Teams(config) => Ok(Some(chat::teams(config, message))),
         ChannelConfig::Pagerduty(config) => Ok(pager::pagerduty(config, message)),
         ChannelConfig::Opsgenie(config) => Ok(pager::opsgenie(config, message)),
-        ChannelConfig::Smtp(_) => Err(ChannelError::wrong("mail does not go over HTTP")),
+        ChannelConfig::Smtp(_) => Err(ChannelError::wrong("mail channels do not use HTTP")),
     }
 }
 
@@ -126,7 +128,7 @@ fn accepted(reply: &Reply, now_us: i64) -> Result<(), ChannelError> {
     if reply.status.is_success() {
         return Ok(());
     }
-    let reason = format!("the channel answered {}: {}", reply.status, excerpt(&reply.excerpt()));
+    let reason = format!("the channel responded {}: {}", reply.status, excerpt(&reply.excerpt()));
     let heals = reply.status.is_server_error() || matches!(reply.status.as_u16(), 408 | 425 | 429);
     if heals {
         let wait = reply.retry_after(x509::UnixTime(now_us.div_euclid(1_000_000)));

@@ -16,7 +16,7 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
         Value::Bool(on) => Ok(Some(on)),
         Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
         Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
-        _ => Err(D::Error::custom("a switch is true or false")),
+        _ => Err(D::Error::custom("expected true or false")),
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
         Value::String(text) => text.parse().ok(),
         _ => None,
     };
-    read.map(Some).ok_or_else(|| D::Error::custom("a number is 0 to 4294967295"))
+    read.map(Some).ok_or_else(|| D::Error::custom("expected a number from 0 to 4294967295"))
 }
 
 /// Deserializes any JSON value. `null` counts as a value.

@@ -78,7 +78,8 @@ impl SyslogWitness {
     async fn deliver(&self, message: &[u8]) -> io::Result<()> {
         match &self.address {
             SyslogAddress::Udp(authority) => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+                let mut last =
+                    io::Error::new(io::ErrorKind::NotFound, "the name does not resolve to an address");
                 for address in tokio::net::lookup_host(authority).await? {
                     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                     let socket = UdpSocket::bind(any).await?;

@@ -188,7 +188,7 @@ pub(crate) async fn a_broken_chain_is_not_sealed(place: Fixture) {
     // Rewritten with every hash, it is not what was signed.
     place.rewrite(0, 2, "user:mallory").await;
     let error = log.retain().await.unwrap_err().to_string();
-    assert!(error.contains("is not that of a signed head"), "{error}");
+    assert!(error.contains("does not match a signed head"), "{error}");
 }
 
 pub(crate) async fn a_line_of_a_segment_is_proven_and_another_is_not(place: Fixture) {
@@ -251,7 +251,7 @@ pub(crate) async fn altered_segments_are_found(place: Fixture) {
     for part in [
         "segment 1: the signature is not by",
         "does not name the hash of the one before",
-        "segment 1 does not open",
+        "segment 1 cannot be decrypted",
     ] {
         assert!(faults.contains(part), "{part}: {faults}");
     }
@@ -263,7 +263,7 @@ pub(crate) async fn altered_segments_are_found(place: Fixture) {
     altered[20] ^= 1;
     let set = "-- test\nUPDATE audit_segments SET body = ?2 WHERE number = ?1";
     place.store.execute(set, vec![row.number.into(), Value::Blob(altered)]).await.unwrap();
-    assert!(place.faults().await[0].contains("segment 1 does not open"));
+    assert!(place.faults().await[0].contains("segment 1 cannot be decrypted"));
     place.store.execute(set, vec![row.number.into(), Value::Blob(body)]).await.unwrap();
     // The newest segment is gone: the signed head names it.
     let newest = Segments::of(&place.store).newest().await.unwrap().unwrap().number;

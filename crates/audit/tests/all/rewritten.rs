@@ -30,7 +30,7 @@ pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_
         audited.faults
     );
     let faults = place.faults().await;
-    assert!(faults[0].contains("is not that of a signed head"), "{faults:?}");
+    assert!(faults[0].contains("does not match a signed head"), "{faults:?}");
 }
 
 pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Fixture) {

@@ -70,7 +70,7 @@ fn history_written_anew_is_seen_by_the_kept_head() {
     assert!(verified(&[&line], &[]).good);
     assert_eq!(
         verified(&[&line], &[HEAD_OF_FIRST]).faults,
-        ["chain 0: event 1 is not the one of the kept head"]
+        ["chain 0: event 1 does not match the kept head"]
     );
 }
 

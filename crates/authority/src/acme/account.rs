@@ -58,7 +58,7 @@ impl Server {
             return self.existing(&existing);
         }
         if wanted.only_return_existing {
-            return Err(Problem::new(Kind::AccountDoesNotExist, "there is no account with this key"));
+            return Err(Problem::new(Kind::AccountDoesNotExist, "no account exists with this key"));
         }
         let contacts = contacts(wanted.contact)?;
         if let Some(terms) =
@@ -72,7 +72,8 @@ impl Server {
         let external_key = match wanted.external_account_binding {
             Some(binding) => Some(self.bound(binding, &signed, profile).await?),
             None if directory.external_account_required => {
-                let detail = "this directory wants an external account binding: ask its operator for a key";
+                let detail =
+                    "this directory requires an external account binding: request a key from its operator";
                 return Err(Problem::new(Kind::ExternalAccountRequired, detail));
             }
             None => None,
@@ -101,7 +102,7 @@ impl Server {
             }
             NewAcmeAccountOutcome::ExternalKeySpent => {
                 return Err(Problem::unauthorized(
-                    "the external key has been used or withdrawn: ask for another",
+                    "the external account key is already used or revoked: request a new one",
                 ));
             }
         }
@@ -120,7 +121,7 @@ impl Server {
     async fn check_account_key(&self, signed: &OfKey) -> Result<(), Problem> {
         let spki = super::jose::sha256(signed.key.spki());
         if tables::Revocations::of(&self.store).key_is_blocked(&spki).await? {
-            return Err(Problem::new(Kind::BadPublicKey, "this key is blocked; make another one"));
+            return Err(Problem::new(Kind::BadPublicKey, "this key is blocked: generate a new key"));
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ impl Server {
     /// Returns or updates an account.
     pub(crate) async fn account(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         if signed.account.row.id != id {
-            return Err(Problem::unauthorized("this is another account"));
+            return Err(Problem::unauthorized("the request is signed by another account"));
         }
         if signed.is_get() {
             return respond::json(StatusCode::OK, &self.account_json(&signed.account.row));
@@ -168,7 +169,7 @@ impl Server {
             Some("deactivated") => AcmeAccountStatus::Deactivated,
             Some(other) => {
                 return Err(Problem::malformed(format!(
-                    "a client cannot give its account the status {other:?}"
+                    "a client cannot set the account status to {other:?}"
                 )));
             }
         };
@@ -237,24 +238,27 @@ impl Server {
 /// Checks the contacts. Only `mailto` URLs with one plain address are allowed (RFC 8555 section 7.3).
 fn contacts(all: Vec<String>) -> Result<Vec<String>, Problem> {
     if all.len() > CONTACTS_MAX {
-        return Err(Problem::new(Kind::InvalidContact, format!("give {CONTACTS_MAX} contacts at most")));
+        return Err(Problem::new(
+            Kind::InvalidContact,
+            format!("at most {CONTACTS_MAX} contacts are allowed"),
+        ));
     }
     for contact in &all {
         let invalid = |why: &str| Err(Problem::new(Kind::InvalidContact, format!("{contact:?}: {why}")));
-        let Some((scheme, address)) = contact.split_once(':') else { return invalid("it is no URL") };
+        let Some((scheme, address)) = contact.split_once(':') else { return invalid("not a URL") };
         if !scheme.eq_ignore_ascii_case("mailto") {
-            let detail = format!("{contact:?}: contacts are mailto addresses");
+            let detail = format!("{contact:?}: contacts must be mailto URLs");
             return Err(Problem::new(Kind::UnsupportedContact, detail));
         }
         if contact.len() > CONTACT_MAX {
-            return invalid("it is too long");
+            return invalid("the contact is too long");
         }
         if address.contains(['?', ',', '%']) || address.bytes().any(|octet| octet <= b' ' || octet == 0x7f) {
-            return invalid("give one plain address, without header fields");
+            return invalid("give a single email address without header fields");
         }
         match address.split_once('@') {
             Some((local, host)) if !local.is_empty() && x509::HostName::parse(host).is_ok() => {}
-            _ => return invalid("it is no mail address"),
+            _ => return invalid("not an email address"),
         }
     }
     Ok(all)

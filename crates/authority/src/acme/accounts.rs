@@ -67,13 +67,13 @@ async fn read(store: Store, id: Uuid) -> Result<Fresh<Arc<Account>>, Failed<Miss
         Ok(Some(row)) => match AccountKey::from_canonical(&row.jwk) {
             Ok(key) => Ok(Fresh { value: Arc::new(Account { row, key }), lifetime: KEPT }),
             Err(error) => {
-                tracing::error!(account = %id, %error, "the key of an account cannot be read");
+                tracing::error!(account = %id, %error, "cannot open the key of an ACME account");
                 failed(Missing::Broken, KEPT)
             }
         },
         Ok(None) => failed(Missing::Unknown, KEPT),
         Err(error) => {
-            tracing::error!(%error, "an account cannot be read");
+            tracing::error!(%error, "cannot read an ACME account");
             failed(if error.is_transient() { Missing::Busy } else { Missing::Broken }, Duration::ZERO)
         }
     }
@@ -95,7 +95,7 @@ pub(crate) fn check(account: &AcmeAccount) -> Result<(), Problem> {
     let refused = |detail: &str| Err(Problem::unauthorized(detail).status(StatusCode::UNAUTHORIZED));
     match account.status {
         AcmeAccountStatus::Valid if account.external_key_active => Ok(()),
-        AcmeAccountStatus::Valid => refused("the external key of this account has been withdrawn"),
+        AcmeAccountStatus::Valid => refused("the external account key of this account is revoked"),
         AcmeAccountStatus::Deactivated => refused("this account is deactivated"),
         AcmeAccountStatus::Revoked => refused("this account has been revoked"),
     }

@@ -36,7 +36,7 @@ impl Server {
         if !signed.is_get() {
             let change: Change = signed.json()?;
             if change.status != "deactivated" {
-                let detail = format!("a client cannot give an authorization the status {:?}", change.status);
+                let detail = format!("a client cannot set the authorization status to {:?}", change.status);
                 return Err(Problem::malformed(detail));
             }
             if !self.give_up(&row).await? {

@@ -77,10 +77,10 @@ pub enum ExternalKeyError {
         reason: String,
     },
     /// The name is in use. The caller must choose another name.
-    #[error("there is an external key of the name {0:?}")]
+    #[error("an external account key named {0:?} already exists")]
     NameTaken(String),
     /// The operating system provided no random bytes.
-    #[error("the operating system gives no random bytes")]
+    #[error("the operating system returned no random bytes")]
     Random,
     /// An error of the database.
     #[error(transparent)]
@@ -225,21 +225,25 @@ impl Server {
     /// account is stored.
     pub(crate) async fn bound(&self, binding: Value, signed: &OfKey, profile: &str) -> Result<Uuid, Problem> {
         // The same error for an unknown key and for a wrong MAC, so that key identifiers cannot be probed.
-        let refused =
-            || Problem::unauthorized("the external account binding does not fit: check its key and name");
+        let refused = || {
+            Problem::unauthorized(
+                "the external account binding is not valid: check its key and key identifier (kid)",
+            )
+        };
         let jws = Jws::from_value(binding)
             .map_err(|error| Problem::malformed(format!("externalAccountBinding: {error}")))?;
         let Signer::Kid(kid) = &jws.signer else {
             return Err(Problem::malformed("externalAccountBinding must name its key (kid)"));
         };
         if jws.nonce.is_some() {
-            return Err(Problem::malformed("externalAccountBinding must have no nonce"));
+            return Err(Problem::malformed("externalAccountBinding must not have a nonce"));
         }
         if jws.url != signed.url {
             return Err(Problem::malformed("externalAccountBinding must have the same URL as the request"));
         }
-        let named = strict::parse(&jws.payload)
-            .map_err(|error| Problem::malformed(format!("the payload of externalAccountBinding: {error}")))?;
+        let named = strict::parse(&jws.payload).map_err(|error| {
+            Problem::malformed(format!("cannot parse the payload of externalAccountBinding: {error}"))
+        })?;
         if AccountKey::from_jwk(&named).map_err(JwsError::from)?.thumbprint() != signed.key.thumbprint() {
             return Err(Problem::malformed("externalAccountBinding is for another account key"));
         }
@@ -247,17 +251,17 @@ impl Server {
         let secret =
             self.authority.keystore().keyring().open_sealed(&context(&row.id), &row.secret).map_err(
                 |error| {
-                    tracing::error!(external_key = %row.id, %error, "an external key cannot be opened");
+                    tracing::error!(external_key = %row.id, %error, "cannot decrypt an external account key");
                     Problem::internal()
                 },
             )?;
         jws.verify_mac(&secret).map_err(|_| refused())?;
         if !row.can_bind(self.now_us()) {
-            let detail = "the external key has been used, has expired or is withdrawn: ask for another";
+            let detail = "the external account key is used, expired or revoked: request a new one";
             return Err(Problem::unauthorized(detail));
         }
         if !row.profiles.is_empty() && !row.profiles.iter().any(|allowed| allowed == profile) {
-            let detail = format!("the external key is not for the profile {profile:?}");
+            let detail = format!("the external account key does not allow the profile {profile:?}");
             return Err(Problem::unauthorized(detail));
         }
         Ok(row.id)
@@ -278,7 +282,7 @@ pub(crate) fn allows(rules: &[String], identifier: &Identifier) -> Result<(), Pr
     if rules.is_empty() || rules.iter().any(fits) {
         return Ok(());
     }
-    let detail = format!("the external key of this account does not allow {identifier}");
+    let detail = format!("the external account key of this account does not allow {identifier}");
     Err(Problem::new(Kind::RejectedIdentifier, detail))
 }
 
@@ -287,28 +291,28 @@ fn check(new: &NewExternalKey) -> Result<(), ExternalKeyError> {
     if let Some(kid) = &new.kid
         && (kid.is_empty() || kid.len() > TEXT_MAX || !kid.bytes().all(|octet| octet.is_ascii_graphic()))
     {
-        return bad("kid", format!("give 1 to {TEXT_MAX} printable ASCII characters, no spaces"));
+        return bad("kid", format!("give 1 to {TEXT_MAX} printable ASCII characters without spaces"));
     }
     if new.label.len() > TEXT_MAX || new.label.contains(char::is_control) {
-        return bad("label", format!("give {TEXT_MAX} octets at most, no control characters"));
+        return bad("label", format!("give at most {TEXT_MAX} bytes without control characters"));
     }
     if new.profiles.len() > RULES_MAX || new.names.len() > RULES_MAX {
-        return bad("names", format!("give {RULES_MAX} at most"));
+        return bad("names", format!("give at most {RULES_MAX} entries"));
     }
     if let Some(profile) = new.profiles.iter().find(|profile| profile.is_empty() || profile.contains('\n')) {
-        return bad("profiles", format!("{profile:?} is no profile's name"));
+        return bad("profiles", format!("{profile:?} is not a profile name"));
     }
     if let Some(team) = &new.team
         && (team.is_empty() || team.len() > TEXT_MAX || team.contains(char::is_control))
     {
-        return bad("team", format!("give 1 to {TEXT_MAX} octets, no control characters"));
+        return bad("team", format!("give 1 to {TEXT_MAX} bytes without control characters"));
     }
     for name in &new.names {
         let host = x509::HostName::parse(name).is_ok_and(|host| host.as_str() == name);
         if !host && name.parse::<ipnet::IpNet>().is_err() {
             return bad(
                 "names",
-                format!("{name:?} is no host name in lower case and no network such as 10.0.0.0/8"),
+                format!("{name:?} is neither a host name in lower case nor a network such as 10.0.0.0/8"),
             );
         }
     }

@@ -30,7 +30,7 @@ impl Server {
                 None => self.stored_certificate(order, signed).await?,
             };
         let ca = self.authority.ca_by_id(kept.ca).await.map_err(|error| {
-            tracing::error!(%error, %order, "the issuer of a certificate cannot be had");
+            tracing::error!(%error, %order, "cannot load the issuer of a certificate");
             Problem::internal()
         })?;
         let above: &Arc<[Arc<[u8]>]> = match chain {

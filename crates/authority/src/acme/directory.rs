@@ -60,11 +60,11 @@ impl Server {
     ) -> Result<std::sync::Arc<crate::profile::Profile>, Problem> {
         self.authority.profile(name).await.map_err(|error| match error {
             ProfileError::Unknown(_) => {
-                Problem::malformed("there is no such directory").status(StatusCode::NOT_FOUND)
+                Problem::malformed("unknown ACME directory").status(StatusCode::NOT_FOUND)
             }
             ProfileError::Store(error) => super::problem::unread(&error),
             error => {
-                tracing::error!(%error, profile = name, "a profile cannot be had");
+                tracing::error!(%error, profile = name, "cannot load a profile");
                 Problem::internal()
             }
         })

@@ -49,7 +49,7 @@ impl Server {
         let wanted: Finalize = signed.json()?;
         let (mut order, authorizations) = self.own_order(id, signed).await?;
         let not_ready = |state| {
-            let detail = format!("the order is {state}, not ready");
+            let detail = format!("the order has the status {state}, not ready");
             Problem::new(Kind::OrderNotReady, detail).status(StatusCode::FORBIDDEN)
         };
         match OrderState::of(&order, &authorizations, self.now_us()) {
@@ -59,9 +59,8 @@ impl Server {
             OrderState::Valid => return Err(not_ready("valid")),
             OrderState::Invalid => return Err(not_ready("invalid")),
         }
-        let csr = URL_SAFE_NO_PAD
-            .decode(&wanted.csr)
-            .map_err(|_| bad_csr("it is not base64url without padding"))?;
+        let csr =
+            URL_SAFE_NO_PAD.decode(&wanted.csr).map_err(|_| bad_csr("not base64url without padding"))?;
         let profile = self.profile(&order.profile).await?;
         self.check_csr(&csr, &order, &profile).await?;
         self.check_caa(&order, &authorizations).await?;
@@ -86,11 +85,11 @@ impl Server {
     /// Checks everything in a CSR that the client can correct with another CSR (sections 7.4 and 11.1).
     async fn check_csr(&self, der: &[u8], order: &AcmeOrder, profile: &Profile) -> Result<(), Problem> {
         let csr = CertificateRequest::parse(der).map_err(|error| bad_csr(&error.to_string()))?;
-        csr.verify().map_err(|error| bad_csr(&format!("its signature: {error}")))?;
+        csr.verify().map_err(|error| bad_csr(&format!("invalid signature: {error}")))?;
         let mut found = BTreeSet::new();
         for name in csr.names() {
             let identifier = Identifier::of(&name).ok_or_else(|| {
-                bad_csr(&format!("it asks for {name:?}, which is neither a DNS name nor an address"))
+                bad_csr(&format!("the requested name {name:?} is neither a DNS name nor an IP address"))
             })?;
             found.insert(identifier.key());
         }
@@ -98,7 +97,7 @@ impl Server {
         if found != ordered {
             let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
             return Err(bad_csr(&format!(
-                "it asks for {}, the order is for {}",
+                "it requests {}, but the order is for {}",
                 list(&found),
                 list(&ordered)
             )));
@@ -109,7 +108,7 @@ impl Server {
         if let Some(thumbprint) = thumbprint_of_spki(&csr.public_key.spki)
             && self.reads.is_account_key(thumbprint).await?
         {
-            return Err(bad_csr("its key is an account's; make another one"));
+            return Err(bad_csr("its key is the key of an ACME account: generate another key"));
         }
         Ok(())
     }
@@ -185,7 +184,7 @@ impl Server {
     /// logged.
     async fn try_issue(&self, order: &AcmeOrder) -> Result<Uuid, Option<Problem>> {
         let csr = order.csr.as_deref().and_then(|der| CertificateRequest::parse(der).ok());
-        let csr = csr.ok_or_else(|| Some(bad_csr("it is not there any more")))?;
+        let csr = csr.ok_or_else(|| Some(bad_csr("the stored certificate request is missing")))?;
         let wanted = match self.profile(&order.profile).await {
             Ok(profile) => profile.requested_extensions.clone(),
             Err(_) => Vec::new(),
@@ -224,11 +223,11 @@ impl Server {
                 Ok(issued.id)
             }
             Err(error) if error.is_refusal() => {
-                tracing::info!(order = %order.id, %error, "an order is refused");
+                tracing::info!(order = %order.id, %error, "rejected an ACME order");
                 Err(Some(refusal(&error)))
             }
             Err(error) => {
-                tracing::error!(order = %order.id, %error, "an order waits to be issued");
+                tracing::error!(order = %order.id, %error, "cannot issue for an ACME order yet; will retry");
                 Err(None)
             }
         }
@@ -248,7 +247,7 @@ impl Server {
 }
 
 fn bad_csr(reason: &str) -> Problem {
-    Problem::new(Kind::BadCsr, format!("the certificate request: {reason}"))
+    Problem::new(Kind::BadCsr, format!("invalid certificate request (CSR): {reason}"))
 }
 
 /// Returns the problem for the client. Errors that only the operator can correct are logged instead.
@@ -261,7 +260,12 @@ fn refusal(error: &IssueError) -> Problem {
         | IssueError::Subject(_)
         | IssueError::Extension(_) => Kind::BadCsr,
         IssueError::Dates(_) | IssueError::Baseline(_) => Kind::Malformed,
-        _ => return Problem::new(Kind::ServerInternal, "the authority cannot issue this; ask its operator"),
+        _ => {
+            return Problem::new(
+                Kind::ServerInternal,
+                "the CA cannot issue this certificate; contact its operator",
+            );
+        }
     };
     Problem::new(kind, error.to_string())
 }

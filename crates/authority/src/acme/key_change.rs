@@ -32,7 +32,7 @@ impl Server {
             return Err(self.key_in_use(owner.id));
         }
         if tables::Revocations::of(&self.store).key_is_blocked(&sha256(new.spki())).await? {
-            return Err(Problem::new(Kind::BadPublicKey, "the new key is blocked; make another one"));
+            return Err(Problem::new(Kind::BadPublicKey, "the new key is blocked: generate another key"));
         }
         let new_thumbprint = new.thumbprint_text();
         let details = json!({ "new_thumbprint": new_thumbprint });
@@ -59,9 +59,8 @@ impl Server {
             // Another request used this key or changed this account first.
             return Err(match tables::Acme::of(&self.store).account_by_key(new.thumbprint()).await? {
                 Some(owner) => self.key_in_use(owner.id),
-                None => {
-                    Problem::malformed("the account's key changed meanwhile").status(StatusCode::CONFLICT)
-                }
+                None => Problem::malformed("the account's key was changed by another request")
+                    .status(StatusCode::CONFLICT),
             });
         }
         Ok(respond::empty(StatusCode::OK))
@@ -76,11 +75,11 @@ impl Server {
             return Err(Problem::malformed("the inner request must have the same URL as the outer one"));
         }
         if inner.nonce.is_some() {
-            return Err(Problem::malformed("the inner request must have no nonce"));
+            return Err(Problem::malformed("the inner request must not have a nonce"));
         }
         let wanted: KeyChange = strict::parse(&inner.payload)
             .and_then(serde_json::from_value)
-            .map_err(|error| Problem::malformed(format!("the inner payload: {error}")))?;
+            .map_err(|error| Problem::malformed(format!("cannot parse the inner payload: {error}")))?;
         if wanted.account != outer.account_url {
             return Err(Problem::malformed("the inner payload names another account"));
         }
@@ -92,7 +91,7 @@ impl Server {
     }
 
     fn key_in_use(&self, owner: uuid::Uuid) -> Problem {
-        Problem::malformed("the new key is an account's already")
+        Problem::malformed("the new key already belongs to an account")
             .status(StatusCode::CONFLICT)
             .location(self.account_url(owner))
     }

@@ -133,7 +133,7 @@ impl Acme {
 impl Server {
     async fn answer(&self, request: &Request<Bytes>, peer: &Peer) -> Result<Response<Bytes>, Problem> {
         let route = Route::parse(request.uri().path())
-            .ok_or_else(|| Problem::malformed("there is no such resource").status(StatusCode::NOT_FOUND))?;
+            .ok_or_else(|| Problem::malformed("unknown ACME resource").status(StatusCode::NOT_FOUND))?;
         if request.method() == Verb::OPTIONS {
             return Ok(respond::empty(StatusCode::NO_CONTENT));
         }
@@ -203,7 +203,7 @@ impl Server {
 }
 
 fn not_allowed(methods: &'static str) -> Problem {
-    Problem::malformed(format!("this resource takes {methods}"))
+    Problem::malformed(format!("this resource accepts {methods}"))
         .status(StatusCode::METHOD_NOT_ALLOWED)
         .allow(methods)
 }

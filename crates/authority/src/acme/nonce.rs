@@ -37,7 +37,7 @@ impl Nonces {
     pub(crate) fn new() -> Self {
         let mut key = [0; 32];
         if SystemRandom::new().fill(&mut key).is_err() {
-            panic!("the operating system gives no random octets");
+            panic!("the operating system returned no random bytes");
         }
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &key),

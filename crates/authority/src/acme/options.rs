@@ -242,7 +242,7 @@ impl AcmeOptions {
             self.base_url.pop();
         }
         let Ok(url) = self.base_url.parse::<http::Uri>() else {
-            return bad("base_url", "it is no URL; give https://HOST[:PORT]");
+            return bad("base_url", "not a URL; give https://HOST[:PORT]");
         };
         if url.scheme_str().is_none_or(|scheme| scheme != "https" && scheme != "http")
             || url.host().is_none_or(str::is_empty)
@@ -251,13 +251,13 @@ impl AcmeOptions {
             return bad("base_url", "give https://HOST[:PORT] without a path");
         }
         if self.caa_identities.len() > CAA_IDENTITIES_MAX {
-            return bad("caa_identities", "give ten names at most");
+            return bad("caa_identities", "give at most ten names");
         }
         for name in &mut self.caa_identities {
             let Ok(host) = x509::HostName::parse(name) else {
                 return Err(BadOptions {
                     field: "caa_identities",
-                    reason: format!("{name:?} is no host name"),
+                    reason: format!("{name:?} is not a host name"),
                 });
             };
             *name = host.as_str().to_owned();
@@ -265,7 +265,7 @@ impl AcmeOptions {
         if self.names_max == 0 || self.validation.concurrency == 0 || self.validation.try_milliseconds == 0 {
             return bad(
                 "names_max, validation.concurrency, validation.try_milliseconds",
-                "0 would let nothing through",
+                "0 would block all requests: give 1 or more",
             );
         }
         let directories = self.directories.values().chain(&self.other_profiles);
@@ -273,11 +273,11 @@ impl AcmeOptions {
         {
             return bad(
                 "directories.methods",
-                "without a method nothing can be proven; name some, or set trust_authenticated",
+                "at least one challenge method is required; list some, or set trust_authenticated",
             );
         }
         if directories.clone().any(|directory| directory.order_seconds < 60) {
-            return bad("directories.order_seconds", "a client needs a minute at least");
+            return bad("directories.order_seconds", "give at least 60 seconds");
         }
         Ok(self)
     }

@@ -128,7 +128,7 @@ impl Server {
         let [name] = &names[..] else { return Err(Problem::internal()) };
         if name.is_wildcard() {
             return Err(Problem::malformed(
-                "wildcards are authorized by orders only (RFC 8555 section 7.4.1)",
+                "wildcards can only be authorized through an order (RFC 8555 section 7.4.1)",
             ));
         }
         self.check_teams(&names, &terms, signed.account.row.team.as_deref()).await?;
@@ -167,7 +167,9 @@ impl Server {
         let mut chosen = name;
         if let Some(wanted) = wanted.filter(|wanted| *wanted != name) {
             let unknown = || {
-                let detail = format!("this directory does not offer the profile {wanted:?}; see its meta");
+                let detail = format!(
+                    "this directory does not offer the profile {wanted:?}; see meta.profiles in the directory"
+                );
                 Problem::new(Kind::InvalidProfile, detail)
             };
             if !directory.profiles.iter().any(|offered| offered == wanted) {
@@ -178,17 +180,18 @@ impl Server {
         }
         let account = &signed.account.row;
         if directory.external_account_required && account.external_key.is_none() {
-            let detail = "accounts that use this profile need an external account binding";
+            let detail = "accounts that use this profile require an external account binding";
             return Err(Problem::new(Kind::ExternalAccountRequired, detail));
         }
         if !account.allowed_profiles.is_empty() && !account.allowed_profiles.iter().any(|one| one == chosen) {
-            let detail = format!("the external key of this account is not for the profile {chosen:?}");
+            let detail =
+                format!("the external account key of this account does not allow the profile {chosen:?}");
             return Err(Problem::unauthorized(detail));
         }
         let profile = self.profile(chosen).await?;
         if profile.requires_approval {
             let detail =
-                format!("the profile {chosen:?} needs a person's approval, which ACME has no way to ask for");
+                format!("the profile {chosen:?} requires approval by a person, which ACME does not support");
             return Err(Problem::unauthorized(detail));
         }
         Ok(Terms { profile, directory })
@@ -240,7 +243,7 @@ impl Server {
         let names = names.iter().map(|name| name.general_name());
         let object = Object::profile(&terms.profile.name).with_names(names);
         let ownership = teams.ownership().await.map_err(|error| {
-            tracing::error!(%error, "the teams cannot be read");
+            tracing::error!(%error, "cannot read the teams");
             Problem::internal()
         })?;
         let team = ownership
@@ -250,10 +253,10 @@ impl Server {
         match teams.left(team, self.now_us()).await {
             Ok(()) => Ok(()),
             Err(QuotaError::Over(over)) => {
-                Err(limited("certificates of this team today", over.retry_after.as_secs().max(1)))
+                Err(limited("certificates for this team today", over.retry_after.as_secs().max(1)))
             }
             Err(QuotaError::Store(error)) => {
-                tracing::error!(%error, "the quota of a team cannot be read");
+                tracing::error!(%error, "cannot read the quota of a team");
                 Err(Problem::internal())
             }
         }
@@ -267,13 +270,17 @@ impl Server {
         if let Identifier::Dns(text) = name
             && is_whole_suffix(text, &self.authority.options().private_suffixes)
         {
-            return rejected(format!("{name}: this is a private suffix, the domain of many owners"));
+            return rejected(format!("{name}: this is a private suffix, a domain shared by many owners"));
         }
         if let Err(problem) = binding::allows(&signed.account.row.allowed_names, name) {
             return Some(problem);
         }
         let provable = self.methods(name, &terms.directory) != 0 || terms.directory.trust_authenticated;
-        if provable { None } else { rejected(format!("{name}: no method of this directory can prove it")) }
+        if provable {
+            None
+        } else {
+            rejected(format!("{name}: no challenge method of this directory can validate this name"))
+        }
     }
 
     /// Returns the methods that can validate a name, as a bit set.
@@ -364,7 +371,7 @@ impl Server {
             let (subject, names_text) = names_of(names.iter().map(Identifier::key));
             self.may_take(Limited::DuplicateCertificates, &subject, &[&account, &names_text])
                 .await
-                .map_err(|seconds| limited("certificates for exactly these names", seconds))?;
+                .map_err(|seconds| limited("certificates for exactly this set of names", seconds))?;
         }
         let mut failing = Vec::new();
         for name in names {
@@ -425,9 +432,9 @@ impl Server {
     ) -> Result<Response<Bytes>, Problem> {
         signed.must_get()?;
         if signed.account.row.id != id {
-            return Err(Problem::unauthorized("these are another account's orders"));
+            return Err(Problem::unauthorized("these orders belong to another account"));
         }
-        let bad = || Problem::malformed("the cursor is none of this list's");
+        let bad = || Problem::malformed("the cursor does not belong to this list");
         let after = match query {
             None => None,
             Some(query) => {
@@ -459,7 +466,7 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
         None => Ok(None),
         Some(text) => respond::parse_time(text)
             .map(|us| Some(us.div_euclid(1_000_000) * 1_000_000))
-            .ok_or_else(|| Problem::malformed(format!("{name} is {text:?}, which is no RFC 3339 time"))),
+            .ok_or_else(|| Problem::malformed(format!("{name} is {text:?}, which is not an RFC 3339 time"))),
     };
     let (not_before, not_after) =
         (read(&wanted.not_before, "notBefore")?, read(&wanted.not_after, "notAfter")?);
@@ -467,16 +474,18 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
         return Ok((None, None));
     }
     if !terms.directory.choose_dates {
-        return Err(Problem::malformed("this directory chooses the dates: leave out notBefore and notAfter"));
+        return Err(Problem::malformed(
+            "this directory sets the validity period: leave out notBefore and notAfter",
+        ));
     }
     let longest = terms.profile.validity.longest_seconds().saturating_mul(1_000_000);
     let begin = not_before.unwrap_or(now_us);
     match not_after {
         Some(end) if end <= begin.max(now_us) => {
-            Err(Problem::malformed("notAfter must come after notBefore and now"))
+            Err(Problem::malformed("notAfter must be after notBefore and in the future"))
         }
         Some(end) if end - begin > longest => Err(Problem::malformed(format!(
-            "this profile's certificates live {} s at most",
+            "certificates of this profile are valid for at most {} s",
             longest / 1_000_000
         ))),
         _ => Ok((not_before, not_after)),

@@ -100,7 +100,7 @@ impl Server {
         self.overrides.0.write().read_at_us = Some(now_us);
         match tables::Acme::of(&self.store).limit_overrides().await {
             Ok(rows) => self.overrides.0.write().all = Arc::new(Index::new(rows)),
-            Err(error) => tracing::warn!(%error, "overrides of ACME limits cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the overrides of ACME limits"),
         }
         self.overrides.0.read().all.clone()
     }
@@ -197,11 +197,11 @@ fn event(row: &AcmeLimitOverride, id: Uuid, action: &'static str, details: serde
 fn check(new: &NewOverride) -> Result<(), BadOverride> {
     let bad = |field, reason: String| Err(BadOverride::Bad { field, reason });
     if new.subject.is_empty() || new.subject.len() > TEXT_MAX || new.note.len() > TEXT_MAX {
-        return bad("subject", format!("give 1 to {TEXT_MAX} octets, and as many for the note at most"));
+        return bad("subject", format!("give 1 to {TEXT_MAX} bytes, and at most as many for the note"));
     }
     let network = new.subject.parse::<IpNet>().is_ok() || new.subject.parse::<IpAddr>().is_ok();
     if new.kind == Kind::NewAccounts && !network {
-        return bad("subject", "give an address or a network such as 10.0.0.0/8".to_owned());
+        return bad("subject", "give an IP address or a network such as 10.0.0.0/8".to_owned());
     }
     if new.seconds == 0 {
         return bad("seconds", "give 1 or more".to_owned());

@@ -149,12 +149,12 @@ impl Problem {
     /// Returns the same error for objects that do not exist and for objects of other accounts, so that identifiers cannot be
     /// probed.
     pub(crate) fn not_found() -> Self {
-        Self::malformed("there is no such resource of this account").status(StatusCode::NOT_FOUND)
+        Self::malformed("this account has no such resource").status(StatusCode::NOT_FOUND)
     }
 
     /// Returns an internal server error. The cause is only in the log.
     pub(crate) fn internal() -> Self {
-        Self::new(Kind::ServerInternal, "the server could not do it; try again later").retry_after(10)
+        Self::new(Kind::ServerInternal, "internal server error; try again later").retry_after(10)
     }
 
     /// Returns a temporary error: the database is unavailable or a queue is full.
@@ -202,7 +202,7 @@ impl Problem {
         let status = problems.first().map_or(StatusCode::FORBIDDEN, |(_, problem)| problem.status);
         let mut all = Self::new(
             alike.unwrap_or(Kind::Compound),
-            format!("{} of the names are refused; see the subproblems", problems.len()),
+            format!("{} of the identifiers are rejected; see the subproblems", problems.len()),
         )
         .status(status);
         all.retry_after = problems.iter().filter_map(|(_, problem)| problem.retry_after).max();
@@ -290,7 +290,7 @@ impl From<store::StoreError> for Problem {
 
 /// Returns a temporary error after a failed database read.
 pub(super) fn unread(error: &store::StoreError) -> Problem {
-    tracing::error!(%error, "the database does not answer");
+    tracing::error!(%error, "the database is unavailable");
     if error.is_transient() { Problem::busy() } else { Problem::internal() }
 }
 

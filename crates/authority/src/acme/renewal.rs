@@ -34,7 +34,8 @@ impl Server {
     /// Returns the renewal window of a certificate.
     pub(crate) async fn renewal_info(&self, id: &str) -> Result<Response<Bytes>, Problem> {
         let unknown = || {
-            Problem::malformed("no certificate of this name was issued here").status(StatusCode::NOT_FOUND)
+            Problem::malformed("no certificate with this identifier was issued by this server")
+                .status(StatusCode::NOT_FOUND)
         };
         let record = self.named(id).await?.ok_or_else(unknown)?;
         let (begin, end) = (record.not_before_us / 1_000_000, record.not_after_us / 1_000_000);
@@ -69,7 +70,7 @@ impl Server {
     async fn named(&self, id: &str) -> Result<Option<IssuedRecord>, Problem> {
         let bad = || {
             Problem::malformed(
-                "the name is not made of base64url key identifier, dot, base64url serial number",
+                "the certificate identifier must be the key identifier, a dot and the serial number, both in base64url (RFC 9773)",
             )
         };
         let (key, serial) = id.split_once('.').ok_or_else(bad)?;
@@ -97,8 +98,8 @@ impl Server {
         signed: &OfAccount,
     ) -> Result<(), Problem> {
         let record = self.named(id).await?;
-        let record =
-            record.ok_or_else(|| Problem::malformed("replaces: no such certificate was issued here"))?;
+        let record = record
+            .ok_or_else(|| Problem::malformed("replaces: this server did not issue such a certificate"))?;
         if record.requester != signed.account.actor() {
             return Err(Problem::unauthorized("replaces: the certificate was issued to another account"));
         }
@@ -106,10 +107,12 @@ impl Server {
             certificate.subject_alt_names.iter().filter_map(Identifier::of).any(|name| names.contains(&name))
         });
         if !shared {
-            return Err(Problem::malformed("replaces: the certificate has none of the names of this order"));
+            return Err(Problem::malformed(
+                "replaces: the certificate and this order have no name in common",
+            ));
         }
         if tables::Acme::of(&self.store).replacement(id).await?.is_some() {
-            let detail = "replaces: the certificate has been replaced already";
+            let detail = "replaces: the certificate is already replaced";
             return Err(Problem::new(Kind::AlreadyReplaced, detail));
         }
         Ok(())

@@ -57,7 +57,7 @@ impl OfAccount {
         if self.is_get() {
             return Ok(());
         }
-        Err(Problem::malformed("this resource is only read: send an empty payload (POST-as-GET)"))
+        Err(Problem::malformed("this resource is read-only: send an empty payload (POST-as-GET)"))
     }
 
     /// Returns the raw payload.
@@ -84,7 +84,7 @@ impl Of {
 }
 
 fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Problem> {
-    let malformed = |error| Problem::malformed(format!("the payload: {error}"));
+    let malformed = |error| Problem::malformed(format!("cannot parse the payload: {error}"));
     serde_json::from_value(strict::parse(payload).map_err(malformed)?).map_err(malformed)
 }
 
@@ -93,7 +93,9 @@ impl Server {
     pub(crate) async fn signed_by_account(&self, request: &Request<Bytes>) -> Result<OfAccount, Problem> {
         match self.signed(request).await? {
             Of::Account(signed) => Ok(signed),
-            Of::Key(_) => Err(Problem::malformed("this request must name an account (kid), not a key (jwk)")),
+            Of::Key(_) => {
+                Err(Problem::malformed("this request must identify an account (kid), not carry a key (jwk)"))
+            }
         }
     }
 
@@ -101,9 +103,9 @@ impl Server {
     pub(crate) async fn signed_by_key(&self, request: &Request<Bytes>) -> Result<OfKey, Problem> {
         match self.signed(request).await? {
             Of::Key(signed) => Ok(signed),
-            Of::Account(_) => {
-                Err(Problem::malformed("this request must carry the key (jwk), not name an account (kid)"))
-            }
+            Of::Account(_) => Err(Problem::malformed(
+                "this request must carry the key (jwk), not identify an account (kid)",
+            )),
         }
     }
 
@@ -111,7 +113,7 @@ impl Server {
     pub(crate) async fn signed(&self, request: &Request<Bytes>) -> Result<Of, Problem> {
         check_media_type(request)?;
         if request.body().len() > REQUEST_MAX {
-            let detail = format!("a request has {REQUEST_MAX} octets at most");
+            let detail = format!("the request is longer than {REQUEST_MAX} bytes");
             return Err(Problem::malformed(detail).status(StatusCode::PAYLOAD_TOO_LARGE));
         }
         let jws = Jws::parse(request.body())?;
@@ -119,17 +121,18 @@ impl Server {
         let path = request.uri().path_and_query().map_or("", |path| path.as_str());
         let here = format!("{}{path}", self.options.base_url);
         if jws.url != here {
-            let detail = format!("the request is for {}, and came to {here}", jws.url);
+            let detail =
+                format!("the url in the protected header is {}, but the request was sent to {here}", jws.url);
             return Err(Problem::unauthorized(detail));
         }
         match jws.nonce.as_deref() {
             Some(nonce) if self.nonces.spend(nonce) => {}
             Some(_) => {
                 let detail =
-                    "the nonce is spent, too old, or another server's; use the one that comes with this";
+                    "the nonce is used, expired or from another server; use the nonce of this response";
                 return Err(Problem::new(Kind::BadNonce, detail));
             }
-            None => return Err(Problem::new(Kind::BadNonce, "the header has no nonce")),
+            None => return Err(Problem::new(Kind::BadNonce, "the protected header has no nonce")),
         }
         let Jws { ref signer, .. } = jws;
         match signer {
@@ -147,7 +150,7 @@ impl Server {
 
     /// Returns the account that signed, if it is valid.
     async fn account_of(&self, jws: &Jws, kid: &str) -> Result<Arc<Account>, Problem> {
-        let unknown = || Problem::new(Kind::AccountDoesNotExist, format!("there is no account {kid}"));
+        let unknown = || Problem::new(Kind::AccountDoesNotExist, format!("unknown account {kid}"));
         let id = self.account_id(kid).ok_or_else(unknown)?;
         let missing = |missing| match missing {
             Missing::Unknown => unknown(),
@@ -182,6 +185,6 @@ fn check_media_type(request: &Request<Bytes>) -> Result<(), Problem> {
     if media_type.eq_ignore_ascii_case(MEDIA_TYPE) {
         return Ok(());
     }
-    let detail = format!("the Content-Type is {sent:?}: send {MEDIA_TYPE}");
+    let detail = format!("the Content-Type is {sent:?}; it must be {MEDIA_TYPE}");
     Err(Problem::malformed(detail).status(StatusCode::UNSUPPORTED_MEDIA_TYPE))
 }

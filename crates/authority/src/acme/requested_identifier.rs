@@ -27,13 +27,13 @@ impl RequestedIdentifier {
                 // RFC 8738 section 3 requires the text form of RFC 5952, which is unique for each address.
                 Ok(address) if address.to_string() == self.value => Ok(Identifier::Ip(address)),
                 Ok(address) => {
-                    refused(Kind::Malformed, format!("write the address {:?} as {address}", self.value))
+                    refused(Kind::Malformed, format!("write the IP address {:?} as {address}", self.value))
                 }
-                Err(_) => refused(Kind::Malformed, format!("{:?} is no IP address", self.value)),
+                Err(_) => refused(Kind::Malformed, format!("{:?} is not an IP address", self.value)),
             },
             other => refused(
                 Kind::UnsupportedIdentifier,
-                format!("identifiers of type {other:?} are not supported; dns and ip are"),
+                format!("unsupported identifier type {other:?}; use dns or ip"),
             ),
         }
     }
@@ -46,13 +46,13 @@ impl Identifier {
         let lower = text.to_ascii_lowercase();
         let host = lower.strip_prefix("*.").unwrap_or(&lower);
         if host.ends_with('.') {
-            return rejected(format!("{text:?}: leave out the dot at the end"));
+            return rejected(format!("{text:?}: remove the trailing dot"));
         }
         if !host.is_ascii() {
-            return rejected(format!("{text:?}: give international names in their ASCII form (xn--…)"));
+            return rejected(format!("{text:?}: write internationalized names as A-labels (xn--…)"));
         }
         if host.parse::<IpAddr>().is_ok() {
-            return rejected(format!("{text:?} is an address: ask for it with the type \"ip\""));
+            return rejected(format!("{text:?} is an IP address: use the identifier type \"ip\""));
         }
         if let Err(error) = HostName::parse(host) {
             return rejected(format!("{text:?}: {error}"));

@@ -10,7 +10,7 @@ use super::problem::Problem;
 /// Returns a response with a JSON object.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Response<Bytes>, Problem> {
     let body = serde_json::to_vec(body).map_err(|error| {
-        tracing::error!(%error, "an answer cannot be written");
+        tracing::error!(%error, "cannot encode a response");
         Problem::internal()
     })?;
     let mut response = Response::new(Bytes::from(body));

@@ -46,7 +46,7 @@ impl Server {
             Certificate::parse(&der).map_err(|error| Problem::malformed(format!("certificate: {error}")))?;
         let record = self.authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
         let unknown =
-            || Problem::malformed("this certificate was not issued here").status(StatusCode::NOT_FOUND);
+            || Problem::malformed("this server did not issue this certificate").status(StatusCode::NOT_FOUND);
         let record = record.ok_or_else(unknown)?;
         let actor = match &signed {
             Of::Account(signed) => self.by_account(signed, &certificate, &record).await?,
@@ -54,7 +54,7 @@ impl Server {
         };
         let reason = reason(wanted.reason)?;
         if record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl) {
-            return Err(Problem::new(Kind::AlreadyRevoked, "the certificate is revoked already"));
+            return Err(Problem::new(Kind::AlreadyRevoked, "the certificate is already revoked"));
         }
         let failed = |error: &dyn std::fmt::Display| {
             tracing::error!(%error, certificate = %record.id, "not revoked");
@@ -101,7 +101,9 @@ fn by_key(signed: &OfKey, certificate: &Certificate, record: &IssuedRecord) -> R
 }
 
 fn not_yours() -> Problem {
-    Problem::unauthorized("this account neither has this certificate nor authorizations for all its names")
+    Problem::unauthorized(
+        "this account neither owns this certificate nor has authorizations for all of its names",
+    )
 }
 
 fn reason(code: Option<i64>) -> Result<Reason, Problem> {
@@ -110,7 +112,7 @@ fn reason(code: Option<i64>) -> Result<Reason, Problem> {
         let codes: Vec<String> = REASONS.iter().map(|reason| reason.code().to_string()).collect();
         Problem::new(
             Kind::BadRevocationReason,
-            format!("reason {code} is not accepted; these are: {}", codes.join(", ")),
+            format!("revocation reason {code} is not allowed; allowed reasons: {}", codes.join(", ")),
         )
     })
 }

@@ -67,7 +67,7 @@ impl Server {
         let options = self.options.directory(name);
         options
             .map(|options| (name, options))
-            .ok_or_else(|| Problem::malformed("there is no such directory").status(StatusCode::NOT_FOUND))
+            .ok_or_else(|| Problem::malformed("unknown ACME directory").status(StatusCode::NOT_FOUND))
     }
 
     pub(super) fn now_us(&self) -> i64 {

@@ -218,7 +218,7 @@ fn order_error(order: &AcmeOrder, authorizations: &[AcmeAuthorization], state: O
         .collect();
     if failed.is_empty() {
         return Some(
-            Problem::malformed("the order or one of its authorizations is over; begin again").json(),
+            Problem::malformed("the order or one of its authorizations has ended; create a new order").json(),
         );
     }
     Some(Problem::several(failed).json())

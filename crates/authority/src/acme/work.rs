@@ -183,7 +183,8 @@ impl Server {
         if let Err(error) =
             tables::Acme::of(&self.store).release_claims(validations, issuances, self.now_us()).await
         {
-            tracing::warn!(%error, "what was under way is taken over when its claims end");
+            tracing::warn!(%error, "cannot release validations and orders in progress; other nodes take them over when \
+             their claims expire");
         }
     }
 
@@ -215,13 +216,13 @@ impl Server {
                             }
                             Ok(_) => {}
                             Err(error) => {
-                                tracing::warn!(%error, authorization = %id, "an authorization cannot be read");
+                                tracing::warn!(%error, authorization = %id, "cannot read an authorization");
                             }
                         }
                     });
                 }
             }
-            Err(error) => tracing::warn!(%error, "left validations cannot be found"),
+            Err(error) => tracing::warn!(%error, "cannot list abandoned validations"),
         }
         let until = self.issuing_until_us();
         match tables::Acme::of(&self.store).claim_issuances(lapsed, until, SWEEP_ROWS).await {
@@ -237,7 +238,7 @@ impl Server {
                     });
                 }
             }
-            Err(error) => tracing::warn!(%error, "left orders cannot be found"),
+            Err(error) => tracing::warn!(%error, "cannot list abandoned orders"),
         }
     }
 
@@ -258,8 +259,8 @@ impl Server {
             };
             match deleted.await {
                 Ok(0) => return,
-                Ok(rows) => tracing::debug!(rows, batch, "orders and authorizations deleted"),
-                Err(error) => return tracing::warn!(%error, "old orders cannot be deleted"),
+                Ok(rows) => tracing::debug!(rows, batch, "deleted old orders and authorizations"),
+                Err(error) => return tracing::warn!(%error, "cannot delete old orders"),
             }
         }
     }
@@ -287,7 +288,7 @@ impl Server {
         let validated = self.outcome(&row, outcome);
         if self.writes.validated(validated).await.is_err() {
             // The authorization keeps its state. After the claim expires, it is validated again.
-            tracing::warn!(authorization = %row.id, "the end of a validation is not stored");
+            tracing::warn!(authorization = %row.id, "cannot store the result of a validation; it is repeated later");
         }
     }
 
@@ -296,7 +297,7 @@ impl Server {
     async fn question(&self, row: &AcmeAuthorization) -> Result<Question, Option<Problem>> {
         let account = match self.accounts.get(&self.store, row.account).await {
             Ok(account) => account,
-            Err(Missing::Unknown) => return Err(Some(Problem::unauthorized("the account is gone"))),
+            Err(Missing::Unknown) => return Err(Some(Problem::unauthorized("the account no longer exists"))),
             Err(Missing::Busy | Missing::Broken) => return Err(None),
         };
         account.check().map_err(Some)?;
@@ -306,7 +307,7 @@ impl Server {
         if method == Some(super::Method::DnsPersist01) {
             let earlier = tables::Acme::of(&self.store).earlier_keys(account.id, EARLIER_KEYS_MAX).await;
             thumbprints.extend(earlier.map_err(|error| {
-                tracing::warn!(%error, "earlier keys cannot be read");
+                tracing::warn!(%error, "cannot read the earlier keys of an account");
                 None
             })?);
         }

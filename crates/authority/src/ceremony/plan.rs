@@ -174,12 +174,14 @@ impl Common<'_> {
     /// Checks the plan as a whole. Its parts are checked when they are parsed.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=OPERATORS_MAX).contains(&self.operators.len()) {
-            return Err(format!("name 1 to {OPERATORS_MAX} operators"));
+            return Err(format!("list 1 to {OPERATORS_MAX} operators"));
         }
         let texts = self.operators.iter().map(String::as_str).chain(self.location).chain(self.notes);
         for text in texts {
             if text.trim().is_empty() || text.chars().count() > TEXT_MAX || text.chars().any(|c| c == '\0') {
-                return Err(format!("operators, location and notes have 1 to {TEXT_MAX} characters each"));
+                return Err(format!(
+                    "operators, location and notes must have 1 to {TEXT_MAX} characters each"
+                ));
             }
         }
         let revoked = self.crl.map_or(0, |crl| crl.revoked.len());
@@ -192,7 +194,7 @@ impl Common<'_> {
                 url.is_ascii() && url.parse::<http::Uri>().is_ok_and(|uri| uri.scheme_str() == Some("http"));
             if !plain {
                 return Err(format!(
-                    "{url:?}: addresses in certificates are http:// URLs (RFC 5280 section 8)"
+                    "{url:?}: URLs in certificates must be http:// URLs (RFC 5280 section 8)"
                 ));
             }
         }

@@ -34,7 +34,9 @@ pub enum CeremonyError {
     #[error(transparent)]
     Bad(#[from] BadCa),
     /// The passphrase is too weak.
-    #[error("the passphrase has under {PASSPHRASE_MIN} characters; it is all that protects the root's key")]
+    #[error(
+        "the passphrase has fewer than {PASSPHRASE_MIN} characters; it is the only protection of the root's key"
+    )]
     WeakPassphrase,
     /// A file or directory cannot be read or written.
     #[error("{path}: {error}")]
@@ -45,7 +47,7 @@ pub enum CeremonyError {
         error: io::Error,
     },
     /// A CSR cannot be signed.
-    #[error("the request of {name}: {reason}")]
+    #[error("invalid request of {name}: {reason}")]
     Request {
         /// Name of the intermediate in the plan.
         name: String,
@@ -53,7 +55,7 @@ pub enum CeremonyError {
         reason: String,
     },
     /// The directory contains no valid root.
-    #[error("the root in {path}: {reason}")]
+    #[error("invalid root in {path}: {reason}")]
     Root {
         /// Path of the directory.
         path: PathBuf,
@@ -90,7 +92,9 @@ pub async fn create_root(
     common.check().map_err(CeremonyError::Plan)?;
     let read = plan.root.read()?;
     if plan.root.key_provider.is_some() {
-        return Err(CeremonyError::Plan("key_provider: a ceremony keeps the key in its folder".to_owned()));
+        return Err(CeremonyError::Plan(
+            "key_provider is not allowed: a ceremony stores the key in its folder".to_owned(),
+        ));
     }
     if std::str::from_utf8(passphrase).map_or(0, |text| text.chars().count()) < PASSPHRASE_MIN {
         return Err(CeremonyError::WeakPassphrase);
@@ -164,7 +168,7 @@ fn write_key(
     } else {
         Err(CeremonyError::Root {
             path: folder.to_owned(),
-            reason: "the key written is not the key made".to_owned(),
+            reason: "the key that was written differs from the key that was generated".to_owned(),
         })
     }
 }
@@ -180,15 +184,18 @@ fn open_root(
         read_bounded(&path, INPUT_MAX).map_err(at(&path))
     };
     let (certificate, key) = (text(ROOT_FILE)?, text(KEY_FILE)?);
-    let der = pem::certificates(&certificate).next().ok_or_else(|| bad(format!("{ROOT_FILE} holds none")))?.1;
+    let der = pem::certificates(&certificate)
+        .next()
+        .ok_or_else(|| bad(format!("{ROOT_FILE} has no certificate")))?
+        .1;
     let root = Certificate::parse(&der).map_err(|error| bad(error.to_string()))?;
     let key = PrivateKey::from_encrypted_pem(&String::from_utf8_lossy(&key), passphrase)?;
     if key.spki() != &*root.public_key.spki {
-        return Err(bad(format!("{KEY_FILE} is not the key of {ROOT_FILE}")));
+        return Err(bad(format!("{KEY_FILE} does not match the certificate in {ROOT_FILE}")));
     }
     if now < root.not_before || now > root.not_after {
         return Err(bad(format!(
-            "it is valid from {} until {}, and not now",
+            "the root is valid from {} until {}, but not now",
             root.not_before, root.not_after
         )));
     }
@@ -210,7 +217,7 @@ impl CheckedRequest {
         let mut files: Vec<String> = wanted.iter().map(|one| one.file.to_lowercase()).collect();
         files.sort();
         if let Some(pair) = files.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(CeremonyError::Plan(format!("two intermediates are called {:?}", pair[0])));
+            return Err(CeremonyError::Plan(format!("two intermediates have the name {:?}", pair[0])));
         }
         Ok(wanted)
     }
@@ -221,9 +228,11 @@ impl CheckedRequest {
         let path = requests.join(&planned.request);
         let octets = read_bounded(&path, INPUT_MAX).map_err(at(&path))?;
         let request = CertificateRequest::from_pem_or_der(&octets).map_err(|error| bad(error.to_string()))?;
-        request.verify().map_err(|error| bad(format!("it does not prove that its key is there: {error}")))?;
+        request
+            .verify()
+            .map_err(|error| bad(format!("the request has no valid proof of possession: {error}")))?;
         let kind = KeyType::of(&request.public_key);
-        let kind = kind.ok_or_else(|| bad("its key is of a kind or size not certified here".to_owned()))?;
+        let kind = kind.ok_or_else(|| bad("the key type or size is not supported".to_owned()))?;
         let new = NewCa {
             key_type: kind,
             lifetime_seconds: planned.lifetime_seconds,
@@ -351,7 +360,7 @@ impl Session<'_> {
     fn sign_crl(&self, planned: &PlannedCrl) -> Result<Vec<u8>, CeremonyError> {
         let next = self.began.plus(planned.lifetime_seconds);
         if planned.lifetime_seconds < 1 || planned.number == 0 {
-            return Err(CeremonyError::Plan("crl: lifetime_seconds and number are above 0".to_owned()));
+            return Err(CeremonyError::Plan("crl: lifetime_seconds and number must be above 0".to_owned()));
         }
         let revoked: Vec<Revoked> = planned
             .revoked
@@ -359,7 +368,7 @@ impl Session<'_> {
             .map(|one| {
                 let at = one.at.parse::<jiff::Timestamp>();
                 let at =
-                    at.map_err(|_| CeremonyError::Plan(format!("{:?} is no time of RFC 3339", one.at)))?;
+                    at.map_err(|_| CeremonyError::Plan(format!("{:?} is not an RFC 3339 time", one.at)))?;
                 let at = UnixTime(at.as_second());
                 Ok(Revoked {
                     serial: one.serial.clone(),

@@ -133,8 +133,8 @@ impl Transcript {
 
     fn show(&self, out: &mut String) -> fmt::Result {
         let title = match self.kind {
-            Kind::CreateRoot => "Ceremony: a root certification authority is made",
-            Kind::Sign => "Ceremony: a root certification authority signs",
+            Kind::CreateRoot => "Ceremony: create a root certification authority",
+            Kind::Sign => "Ceremony: sign with a root certification authority",
         };
         writeln!(out, "{title}\n{}\n", "=".repeat(title.len()))?;
         writeln!(out, "Program:   {}", shown(&self.tool))?;
@@ -164,10 +164,10 @@ impl Transcript {
         writeln!(out, "{}", serde_json::to_string_pretty(&self.parameters).map_err(|_| fmt::Error)?)?;
         writeln!(
             out,
-            "\nThe root signed transcript.json ({}): see transcript.sig.",
+            "\ntranscript.json is signed by the root ({}). The signature is in transcript.sig.",
             shown(&self.signature_algorithm)
         )?;
-        writeln!(out, "\nSignatures on paper")?;
+        writeln!(out, "\nHandwritten signatures")?;
         for operator in &self.operators {
             writeln!(out, "\n  ______________________________  {}", shown(operator))?;
         }

@@ -34,10 +34,10 @@ pub enum TranscriptError {
         error: io::Error,
     },
     /// The file is not a Bulla transcript.
-    #[error("{TRANSCRIPT_FILE} is no transcript that this program reads: {0}")]
+    #[error("{TRANSCRIPT_FILE} is not a transcript that this version supports: {0}")]
     Malformed(String),
     /// The root is not the expected one.
-    #[error("the root is {found}, and not {expected}")]
+    #[error("the root is {found}, expected {expected}")]
     OtherRoot {
         /// Fingerprint of the root in the directory.
         found: Fingerprint,
@@ -45,10 +45,12 @@ pub enum TranscriptError {
         expected: Fingerprint,
     },
     /// The signature does not match the transcript and the root.
-    #[error("{SIGNATURE_FILE} is not a signature of {TRANSCRIPT_FILE} by this root: one of them was changed")]
+    #[error(
+        "{SIGNATURE_FILE} is not a signature of {TRANSCRIPT_FILE} by this root: one of the two files was changed"
+    )]
     Signature,
     /// The file was changed.
-    #[error("{0} is not as it was at the ceremony")]
+    #[error("{0} was changed after the ceremony")]
     Changed(String),
     /// A certificate does not match the transcript or was not issued by this root.
     #[error("{file}: {reason}")]
@@ -71,7 +73,7 @@ pub fn verify_transcript(folder: &Path, expected: Option<&Fingerprint>) -> Resul
     let transcript: Transcript =
         serde_json::from_slice(&json).map_err(|error| TranscriptError::Malformed(error.to_string()))?;
     if transcript.format != FORMAT {
-        return Err(TranscriptError::Malformed(format!("its format is {:?}", transcript.format)));
+        return Err(TranscriptError::Malformed(format!("unknown format {:?}", transcript.format)));
     }
     let root = certificate(folder, &transcript.root)?;
     if let Some(expected) = expected.filter(|expected| **expected != root.fingerprint) {
@@ -116,19 +118,19 @@ fn certificate(folder: &Path, facts: &CertificateFacts) -> Result<Certificate, T
     let bad =
         |reason: &str| TranscriptError::Certificate { file: facts.file.clone(), reason: reason.to_owned() };
     let text = read(folder, &facts.file)?;
-    let der = pem::certificates(&text).next().ok_or_else(|| bad("it holds no certificate"))?.1;
+    let der = pem::certificates(&text).next().ok_or_else(|| bad("the file has no certificate"))?.1;
     let certificate = Certificate::parse(&der).map_err(|error| bad(&error.to_string()))?;
     if CertificateFacts::of(&facts.file, &certificate) == *facts {
         Ok(certificate)
     } else {
-        Err(bad("the transcript tells of another certificate"))
+        Err(bad("the certificate differs from the one in the transcript"))
     }
 }
 
 fn signed_by(certificate: &Certificate, root: &Certificate, file: &str) -> Result<(), TranscriptError> {
     let by_root =
         certificate.issuer.matches(&root.subject) && certificate.signed_by(&root.public_key).is_ok();
-    let reason = "it is not signed by the root".to_owned();
+    let reason = "the certificate is not signed by the root".to_owned();
     if by_root { Ok(()) } else { Err(TranscriptError::Certificate { file: file.to_owned(), reason }) }
 }
 
@@ -136,7 +138,7 @@ fn signed_by(certificate: &Certificate, root: &Certificate, file: &str) -> Resul
 fn read(folder: &Path, name: &str) -> Result<Vec<u8>, TranscriptError> {
     let plain = Path::new(name).file_name().is_some_and(|plain| plain == name) && !name.contains('\0');
     if !plain {
-        return Err(TranscriptError::Malformed(format!("{name:?} is no name of a file in the folder")));
+        return Err(TranscriptError::Malformed(format!("{name:?} is not a file name in the folder")));
     }
     let path = folder.join(name);
     read_bounded(&path, FILE_MAX).map_err(|error| TranscriptError::File { path, error })
@@ -147,7 +149,7 @@ pub(crate) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(max + 1).read_to_end(&mut content)?;
     if content.len() as u64 > max {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has over {max} octets")));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("larger than {max} bytes")));
     }
     Ok(content)
 }

@@ -8,22 +8,22 @@ use store::StoreError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientCertificateError {
     /// The certificate cannot be parsed. The client must present another one.
-    #[error("the client certificate cannot be read")]
+    #[error("cannot parse the client certificate")]
     Unreadable,
     /// The certificate is expired or not yet valid. The client must renew it.
-    #[error("the client certificate is not valid now")]
+    #[error("the client certificate is expired or not yet valid")]
     NotValidNow,
     /// The certificate is revoked. The client must request another one.
     #[error("the client certificate is revoked")]
     Revoked,
     /// The certificate is not for TLS clients. The operator must add `clientAuth` to the profile.
     #[error(
-        "the client certificate is not for TLS clients: add clientAuth to extended_key_usage of the profile that issues it. EST's \
-         simplereenroll renews it all the same"
+        "the client certificate is not for TLS clients: add clientAuth to extended_key_usage of the profile that issues \
+         it. EST simplereenroll still accepts it for renewal"
     )]
     NotForClients,
     /// No CRL is available for this CA. The operator must configure one.
-    #[error("the client certificate's CA {0:?} has no CRL among server.client_crl_files")]
+    #[error("server.client_crl_files has no CRL of the client certificate's CA {0:?}")]
     NoCrl(String),
     /// An error of the database.
     #[error(transparent)]

@@ -100,13 +100,16 @@ impl ClientCertificates {
     pub fn replace_crls(&self, ders: &[Vec<u8>]) -> Result<(), ParseError> {
         let crls = CrlSet::parse(ders)?;
         for issuer in crls.superseded() {
-            tracing::warn!(issuer, "an older CRL of a CA does not count beside a newer one");
+            tracing::warn!(
+                issuer,
+                "an older CRL of a client CA is ignored, because a newer one is configured"
+            );
         }
         let outdated = crls.outdated(UnixTime(self.clock.now_seconds()));
         if outdated > 0 {
             tracing::error!(
                 outdated,
-                "CRLs of client CAs are past their nextUpdate, and count until there are newer ones"
+                "CRLs of client CAs are past their nextUpdate; they stay in use until newer ones are available"
             );
         }
         self.statuses.replace_crls(crls);
@@ -171,7 +174,8 @@ impl ClientCertificates {
             Err(ProfileError::Store(error)) => Err(ClientCertificateError::Store(error)),
             Err(ProfileError::Unknown(_)) => Ok(false),
             Err(error) => {
-                tracing::warn!(profile, %error, "names in certificates of a profile identify nobody");
+                tracing::warn!(profile, %error, "cannot read the profile of a client certificate; its names are not \
+                 accepted as an identity");
                 Ok(false)
             }
         }

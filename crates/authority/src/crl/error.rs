@@ -13,7 +13,7 @@ pub enum CrlError {
     #[error(transparent)]
     Ca(#[from] CaError),
     /// Signing with the CA key failed.
-    #[error("the key of the authority: {0}")]
+    #[error("the CA key failed to sign: {0}")]
     Sign(#[from] keys::SignError),
     /// An error of the database.
     #[error(transparent)]

@@ -49,16 +49,16 @@ impl Authority {
         let mut responders_at = Instant::now();
         loop {
             if let Err(error) = self.tick().await {
-                warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the authority's round failed; it is repeated"
-                );
+                warn!(error = &error as &dyn std::error::Error, "periodic work of the CA failed; will retry");
             }
             if Instant::now() >= trim_at {
                 trim_at = Instant::now() + TRIM_EVERY;
                 let before = self.clock().now_us().saturating_sub(KEYS_KEPT_US);
                 if let Err(error) = tables::Issued::of(self.store()).trim_keys(before).await {
-                    warn!(error = &error as &dyn std::error::Error, "old idempotency keys stay for now");
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "cannot delete old idempotency keys; will retry"
+                    );
                 }
             }
             if Instant::now() >= responders_at {
@@ -105,7 +105,7 @@ impl Authority {
                 Ok(made) => crls += u64::from(made),
                 // If the key of one CA is unavailable, the CRLs of other CAs must still be created.
                 Err(error) => {
-                    warn!(ca = %state.ca, error = &error as &dyn std::error::Error, "no new CRL");
+                    warn!(ca = %state.ca, error = &error as &dyn std::error::Error, "cannot sign a new CRL; will retry");
                     self.note_failure(state.ca, state.shard, now_us, &error).await?;
                     failed.get_or_insert(error);
                 }

@@ -39,21 +39,21 @@ pub enum Decision {
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
     /// The enrollment does not wait for a decision. The caller must list the waiting ones.
-    #[error("no enrolment {0} waits: it is decided, lapsed or was never there")]
+    #[error("no enrolment {0} is waiting for approval: it is decided, expired or unknown")]
     Unknown(Uuid),
     /// The caller requested the enrollment. Another person must decide.
-    #[error("{0} asked for this certificate and is the same person as you: another person must decide")]
+    #[error("{0} requested this certificate and is the same person as you: another person must decide")]
     OwnRequest(String),
     /// The plan has changed. The caller must read the enrollment again.
-    #[error("the profile changed after the enrolment was asked for: look at it again, then decide")]
+    #[error("the profile changed after the enrolment was requested: read the enrolment again, then decide")]
     PlanChanged,
     /// The plan is not the one that was shown. The caller must read the enrollment again.
     #[error(
-        "the enrolment has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
+        "the SHA-256 does not match the plan of the enrolment: read the plan again, then approve its SHA-256"
     )]
     OtherPlan,
     /// The caller has already approved the enrollment. Another person must decide.
-    #[error("you approved this enrolment already: {needed} different people must approve it, {given} did")]
+    #[error("you already approved this enrolment: {needed} different people must approve it, {given} did")]
     Repeated {
         /// Number of people who have approved the enrollment.
         given: u32,
@@ -61,7 +61,7 @@ pub enum DecideError {
         needed: u32,
     },
     /// The note is too long. The caller must shorten it.
-    #[error("the note is over {NOTE_MAX} characters")]
+    #[error("the note is longer than {NOTE_MAX} characters")]
     NoteTooLong,
     /// An error of the database.
     #[error(transparent)]
@@ -223,7 +223,7 @@ pub(super) async fn of(
     // Another node stored the enrollment first, or too many are waiting.
     let waiting = under(authority, enrolment.source, &enrolment.key).await?;
     let full =
-        || EnrolmentError::Unavailable("too many enrolments wait to be decided: try again later".to_owned());
+        || EnrolmentError::Unavailable("too many enrolments wait for approval: try again later".to_owned());
     waiting.ok_or_else(full).map(Some)
 }
 
@@ -238,7 +238,7 @@ pub(super) async fn under(
         .await?;
     let Some(row) = row else { return Ok(None) };
     let request = CertificateRequest::parse(&row.request).map_err(|error| {
-        EnrolmentError::Unavailable(format!("the enrolment {} cannot be read: {error}", row.id))
+        EnrolmentError::Unavailable(format!("cannot read the enrolment {}: {error}", row.id))
     })?;
     Ok(Some(Waiting {
         id: row.id,

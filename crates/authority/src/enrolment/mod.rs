@@ -43,8 +43,8 @@ pub(crate) enum Enrolled {
 
 /// Logs the reason of a failure, and returns the error text for unauthenticated clients.
 pub(crate) fn unavailable(protocol: &str, reason: &str) -> &'static str {
-    tracing::error!("{protocol} cannot answer: {reason}");
-    "there is no answer now: try again later"
+    tracing::error!("cannot answer a request over {protocol}: {reason}");
+    "service unavailable: try again later"
 }
 
 /// Issues a certificate, after an approval if the profile requires one. A repeated request returns the same certificate.
@@ -121,7 +121,7 @@ async fn issue(authority: &Authority, enrolment: &Enrolment) -> Result<Issued, E
         request.idempotency_key =
             request.idempotency_key.map(|before| key(&[before.as_bytes(), issued.fingerprint.as_bytes()]));
     }
-    Err(EnrolmentError::Refused("this request was answered too often: make a new one".to_owned()))
+    Err(EnrolmentError::Refused("this request was sent too often: create a new one".to_owned()))
 }
 
 async fn still_good(authority: &Authority, issued: &Issued) -> Result<bool, StoreError> {
@@ -168,13 +168,13 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCer
     let refused = |reason: &str| EnrolmentError::Refused(reason.to_owned());
     let certificate = Certificate::parse(der).map_err(|error| EnrolmentError::Refused(error.to_string()))?;
     let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
-    let record = record.ok_or_else(|| refused("the certificate to renew was not issued here"))?;
+    let record = record.ok_or_else(|| refused("the certificate to renew was not issued by this CA"))?;
     if is_revoked(&record) {
         return Err(refused("the certificate to renew is revoked"));
     }
     let now = UnixTime(authority.clock().now_seconds());
     if now < certificate.not_before || certificate.not_after < now {
-        return Err(refused("the certificate to renew does not hold now: enrol anew"));
+        return Err(refused("the certificate to renew is expired or not yet valid: enroll again"));
     }
     Ok(CurrentCertificate { certificate, record })
 }
@@ -199,17 +199,17 @@ pub(crate) fn renewal_refusal(
     profile: &Profile,
 ) -> Option<String> {
     if held.record.profile != profile.name {
-        return Some(format!("the certificate to renew is of the profile {:?}", held.record.profile));
+        return Some(format!("the certificate to renew has the profile {:?}", held.record.profile));
     }
     if !request.subject.is_empty() && !request.subject.matches(&held.certificate.subject) {
-        return Some(format!("a renewal keeps the subject: {}", held.certificate.subject.text));
+        return Some(format!("a renewal must keep the subject {}", held.certificate.subject.text));
     }
     let before = names(&held.certificate);
     let asked: HashSet<GeneralName> = request.names().into_iter().collect();
     if asked != before {
         let mut before: Vec<String> = before.iter().map(ToString::to_string).collect();
         before.sort();
-        return Some(format!("a renewal keeps the names: {}", before.join(", ")));
+        return Some(format!("a renewal must keep the names {}", before.join(", ")));
     }
     None
 }

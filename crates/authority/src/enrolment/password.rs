@@ -10,7 +10,7 @@ use crate::teams::Standing;
 
 /// Passwords cannot be checked at present.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("passwords cannot be checked now: {0}")]
+#[error("cannot verify passwords now: {0}")]
 pub struct PasswordError(pub String);
 
 /// A user who is authenticated with an enrollment password.

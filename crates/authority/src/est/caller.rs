@@ -61,7 +61,7 @@ impl Caller {
             return refuse(
                 StatusCode::FORBIDDEN,
                 format!(
-                    "the subject is to be that of the client certificate ({}) or empty",
+                    "the subject must be empty or equal to the subject of the client certificate ({})",
                     certificate.subject.text
                 ),
             );
@@ -69,7 +69,9 @@ impl Caller {
         match request.names().into_iter().find(|name| !own.contains(name)) {
             Some(name) => refuse(
                 StatusCode::FORBIDDEN,
-                format!("{name} is not in the client certificate, and so may not be asked for with it"),
+                format!(
+                    "{name} is not in the client certificate, so a request with this certificate cannot include it"
+                ),
             ),
             None => Ok(()),
         }
@@ -106,7 +108,7 @@ impl Est {
             return self.user(profile, given.as_bytes()).await;
         }
         let Some(client) = self.client(peer).await? else {
-            return refuse(StatusCode::UNAUTHORIZED, "a client certificate or a password is wanted");
+            return refuse(StatusCode::UNAUTHORIZED, "a client certificate or a password is required");
         };
         let certificate = client.certificate();
         let registrar = self.inner.options.registrars.contains(&certificate.public_key.spki_sha256);
@@ -116,7 +118,7 @@ impl Est {
             return refuse(
                 StatusCode::FORBIDDEN,
                 format!(
-                    "the client certificate is of the profile {own:?}, and {:?} needs a password",
+                    "the client certificate has the profile {own:?}; the profile {:?} requires a password",
                     profile.name
                 ),
             );
@@ -137,18 +139,18 @@ impl Est {
         tracing::warn!(
             issuer = certificate.issuer.text,
             profile = profile.name,
-            "EST by a certificate of another CA is refused: est.client_cas does not give its CA this profile"
+            "rejected EST with a certificate of another CA: est.client_cas does not allow this profile for that CA"
         );
         refuse(
             StatusCode::FORBIDDEN,
-            format!("certificates of this CA are no way into the profile {:?}", profile.name),
+            format!("client certificates of this CA are not accepted for the profile {:?}", profile.name),
         )
     }
 
     async fn user(&self, profile: &Profile, authorization: &[u8]) -> Result<Caller, Refusal> {
         let wrong = || refuse(StatusCode::UNAUTHORIZED, "the user name or password is wrong");
         let Some(passwords) = &self.inner.passwords else {
-            return refuse(StatusCode::UNAUTHORIZED, "passwords are not taken: use a client certificate");
+            return refuse(StatusCode::UNAUTHORIZED, "passwords are not accepted: use a client certificate");
         };
         let Some(pair) = basic(authorization) else { return wrong() };
         let Some((user, password)) = pair.split_once(':') else { return wrong() };
@@ -178,7 +180,7 @@ impl Est {
         let Some(binding) = &peer.channel_binding else {
             return refuse(
                 StatusCode::BAD_REQUEST,
-                "requests are bound to their connection here, which needs TLS 1.3",
+                "this server requires requests that are bound to their TLS connection, which needs TLS 1.3",
             );
         };
         let given = request.challenge_password.as_deref().unwrap_or_default();
@@ -187,7 +189,7 @@ impl Est {
         } else {
             refuse(
                 StatusCode::BAD_REQUEST,
-                "the challenge password is to be the tls-exporter value (RFC 9266) of this connection, in base64",
+                "the challenge password must be the tls-exporter value (RFC 9266) of this connection, in base64",
             )
         }
     }

@@ -50,7 +50,10 @@ impl Est {
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
         let Some(client) = self.renewing(peer).await? else {
-            return refuse(StatusCode::UNAUTHORIZED, "a renewal is asked for with the certificate to renew");
+            return refuse(
+                StatusCode::UNAUTHORIZED,
+                "renewal requires the certificate to renew as the TLS client certificate",
+            );
         };
         let held = match enrolment::held(&self.inner.authority, &client.certificate().der).await {
             Err(EnrolmentError::Refused(reason)) => return refuse(StatusCode::FORBIDDEN, reason),
@@ -83,11 +86,14 @@ impl Est {
         if request.other_attributes.iter().any(|oid| KEY_ENCRYPTION.contains(&oid.as_str())) {
             return refuse(
                 StatusCode::BAD_REQUEST,
-                "the key cannot be encrypted beyond the connection's encryption",
+                "additional encryption of the private key is not supported: the TLS connection encrypts it",
             );
         }
         let Some(kind) = key_type(profile, &request) else {
-            return refuse(StatusCode::BAD_REQUEST, "the profile names no kind of key that could be made");
+            return refuse(
+                StatusCode::BAD_REQUEST,
+                "the profile allows no key type that the server can generate",
+            );
         };
         let (requester, standing) = (caller.principal(), caller.standing());
         let key = enrolment::key(&[
@@ -149,7 +155,7 @@ fn certs_only(issued: &Issued) -> Vec<u8> {
 fn read(http: &Request<Bytes>) -> Result<CertificateRequest, Refusal> {
     let kind = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     if kind.is_some_and(|kind| !kind.starts_with(b"application/pkcs10")) {
-        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body is to be application/pkcs10");
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/pkcs10");
     }
     let request = match body::request(http.body()) {
         Ok(request) => request,
@@ -158,7 +164,7 @@ fn read(http: &Request<Bytes>) -> Result<CertificateRequest, Refusal> {
     match request.verify() {
         Ok(()) => Ok(request),
         Err(error) => {
-            refuse(StatusCode::BAD_REQUEST, format!("the request does not prove its key is held: {error}"))
+            refuse(StatusCode::BAD_REQUEST, format!("the request has no valid proof of possession: {error}"))
         }
     }
 }

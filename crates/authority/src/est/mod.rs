@@ -151,17 +151,20 @@ impl Est {
 
     async fn answer(&self, request: &Request<Bytes>, peer: &Peer) -> Result<Response<Bytes>, Refusal> {
         let Some((label, operation)) = split(request.uri().path()) else {
-            return refuse(StatusCode::NOT_FOUND, "the path is /.well-known/est/[PROFILE/]OPERATION");
+            return refuse(StatusCode::NOT_FOUND, "the path must be /.well-known/est/[PROFILE/]OPERATION");
         };
         if request.body().len() > BODY_MAX {
-            return refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has up to {BODY_MAX} octets"));
+            return refuse(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the request is larger than {BODY_MAX} bytes"),
+            );
         }
         let known = OPERATIONS.iter().find(|known| known.path.rsplit('/').next() == Some(operation));
         let wanted = match (known, operation) {
             (Some(known), _) => known.methods[0],
-            (None, "fullcmc") => return refuse(StatusCode::NOT_IMPLEMENTED, "full CMC is not offered"),
+            (None, "fullcmc") => return refuse(StatusCode::NOT_IMPLEMENTED, "full CMC is not supported"),
             (None, other) => {
-                return refuse(StatusCode::NOT_FOUND, format!("{other:?} is no operation of EST"));
+                return refuse(StatusCode::NOT_FOUND, format!("{other:?} is not an EST operation"));
             }
         };
         let profile = self.profile(label).await?;
@@ -181,7 +184,7 @@ impl Est {
     async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
         let options = &self.inner.options;
         let Some(name) = label.or(options.default_profile.as_deref()) else {
-            return refuse(StatusCode::NOT_FOUND, "there is no default profile: name one in the path");
+            return refuse(StatusCode::NOT_FOUND, "no default profile is configured: name one in the path");
         };
         if !options.profiles.iter().any(|offered| offered == name) {
             return refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over EST"));
@@ -212,11 +215,11 @@ impl Est {
             Refusal::Status(status, text) => (*status, text.as_str()),
             Refusal::Limited(_) => (
                 StatusCode::TOO_MANY_REQUESTS,
-                "the team has had its certificates of today: ask again tomorrow",
+                "the team has reached its daily certificate quota: try again tomorrow",
             ),
-            Refusal::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "another method is wanted"),
+            Refusal::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "method not allowed"),
             Refusal::Waiting => {
-                (StatusCode::ACCEPTED, "someone has to agree first: send the same request again later")
+                (StatusCode::ACCEPTED, "the request waits for approval: send the same request again later")
             }
         };
         let mut response = body::text(status, text);

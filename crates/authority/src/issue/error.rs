@@ -22,13 +22,13 @@ pub enum IssueError {
     #[error(transparent)]
     Ca(#[from] CaError),
     /// This CA does not issue certificates. The caller must name another CA.
-    #[error("{0} does not issue: it is retiring, retired or out of its dates")]
+    #[error("{0} does not issue: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The key is not allowed. The caller must use another key.
-    #[error("the key is not certified: {0}")]
+    #[error("the public key is not accepted: {0}")]
     Key(String),
     /// The key is compromised or suspected to be. The caller must generate another key.
-    #[error("the key {0} is blocked: nothing is issued for it any more; make a new one")]
+    #[error("the key {0} is blocked: no certificates are issued for it; generate a new key")]
     KeyBlocked(SpkiHash),
     /// Some names are not allowed. The caller must request other names.
     #[error("names not allowed: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -43,10 +43,10 @@ pub enum IssueError {
     #[error("the extension is not allowed: {0}")]
     Extension(String),
     /// The request violates the preset of the profile. The caller must correct it.
-    #[error("the baseline requirements forbid it: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the Baseline Requirements do not allow it: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Baseline(Vec<Violation>),
     /// The certificate would be faulty and clients would reject it. The operator must correct the profile.
-    #[error("the certificate would be faulty: {}", .0.join("; "))]
+    #[error("the certificate would be invalid: {}", .0.join("; "))]
     Lint(Vec<String>),
     /// A name belongs to another team. The caller must request names of its own team.
     #[error(transparent)]
@@ -55,16 +55,16 @@ pub enum IssueError {
     #[error(transparent)]
     Quota(#[from] OverQuota),
     /// The idempotency key was used for another request. The caller must use a new one.
-    #[error("the idempotency key was used for another request")]
+    #[error("the idempotency key is already used for a different request")]
     KeyReused,
     /// The idempotency key is too long. The caller must shorten it.
-    #[error("the idempotency key has {0} bytes, at most {max} are permitted", max = super::IDEMPOTENCY_KEY_MAX)]
+    #[error("the idempotency key has {0} bytes; at most {max} are allowed", max = super::IDEMPOTENCY_KEY_MAX)]
     KeyTooLong(usize),
     /// Signing with the CA key failed.
-    #[error("the key of the authority: {0}")]
+    #[error("the CA key failed to sign: {0}")]
     Sign(#[from] SignError),
     /// The operation was abandoned. Repeat it with the same idempotency key.
-    #[error("the work was given up before it was done: try again")]
+    #[error("issuance was cancelled before it completed: try again")]
     Abandoned,
     /// An error of the database. If it is transient, repeat the request with the same idempotency key.
     #[error(transparent)]

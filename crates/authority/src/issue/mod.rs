@@ -243,7 +243,7 @@ impl Authority {
         }
         let row = tables::Issued::of(self.store()).by_id(used.id).await?;
         let row = row.ok_or_else(|| {
-            IssueError::from(store::StoreError::Corrupt(format!("the certificate {} is not there", used.id)))
+            IssueError::from(store::StoreError::Corrupt(format!("the certificate {} is missing", used.id)))
         })?;
         let ca = self.ca_by_id(row.ca).await?;
         Ok(Issued {

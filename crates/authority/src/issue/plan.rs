@@ -226,7 +226,7 @@ fn subject(
     let asked = request.subject.as_ref().filter(|subject| !subject.is_empty());
     let asked_names: &[String] = asked.map_or(&[], |subject| &subject.common_names);
     if let [_, _, ..] = asked_names {
-        return Err(IssueError::Subject("there is more than one common name".to_owned()));
+        return Err(IssueError::Subject("the subject has more than one common name".to_owned()));
     }
     let asked_name = asked_names.first();
     if let Some(name) = asked_name {
@@ -260,11 +260,13 @@ fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> R
     match rule {
         // The common name is omitted without an error if it only repeats a name.
         CommonName::None if named() => Ok(()),
-        CommonName::None => refuse(format!("this profile has no common name, and {name:?} was asked for")),
+        CommonName::None => {
+            refuse(format!("this profile does not allow a common name, but the request has {name:?}"))
+        }
         CommonName::Any => Ok(()),
         CommonName::FirstName | CommonName::Requested if named() => Ok(()),
         CommonName::FirstName | CommonName::Requested => refuse(format!(
-            "the common name {name:?} is none of the names asked for: add it to them, or leave it out"
+            "the common name {name:?} is not one of the requested names: add it to them, or leave it out"
         )),
     }
 }
@@ -279,7 +281,7 @@ fn mailboxes_named(subject: &DistinguishedName, names: &[GeneralName]) -> Result
     match unnamed {
         None => Ok(()),
         Some((_, mailbox)) => Err(IssueError::Subject(format!(
-            "the subject has the mailbox {mailbox}, which is none of the names asked for: add it to them (the profile's \
+            "the subject has the mailbox {mailbox}, which is not one of the requested names: add it to them (the profile's \
              names.email_allowed decides), or leave emailAddress out of the subject"
         ))),
     }
@@ -351,10 +353,15 @@ fn dates(
     // The certificate must not be valid before its CA is.
     let not_before = request.not_before.unwrap_or(earliest).max(ca.certificate.not_before);
     if request.not_before.is_some_and(|asked| asked < earliest) {
-        return refuse(format!("it would begin before {earliest}, the earliest this profile allows now"));
+        return refuse(format!(
+            "notBefore would be before {earliest}, the earliest time this profile allows now"
+        ));
     }
     if not_before > now.plus(FUTURE_MAX_SECONDS) {
-        return refuse(format!("it would begin over {} days from now", FUTURE_MAX_SECONDS / x509::DAY));
+        return refuse(format!(
+            "notBefore would be more than {} days from now",
+            FUTURE_MAX_SECONDS / x509::DAY
+        ));
     }
     let longest = match profile.preset {
         Some(Preset::BaselineTls) => {
@@ -364,16 +371,21 @@ fn dates(
     };
     let life = match request.lifetime_seconds {
         None => validity.default_seconds.min(longest),
-        Some(asked) if asked < 1 => return refuse(format!("{asked} seconds are no life")),
+        Some(asked) if asked < 1 => {
+            return refuse(format!("a lifetime of {asked} seconds is not valid: give 1 or more"));
+        }
         Some(asked) if asked > longest => {
-            return refuse(format!("{asked} seconds were asked for, and {longest} are allowed"));
+            return refuse(format!(
+                "the requested lifetime is {asked} seconds; at most {longest} are allowed"
+            ));
         }
         Some(asked) => asked,
     };
     let not_after = not_before.plus(life - 1).min(ca.certificate.not_after);
     if not_after < now.max(not_before).plus(LIFE_LEFT_MIN_SECONDS - 1) {
         return refuse(format!(
-            "it would end at {not_after}: with it, or with the CA's own end, too little is left"
+            "the certificate would expire at {not_after}: too little lifetime is left until then, or until the CA \
+             certificate expires"
         ));
     }
     Ok((not_before, not_after))
@@ -419,23 +431,23 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
     let refuse = |reason: String| Err(IssueError::Extension(reason));
     if request.extensions.len() > EXTENSIONS_MAX {
         return refuse(format!(
-            "{} were asked for: up to {EXTENSIONS_MAX} are taken",
+            "{} extensions were requested; at most {EXTENSIONS_MAX} are allowed",
             request.extensions.len()
         ));
     }
     for (place, extension) in request.extensions.iter().enumerate() {
         if !profile.requested_extensions.contains(&extension.oid) {
-            return refuse(format!("this profile does not let {} pass", extension.oid));
+            return refuse(format!("this profile does not allow the requested extension {}", extension.oid));
         }
         if extension.value.len() > EXTENSION_MAX {
             return refuse(format!(
-                "{} has {} octets: up to {EXTENSION_MAX} are taken",
+                "extension {} has {} bytes; at most {EXTENSION_MAX} are allowed",
                 extension.oid,
                 extension.value.len()
             ));
         }
         if request.extensions[..place].iter().any(|before| before.oid == extension.oid) {
-            return refuse(format!("{} is there twice", extension.oid));
+            return refuse(format!("extension {} appears more than once", extension.oid));
         }
     }
     Ok(request.extensions.clone())

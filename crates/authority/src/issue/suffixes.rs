@@ -13,7 +13,8 @@ pub(super) fn check(names: &[GeneralName], suffixes: &[String]) -> Result<(), Is
     };
     let refused = |name: &GeneralName| NameRefusal {
         name: Some(name.clone()),
-        reason: "this is a private suffix, the domain of many owners (authority.private_suffixes)".to_owned(),
+        reason: "this is a private suffix, a domain shared by many owners (authority.private_suffixes)"
+            .to_owned(),
     };
     let refusals: Vec<NameRefusal> = names.iter().filter(whole).map(refused).collect();
     if refusals.is_empty() { Ok(()) } else { Err(IssueError::Names(refusals)) }

@@ -12,7 +12,7 @@ use super::KeyStore;
 #[derive(Debug, thiserror::Error)]
 pub enum ProveError {
     /// None of the configured master keys belongs to this database.
-    #[error("the database is sealed under the master key {expected}, and the one configured is {given}")]
+    #[error("the database is encrypted with the master key {expected}, but {given} is configured")]
     Wrong {
         /// Master keys recorded in the database.
         expected: String,
@@ -20,7 +20,7 @@ pub enum ProveError {
         given: MasterKeyId,
     },
     /// A canary value cannot be decrypted with its own master key.
-    #[error("the canary of the master key {id} in the table master_keys does not open: {error}")]
+    #[error("cannot decrypt the canary of the master key {id} in the table master_keys: {error}")]
     Canary {
         /// Identifier of the master key.
         id: MasterKeyId,

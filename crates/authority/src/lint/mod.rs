@@ -27,7 +27,7 @@ pub fn weak_key(key: &PublicKey) -> Option<String> {
         KeyAlgorithm::MlDsa(44) => &lc::ML_DSA_44,
         KeyAlgorithm::MlDsa(65) => &lc::ML_DSA_65,
         KeyAlgorithm::MlDsa(87) => &lc::ML_DSA_87,
-        ref other => return Some(format!("keys of the kind {other} are not certified here")),
+        ref other => return Some(format!("keys of type {other} are not supported")),
     };
     // The library checks that the point is on its curve and that the numbers have a valid form.
     let parsed = ParsedPublicKey::new(algorithm, key.key_octets());

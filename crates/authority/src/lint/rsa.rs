@@ -28,7 +28,7 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
         }
         Some(_) => {}
     }
-    let Some(modulus) = modulus(key) else { return Some("an RSA key that cannot be read".to_owned()) };
+    let Some(modulus) = modulus(key) else { return Some("an RSA key that cannot be parsed".to_owned()) };
     let tables = &*TABLES;
     if modulus.last().is_none_or(|last| last % 2 == 0) {
         return Some("an RSA modulus that is even".to_owned());
@@ -40,11 +40,11 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
     let roca = tables.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]);
     if roca {
         return Some(
-            "an RSA key made by a broken chip (ROCA, CVE-2017-15361): make another, elsewhere".to_owned(),
+            "an RSA key with the ROCA weakness (CVE-2017-15361): generate a new key with other hardware or software".to_owned(),
         );
     }
-    let close =
-        "an RSA key whose primes lie too close together (Fermat, CVE-2022-26320): make another, elsewhere";
+    let close = "an RSA key whose primes are too close together (Fermat, CVE-2022-26320): generate a new key with other hardware \
+         or software";
     fermat::splits(modulus).then(|| close.to_owned())
 }
 

@@ -145,12 +145,13 @@ impl SuffixRule {
             && (self.wildcard_depth_min == 0 || self.wildcard_depth_max < self.wildcard_depth_min)
         {
             return Err(format!(
-                "suffix {:?}: wildcards stand {} to {} labels below it: give at least 1, and no range backwards",
+                "suffix {:?}: wildcard_depth_min is {} and wildcard_depth_max is {}: the minimum must be at least 1 and \
+                 not above the maximum",
                 self.suffix, self.wildcard_depth_min, self.wildcard_depth_max
             ));
         }
         if !self.itself && self.depth_max == 0 && !self.wildcards {
-            return Err(format!("suffix {:?}: this rule means no name at all", self.suffix));
+            return Err(format!("suffix {:?}: this rule matches no name", self.suffix));
         }
         Ok(self)
     }
@@ -201,7 +202,7 @@ fn depth_below(name: &str, suffix: &str) -> Option<u8> {
 
 /// Normalizes a hostname for comparison: A-labels, lower case, no trailing dot.
 fn host(text: &str) -> Result<String, String> {
-    let ascii = idna::domain_to_ascii(text).map_err(|_| format!("{text:?} is no DNS name"))?;
+    let ascii = idna::domain_to_ascii(text).map_err(|_| format!("{text:?} is not a DNS name"))?;
     HostName::parse(&ascii).map(|name| name.as_str().to_owned()).map_err(|error| format!("{text:?}: {error}"))
 }
 
@@ -210,10 +211,10 @@ pub(super) fn well_formed(name: &str) -> Result<(), String> {
     let host = name.strip_prefix("*.").unwrap_or(name);
     let parsed = HostName::parse(host).map_err(|error| error.to_string())?;
     if parsed.as_str() != host {
-        return Err("write it in lower case and without a dot at the end".to_owned());
+        return Err("write it in lower case and without a trailing dot".to_owned());
     }
     if name.starts_with("*.") && !host.contains('.') {
-        return Err("no client takes a wildcard for a whole top-level domain".to_owned());
+        return Err("a wildcard for a whole top-level domain is not accepted by clients".to_owned());
     }
     Ok(())
 }
@@ -234,7 +235,7 @@ pub(crate) fn check_delegable(host: &str) -> Result<(), String> {
     }
     match x509::public_suffix(host) {
         Some(suffix) if suffix.text == host && suffix.kind == SuffixKind::Icann => {
-            Err("this is a public suffix, the domain of a whole registry".to_owned())
+            Err("this is a public suffix, the domain of a registry".to_owned())
         }
         _ => Ok(()),
     }
@@ -242,10 +243,10 @@ pub(crate) fn check_delegable(host: &str) -> Result<(), String> {
 
 fn check_label(label: &str) -> Result<(), String> {
     if let Some(bad) = label.chars().find(|c| !c.is_ascii_alphanumeric() && *c != '-') {
-        return Err(format!("the label {label:?} has {bad:?}: host names have letters, digits and hyphens"));
+        return Err(format!("the label {label:?} has {bad:?}: use only letters, digits and hyphens"));
     }
     if label.is_empty() || label.starts_with('-') || label.ends_with('-') {
-        return Err(format!("the label {label:?} is empty, or a hyphen is at its start or end"));
+        return Err(format!("the label {label:?} is empty, or starts or ends with a hyphen"));
     }
     if label.get(2..4) != Some("--") {
         return Ok(());
@@ -256,7 +257,7 @@ fn check_label(label: &str) -> Result<(), String> {
     if good && again.is_ok_and(|again| again == label) {
         return Ok(());
     }
-    Err(format!("the label {label:?} is no A-label of an international name"))
+    Err(format!("the label {label:?} is not a valid A-label of an internationalized name"))
 }
 
 impl fmt::Display for DnsRule {
@@ -416,7 +417,10 @@ mod tests {
             (serde_json::json!("a.*.b"), "a.*.b"),
             (serde_json::json!(""), ""),
             (serde_json::json!({"suffix": "*.a"}), "leave out the star"),
-            (serde_json::json!({"suffix": "a", "itself": false, "depth_max": 0}), "no name at all"),
+            (
+                serde_json::json!({"suffix": "a", "itself": false, "depth_max": 0}),
+                ": this rule matches no name",
+            ),
             (serde_json::json!({"suffix": "a", "wildcards": true, "wildcard_depth_min": 0}), "at least 1"),
             (serde_json::json!({"suffix": "a", "wildcard": true}), "unknown field"),
             (serde_json::json!(7), "a DNS name"),

@@ -27,7 +27,7 @@ impl EmailRule {
     pub fn parse(text: &str) -> Result<Self, String> {
         let host = |host: &str| {
             let ascii =
-                idna::domain_to_ascii(host).map_err(|_| format!("{text:?}: {host:?} is no DNS name"))?;
+                idna::domain_to_ascii(host).map_err(|_| format!("{text:?}: {host:?} is not a DNS name"))?;
             HostName::parse(&ascii)
                 .map(|h| h.as_str().to_owned())
                 .map_err(|error| format!("{text:?}: {error}"))
@@ -57,15 +57,15 @@ impl EmailRule {
 /// Returns the host of an email address. The local part must be a plain dot-atom (RFC 5321 section 4.1.2), because quoted local
 /// parts occur only in attacks.
 fn split(mailbox: &str) -> Result<&str, String> {
-    let (local, host) = mailbox.split_once('@').ok_or("a mailbox is LOCAL@HOST")?;
+    let (local, host) = mailbox.split_once('@').ok_or("a mailbox has the form LOCAL@HOST")?;
     let atom = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~.".contains(c);
     let dots = local.starts_with('.') || local.ends_with('.') || local.contains("..");
     if local.is_empty() || local.len() > LOCAL_PART_MAX || dots || !local.chars().all(atom) {
-        return Err("the part before the @ is no plain local part".to_owned());
+        return Err("the part before the @ is not a valid local part".to_owned());
     }
     let parsed = HostName::parse(host).map_err(|error| error.to_string())?;
     if parsed.as_str() != host {
-        return Err("write the host in lower case and without a dot at the end".to_owned());
+        return Err("write the host in lower case and without a trailing dot".to_owned());
     }
     Ok(host)
 }
@@ -73,7 +73,7 @@ fn split(mailbox: &str) -> Result<&str, String> {
 /// Returns the reason why `name` is not allowed; `None` if it is allowed.
 pub(super) fn refusal(allowed: &[EmailRule], name: &str) -> Option<String> {
     if allowed.is_empty() {
-        return Some("this profile has no mailboxes".to_owned());
+        return Some("this profile does not allow mailboxes".to_owned());
     }
     match split(name) {
         Err(reason) => Some(reason),

@@ -143,7 +143,7 @@ impl NameRules {
         ];
         for (field, count) in counts {
             if count > RULES_MAX {
-                return Err(format!("names.{field} has {count} rules: up to {RULES_MAX} are taken"));
+                return Err(format!("names.{field} has {count} rules; at most {RULES_MAX} are allowed"));
             }
         }
         let allows_nothing = self.dns_allowed.is_empty()
@@ -151,8 +151,8 @@ impl NameRules {
             && self.uri_allowed.is_empty()
             && self.email_allowed.is_empty();
         if self.required && allows_nothing {
-            return Err("names allows none and requires one: give dns_allowed, ip_allowed, uri_allowed or \
-                        email_allowed, or required = false"
+            return Err("names allows no name but requires one: give dns_allowed, ip_allowed, uri_allowed or email_allowed, \
+             or set required = false"
                 .to_owned());
         }
         Ok(())
@@ -170,11 +170,11 @@ impl NameRules {
     pub fn refusals(&self, names: &[GeneralName]) -> Vec<NameRefusal> {
         let all = |reason| vec![NameRefusal { name: None, reason }];
         if names.is_empty() && self.required {
-            return all("there is no name: ask for at least one".to_owned());
+            return all("at least one name is required".to_owned());
         }
         if names.len() > self.max as usize {
             return all(format!(
-                "{} names: this profile puts up to {} into one certificate",
+                "{} names requested; this profile allows at most {} in one certificate",
                 names.len(),
                 self.max
             ));
@@ -193,7 +193,7 @@ impl NameRules {
             GeneralName::Ip(address) => self.ip_refusal(*address),
             GeneralName::Uri(text) => uri::refusal(&self.uri_allowed, text),
             GeneralName::Email(text) => mailbox::refusal(&self.email_allowed, text),
-            _ => Some("names of this kind are not issued".to_owned()),
+            _ => Some("this type of name is not supported".to_owned()),
         }
     }
 
@@ -208,7 +208,7 @@ impl NameRules {
             return None;
         }
         if self.dns_allowed.is_empty() {
-            return Some("this profile has no DNS names".to_owned());
+            return Some("this profile does not allow DNS names".to_owned());
         }
         let concrete = name.strip_prefix("*.").map(|parent| format!("x.{parent}"));
         if concrete.is_some_and(|host| self.dns_allowed.iter().any(|rule| rule.allows(&host))) {
@@ -227,9 +227,9 @@ impl NameRules {
             return None;
         }
         Some(if self.ip_allowed.is_empty() {
-            "this profile has no addresses".to_owned()
+            "this profile does not allow IP addresses".to_owned()
         } else {
-            "outside the addresses this profile allows".to_owned()
+            "outside the IP addresses this profile allows".to_owned()
         })
     }
 }
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn rules_that_make_no_sense_are_refused() {
         for (bad, part) in [
-            (serde_json::json!({}), "allows none"),
+            (serde_json::json!({}), "names allows no name but requires one: give"),
             (serde_json::json!({"dns_allowed": ["a"], "max": 0}), "names.max"),
             (serde_json::json!({"dns_allowed": ["a"], "max": 1001}), "names.max"),
         ] {

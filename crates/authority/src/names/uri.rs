@@ -46,20 +46,20 @@ impl UriRule {
 impl Uri {
     fn parse(text: &str) -> Result<Self, String> {
         if text.len() > LENGTH_MAX {
-            return Err(format!("over {LENGTH_MAX} octets"));
+            return Err(format!("longer than {LENGTH_MAX} bytes"));
         }
         if let Some(bad) = text.chars().find(|c| {
             !c.is_ascii_graphic() || matches!(c, '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '|' | '}')
         }) {
-            return Err(format!("{bad:?} does not belong in a URI"));
+            return Err(format!("{bad:?} is not allowed in a URI"));
         }
         if text.contains(['?', '#']) {
-            return Err("a query or fragment names no identity".to_owned());
+            return Err("a query or fragment is not allowed".to_owned());
         }
         let (scheme, rest) = text.split_once("://").ok_or("write SCHEME://HOST/PATH")?;
         let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
         if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.chars().all(letters) {
-            return Err("the scheme is no scheme".to_owned());
+            return Err("the scheme is not valid".to_owned());
         }
         let (authority, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -69,7 +69,7 @@ impl Uri {
             return Err("the host is missing".to_owned());
         }
         if authority.contains('@') {
-            return Err("user information names no identity".to_owned());
+            return Err("user information is not allowed".to_owned());
         }
         // Clients may resolve dot segments in the path later and so leave the allowed prefix.
         let decoded = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
@@ -91,14 +91,15 @@ impl Uri {
     fn check_spiffe(&self, authority: &str) -> Result<(), String> {
         let domain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
         if !authority.chars().all(domain) {
-            return Err("a SPIFFE trust domain is lower-case letters, digits, dots, hyphens and underscores"
+            return Err("a SPIFFE trust domain may have lower-case letters, digits, dots, hyphens and underscores only"
                 .to_owned());
         }
         let segment = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let good = |s: &str| !s.is_empty() && s.chars().all(segment);
         if !self.path.is_empty() && !self.path[1..].split('/').all(good) {
             return Err(
-                "the segments of a SPIFFE path are letters, digits, dots, hyphens and underscores".to_owned()
+                "the segments of a SPIFFE path may have letters, digits, dots, hyphens and underscores only"
+                    .to_owned(),
             );
         }
         Ok(())
@@ -108,7 +109,7 @@ impl Uri {
 /// Returns the reason why `name` is not allowed; `None` if it is allowed.
 pub(super) fn refusal(allowed: &[UriRule], name: &str) -> Option<String> {
     if allowed.is_empty() {
-        return Some("this profile has no URIs".to_owned());
+        return Some("this profile does not allow URIs".to_owned());
     }
     match Uri::parse(name) {
         Err(reason) => Some(reason),

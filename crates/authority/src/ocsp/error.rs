@@ -15,16 +15,16 @@ pub enum OcspError {
     #[error(transparent)]
     Ca(#[from] CaError),
     /// Signing with the key of the responder or of the CA failed.
-    #[error("a key did not sign: {0}")]
+    #[error("cannot sign an OCSP response: {0}")]
     Sign(#[from] SignError),
     /// The key of the responder is not available.
-    #[error("the responder's key: {0}")]
+    #[error("cannot open the key of the OCSP responder: {0}")]
     Key(#[from] KeyStoreError),
     /// Another node is creating the responder. The caller must retry.
-    #[error("the responder of {0} is being made: try again")]
+    #[error("the OCSP responder of {0} is being created: try again")]
     NotReady(String),
     /// The certificate of the responder is faulty.
-    #[error("the responder's certificate: {0}")]
+    #[error("invalid certificate of the OCSP responder: {0}")]
     Certificate(String),
     /// An error of the database.
     #[error(transparent)]

@@ -52,10 +52,7 @@ impl Authority {
             Ok(Some(answer)) => answer,
             Ok(None) => error(ErrorStatus::Unauthorized),
             Err(trouble) => {
-                tracing::warn!(
-                    error = &trouble as &dyn std::error::Error,
-                    "an OCSP request was not answered"
-                );
+                tracing::warn!(error = &trouble as &dyn std::error::Error, "cannot answer an OCSP request");
                 error(ErrorStatus::TryLater)
             }
         }

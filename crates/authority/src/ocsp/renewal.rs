@@ -94,7 +94,7 @@ impl Authority {
                 // If a new responder cannot be created, for example because the disk is full, the old one is used while it is
                 // valid.
                 Err(error) if known.is_some() => {
-                    tracing::warn!(ca = ca.name, %error, "the OCSP responder is not renewed");
+                    tracing::warn!(ca = ca.name, %error, "cannot renew the OCSP responder certificate");
                 }
                 Err(error) => return Err(error),
             }
@@ -121,12 +121,12 @@ impl Authority {
         let now = UnixTime(self.clock().now_seconds());
         let cas = match self.cas().await {
             Ok(cas) => cas,
-            Err(error) => return tracing::warn!(%error, "no OCSP responder is made ahead of questions"),
+            Err(error) => return tracing::warn!(%error, "cannot create an OCSP responder in advance"),
         };
         // A CA from the credential store gets a responder only at its first request, because there may be thousands of such CAs.
         for ca in cas.iter().filter(|ca| ca.may_issue(now)) {
             if let Err(error) = self.responder(ca).await {
-                tracing::warn!(ca = ca.name, %error, "no OCSP responder is made ahead of questions");
+                tracing::warn!(ca = ca.name, %error, "cannot create OCSP responders in advance");
             }
         }
     }
@@ -143,7 +143,7 @@ impl Authority {
         match self.keystore().signer(row.key_id).await {
             Ok(signer) => Ok(Some((age, Arc::new(Responder::of(&row, signer))))),
             Err(error) => {
-                tracing::warn!(ca = ca.name, %error, "the key of the OCSP responder cannot be had: another is made");
+                tracing::warn!(ca = ca.name, %error, "cannot open the key of the OCSP responder; creating another responder");
                 Ok(None)
             }
         }

@@ -103,30 +103,30 @@ fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
     if seconds > limit {
         found.add(
             "BR section 6.3.2",
-            format!("it would live {seconds} seconds, and {} days are allowed", limit / DAY),
+            format!("the lifetime would be {seconds} seconds; at most {} days are allowed", limit / DAY),
         );
     }
     if now.since(proposal.not_before).abs() > BACKDATE_MAX {
         found.add(
             "BR section 7.1.2.7",
-            format!("it would begin at {}, over 48 hours from now", proposal.not_before),
+            format!("notBefore would be {}, more than 48 hours from now", proposal.not_before),
         );
     }
 }
 
 fn names(proposal: &Proposal<'_>, found: &mut Violations) {
     if proposal.names.is_empty() {
-        found.add("BR section 7.1.2.7.12", "there is no name");
+        found.add("BR section 7.1.2.7.12", "the certificate has no name");
     }
     for name in proposal.names {
         match name {
             GeneralName::Dns(text) => dns(text, found),
             GeneralName::Ip(address) if !is_public(*address) => {
-                found.add("BR section 7.1.2.7.12", format!("{address} is reserved or private"));
+                found.add("BR section 7.1.2.7.12", format!("{address} is a reserved or private address"));
             }
             GeneralName::Ip(_) => {}
             other => {
-                found.add("BR section 7.1.2.7.12", format!("{other} is neither a DNS name nor an address"))
+                found.add("BR section 7.1.2.7.12", format!("{other} is neither a DNS name nor an IP address"))
             }
         }
     }
@@ -137,11 +137,11 @@ fn names(proposal: &Proposal<'_>, found: &mut Violations) {
             _ => false,
         });
         if !named {
-            found.add("BR section 7.1.4.3", format!("the common name {common:?} is none of its names"));
+            found.add("BR section 7.1.4.3", format!("the common name {common:?} is not one of the names"));
         }
     }
     if proposal.common_names.len() > 1 {
-        found.add("BR section 7.1.4.3", "there is more than one common name");
+        found.add("BR section 7.1.4.3", "the subject has more than one common name");
     }
     if proposal.organizational_unit {
         found.add("BR section 7.1.2.7.2", "the subject has an organizational unit");
@@ -161,7 +161,10 @@ fn dns(text: &str, found: &mut Violations) {
             let whole = suffix.text == host;
             let icann = suffix.kind == SuffixKind::Icann;
             if whole && icann && text.starts_with("*.") {
-                found.add("BR section 3.2.2.6", format!("{text} is a wildcard for a whole registry"));
+                found.add(
+                    "BR section 3.2.2.6",
+                    format!("{text} is a wildcard directly below a public suffix"),
+                );
             } else if whole && icann && !host.contains('.') {
                 found.add(SECTION, format!("{text} is a top-level domain"));
             }
@@ -224,7 +227,7 @@ fn key(proposal: &Proposal<'_>, found: &mut Violations) {
             }
         }
         KeyAlgorithm::EcP256 | KeyAlgorithm::EcP384 | KeyAlgorithm::EcP521 => {}
-        ref other => found.add("BR section 7.1.3.1", format!("a key of the kind {other}")),
+        ref other => found.add("BR section 7.1.3.1", format!("a key of type {other}")),
     }
     use SignatureAlgorithm as S;
     let allowed = matches!(
@@ -250,17 +253,23 @@ fn rest(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
     if let Some(other) =
         proposal.purposes.iter().find(|purpose| !matches!(purpose.as_str(), SERVER_AUTH | CLIENT_AUTH))
     {
-        found.add("BR section 7.1.2.7.10", format!("the extended key usage has {other}"));
+        found.add("BR section 7.1.2.7.10", format!("the extended key usage includes {other}"));
     }
     if !proposal.policies.iter().any(|policy| POLICIES.contains(&policy.as_str())) {
-        found.add("BR section 7.1.2.7.9", "no policy says how its names were validated: add 2.23.140.1.2.1");
+        found.add(
+            "BR section 7.1.2.7.9",
+            "no certificate policy states the validation method: add 2.23.140.1.2.1",
+        );
     }
     let seconds = proposal.not_after.since(proposal.not_before).saturating_add(1);
     if !proposal.crl && !proposal.ocsp && !is_short_lived(now, seconds) {
-        found.add("BR section 7.1.2.11.2", "it is not short-lived and names no CRL");
+        found.add(
+            "BR section 7.1.2.11.2",
+            "the certificate is not short-lived and has no CRL distribution point",
+        );
     }
     if proposal.serial.content().len() < SERIAL_OCTETS_MIN {
-        found.add("BR section 7.1.2.7", "its serial number has less than 64 bits");
+        found.add("BR section 7.1.2.7", "the serial number has fewer than 64 bits");
     }
 }
 

@@ -8,16 +8,16 @@ use store::StoreError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The profile does not exist. The caller must list the profiles.
-    #[error("there is no profile {0:?}")]
+    #[error("unknown profile {0:?}")]
     Unknown(String),
     /// The profile is invalid. The caller must correct it.
-    #[error("the profile makes no sense: {0}")]
+    #[error("invalid profile: {0}")]
     Invalid(String),
     /// The profile was changed by another request. The caller must read it again.
-    #[error("another request changed the profile {0:?}: read it again")]
+    #[error("another request changed the profile {0:?}: read the profile again")]
     Stale(String),
     /// The stored profile cannot be parsed. The operator must correct it in the database or delete it.
-    #[error("the profile {name:?} in the database cannot be read: {reason}")]
+    #[error("cannot read the stored profile {name:?}: {reason}")]
     Unreadable {
         /// Name of the profile.
         name: String,

@@ -269,17 +269,17 @@ impl Profile {
         let dotted = dotted.chain(self.requested_extensions.iter().map(|oid| ("requested_extensions", oid)));
         for (field, oid) in dotted {
             if !usage::is_dotted(oid) {
-                return Err(format!("{field}: {oid:?} is no dotted object identifier"));
+                return Err(format!("{field}: {oid:?} is not a dotted object identifier"));
             }
         }
         if let Some(known) =
             self.requested_extensions.iter().find(|oid| usage::WRITTEN_HERE.contains(&oid.as_str()))
         {
-            return Err(format!("requested_extensions: {known} is always written by the authority"));
+            return Err(format!("requested_extensions: the CA always sets {known} itself"));
         }
         if let Some(purpose) = self.extended_key_usage.iter().find(|purpose| purpose.is_for_authorities()) {
             return Err(format!(
-                "extended_key_usage: {purpose} would let whoever holds the certificate answer for the authority"
+                "extended_key_usage: {purpose} is not allowed: the certificate could sign in the CA's place"
             ));
         }
         if !(1..=APPROVALS_MAX).contains(&self.approvals) || self.approvals > 1 && !self.requires_approval {
@@ -290,7 +290,7 @@ impl Profile {
         }
         if !(self.renew_at > 0.0 && self.renew_at < 1.0) {
             return Err(format!(
-                "renew_at is {}: give a part of the life between 0 and 1, such as 0.67",
+                "renew_at is {}: give a fraction of the lifetime between 0 and 1, such as 0.67",
                 self.renew_at
             ));
         }
@@ -311,7 +311,7 @@ impl Profile {
 
     fn validate_keys(&self) -> Result<(), String> {
         if self.key_types.is_empty() && self.rsa_bits_min.is_none() {
-            return Err("key_types is empty: name at least one, such as \"p256\"".to_owned());
+            return Err("key_types is empty: list at least one, such as \"p256\"".to_owned());
         }
         match self.rsa_bits_min {
             Some(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => {
@@ -336,7 +336,7 @@ impl Profile {
         }
         if !(0..=BACKDATE_MAX_SECONDS).contains(&backdate_seconds) || backdate_seconds >= default_seconds {
             return Err(format!(
-                "validity.backdate_seconds is {backdate_seconds}: give 0 to {BACKDATE_MAX_SECONDS}, and less than the life"
+                "validity.backdate_seconds is {backdate_seconds}: give 0 to {BACKDATE_MAX_SECONDS}, and less than the lifetime"
             ));
         }
         Ok(())
@@ -346,7 +346,7 @@ impl Profile {
         let Some(fixed) = &self.subject.fixed else { return Ok(()) };
         let name = DistinguishedName::from_text(fixed).map_err(|error| format!("subject.fixed: {error}"))?;
         if !name.common_names.is_empty() {
-            return Err("subject.fixed: the common name has a rule of its own, common_name".to_owned());
+            return Err("subject.fixed: set the common name with common_name".to_owned());
         }
         Ok(())
     }
@@ -367,7 +367,7 @@ impl Profile {
         allowed.extend(self.rsa_bits_min.map(|bits| format!("RSA from {bits} bits")));
         let found =
             kind.map_or_else(|| format!("{} of {} bits", key.algorithm, key.bits), |kind| kind.to_string());
-        Some(format!("this profile does not take keys of the kind {found}: use {}", allowed.join(", ")))
+        Some(format!("this profile does not allow keys of type {found}: use {}", allowed.join(", ")))
     }
 
     /// Returns whether this profile bypasses the approval of `guarded`: compared with its earlier version `before`, it newly issues
@@ -446,13 +446,13 @@ mod tests {
                 "validity.backdate_seconds",
             ),
             (json!({"validity": {"days": 90}}), "unknown field `days`"),
-            (json!({"names": {}}), "names allows none"),
+            (json!({"names": {}}), "names allows no name but requires one: give"),
             (json!({"subject": {"fixed": "CN=a"}}), "subject.fixed"),
             (json!({"subject": {"fixed": "nonsense"}}), "subject.fixed"),
             (json!({"policies": ["1.2.x"]}), "policies"),
             (json!({"requested_extensions": ["2.5.29.17"]}), "2.5.29.17 is always written"),
             (json!({"extended_key_usage": ["serverauth!"]}), "serverauth!"),
-            (json!({"extended_key_usage": ["OCSPSigning"]}), "answer for the authority"),
+            (json!({"extended_key_usage": ["OCSPSigning"]}), "is not allowed: the certificate could sign"),
             (json!({"key_usage": ["keyCertSign"]}), "keyCertSign"),
             (json!({"renew_at": 1.0}), "renew_at"),
             (json!({"requires_approval": true, "approvals": 0}), "approvals is 0"),

@@ -70,7 +70,7 @@ impl KeyPurpose {
             return Ok(Self(text.to_owned()));
         }
         let names: Vec<&str> = PURPOSES[..5].iter().map(|(name, _)| *name).collect();
-        Err(format!("{text:?} is no key purpose: use {} or a dotted object identifier", names.join(", ")))
+        Err(format!("{text:?} is not a key purpose: use {} or a dotted object identifier", names.join(", ")))
     }
 
     /// Returns the dotted OID.

@@ -87,9 +87,10 @@ impl Incoming {
     /// # Errors
     /// Names the missing part. Such a message gets no SCEP reply.
     pub(super) fn read(message: &[u8]) -> Result<Self, String> {
-        let signed = SignedData::parse(message).map_err(|error| format!("not a signed message: {error}"))?;
-        let [signature] =
-            <[Signer; 1]>::try_from(signed.signers).map_err(|_| "not exactly one signer".to_owned())?;
+        let signed =
+            SignedData::parse(message).map_err(|error| format!("not a CMS SignedData message: {error}"))?;
+        let [signature] = <[Signer; 1]>::try_from(signed.signers)
+            .map_err(|_| "the message does not have exactly one signer".to_owned())?;
         let mut certificates = signed.certificates.iter().filter_map(|der| Certificate::parse(der).ok());
         let signer = certificates.find(|certificate| signature.id.names(certificate));
         let text = |oid| signature.attribute(oid).and_then(printable);
@@ -98,7 +99,7 @@ impl Incoming {
             kind: text(MESSAGE_TYPE).and_then(|number| MessageType::read(&number)),
             transaction: transaction.ok_or("no transactionID")?,
             nonce: signature.attribute(SENDER_NONCE).and_then(octets),
-            signer: signer.ok_or("the signer's certificate is not in the message")?,
+            signer: signer.ok_or("the message does not include the signer's certificate")?,
             digest: signature.digest,
             signature,
             content_type: signed.content_type,

@@ -108,18 +108,21 @@ impl Scep {
 
     async fn answer(&self, request: &Request<Bytes>) -> Result<(&'static str, Bytes), Refusal> {
         let Some(label) = label(request.uri().path()) else {
-            return refuse(StatusCode::NOT_FOUND, "the path is /scep or /scep/PROFILE");
+            return refuse(StatusCode::NOT_FOUND, "the path must be /scep or /scep/PROFILE");
         };
         if request.body().len() > BODY_MAX {
-            return refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("a message has up to {BODY_MAX} octets"));
+            return refuse(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the message is larger than {BODY_MAX} bytes"),
+            );
         }
         if ![Method::GET, Method::POST].contains(request.method()) {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "GET and POST are the methods");
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use GET or POST");
         }
         let Some(query) = Query::read(request.uri().query().unwrap_or_default()) else {
             return refuse(
                 StatusCode::BAD_REQUEST,
-                "the query names no operation: GetCACaps, GetCACert and PKIOperation are offered",
+                "the query has no known operation: use GetCACaps, GetCACert or PKIOperation",
             );
         };
         let profile = self.profile(label).await?;
@@ -130,7 +133,12 @@ impl Scep {
                 let message = match (request.method(), query.message) {
                     (&Method::POST, _) => request.body().to_vec(),
                     (_, Some(message)) => message,
-                    _ => return refuse(StatusCode::BAD_REQUEST, "message= is missing, or is not base64"),
+                    _ => {
+                        return refuse(
+                            StatusCode::BAD_REQUEST,
+                            "the parameter message is missing, or is not base64",
+                        );
+                    }
                 };
                 let reply = self.operate(&profile, &message).await?;
                 Ok(("application/x-pki-message", reply.into()))
@@ -157,7 +165,7 @@ impl Scep {
     async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
         let options = &self.inner.options;
         let Some(name) = label.or(options.default_profile.as_deref()) else {
-            return refuse(StatusCode::NOT_FOUND, "there is no default profile: name one in the path");
+            return refuse(StatusCode::NOT_FOUND, "no default profile is configured: name one in the path");
         };
         if !options.profiles.iter().any(|offered| offered == name) {
             return refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over SCEP"));

@@ -84,7 +84,7 @@ impl Scep {
         let ca = self.ca(profile).await?;
         let recipient = self.recipient(&ca).await?;
         if incoming.digest == Digest::Sha1 && !self.inner.options.allow_sha1 {
-            let failure = Failure::new(FailInfo::Algorithm, "SHA-1 is not taken: use SHA-256");
+            let failure = Failure::new(FailInfo::Algorithm, "SHA-1 is not accepted: use SHA-256");
             return self.reply(&incoming, Reply::Failure(failure), &recipient).await;
         }
         let (incoming, outcome) = match open(incoming, &recipient).await? {
@@ -101,7 +101,7 @@ impl Scep {
                 Some(envelope) => Reply::Success(envelope),
                 None => Reply::Failure(Failure::new(
                     FailInfo::Algorithm,
-                    "the answer cannot be encrypted to this key",
+                    "the response cannot be encrypted to this key",
                 )),
             },
             Err(Trouble::Failure(failure)) => Reply::Failure(failure),
@@ -118,7 +118,7 @@ impl Scep {
         }
         let mut nonce = [0; 16];
         if rand::fill(&mut nonce).is_err() {
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, "there is no randomness");
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "the operating system returned no random bytes");
         }
         let outgoing = Outgoing::new(to, reply, &nonce);
         match by.key.sign(&outgoing.attributes, Instant::now() + SIGN_FOR).await {
@@ -139,7 +139,7 @@ impl Scep {
             Some(MessageType::Poll) => self.poll(profile, opened).await,
             Some(MessageType::GetCertificate) => self.certificate(opened).await,
             Some(MessageType::GetCrl) => self.list(ca, opened).await,
-            None => fail(FailInfo::Request, "this type of message is not offered"),
+            None => fail(FailInfo::Request, "this message type is not supported"),
         }
     }
 
@@ -155,7 +155,7 @@ impl Scep {
         if let Err(error) = request.verify() {
             return fail(
                 FailInfo::MessageCheck,
-                format!("the request does not prove its key is held: {error}"),
+                format!("the request has no valid proof of possession: {error}"),
             );
         }
         let signer = &opened.incoming.signer;
@@ -192,10 +192,13 @@ impl Scep {
         request: &CertificateRequest,
     ) -> Result<EnrolmentUser, Trouble> {
         if !same_key(&opened.incoming.signer, request) {
-            return fail(FailInfo::Request, "the message is to be signed with the key to certify");
+            return fail(
+                FailInfo::Request,
+                "the message must be signed with the key of the certificate request",
+            );
         }
         let Some(passwords) = &self.inner.passwords else {
-            return fail(FailInfo::Request, "only renewals are granted here");
+            return fail(FailInfo::Request, "this server accepts only renewals");
         };
         let given = request.challenge_password.as_deref().unwrap_or_default();
         match passwords.challenge(&profile.name, given, request).await {
@@ -239,7 +242,7 @@ impl Scep {
         let key = enrolment::key(&[profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()]);
         match enrolment::resume(authority, Source::Scep, profile, &key, &subject).await? {
             Some(enrolled) => Ok(outcome(enrolled)),
-            None => fail(FailInfo::CertificateId, "no such request waits: send it again"),
+            None => fail(FailInfo::CertificateId, "no such request is pending: send the request again"),
         }
     }
 
@@ -254,7 +257,7 @@ impl Scep {
                 return Ok(Outcome::Found(certs_only(&[&record.der], &[])));
             }
         }
-        fail(FailInfo::CertificateId, "no such certificate was issued here")
+        fail(FailInfo::CertificateId, "this server did not issue such a certificate")
     }
 
     /// Handles GetCRL. Returns the CRL that covers the given certificate; for an unknown one, the full CRL of the CA.
@@ -264,12 +267,12 @@ impl Scep {
         };
         let named = self.named(&issuer).await?;
         let Some(ca) = named.iter().find(|named| named.id == ca.id).or(named.first()) else {
-            return fail(FailInfo::CertificateId, "the issuer is no authority here");
+            return fail(FailInfo::CertificateId, "the issuer is not a CA of this server");
         };
         let part = self.part(ca, serial).await?;
         match self.inner.authority.crl(ca.id, part).await {
             Ok(Some(list)) => Ok(Outcome::Found(certs_only(&[], &[&list.der]))),
-            Ok(None) => fail(FailInfo::CertificateId, "this authority publishes no list"),
+            Ok(None) => fail(FailInfo::CertificateId, "this CA publishes no CRL"),
             Err(error) => Err(Trouble::Unavailable(error.to_string())),
         }
     }
@@ -304,7 +307,7 @@ async fn open(
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(opened) => Ok(opened),
-        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "the message could not be opened"),
+        Err(_) => refuse(StatusCode::SERVICE_UNAVAILABLE, "cannot decrypt the message"),
     }
 }
 
@@ -321,9 +324,9 @@ fn opened(
     }
     let envelope = incoming.envelope();
     let envelope = envelope
-        .map_err(|error| Failure::new(FailInfo::Algorithm, format!("the encrypted part: {error}")))?;
+        .map_err(|error| Failure::new(FailInfo::Algorithm, format!("invalid encrypted content: {error}")))?;
     if !message::takes_cipher(envelope.cipher) {
-        return Err(Failure::new(FailInfo::Algorithm, "DES is not taken: use AES"));
+        return Err(Failure::new(FailInfo::Algorithm, "DES is not accepted: use AES"));
     }
     let content = cipher::open(&recipient.key, &recipient.certificate, &envelope).map_err(|_| sealed())?;
     Ok((content, envelope.cipher))
@@ -331,7 +334,10 @@ fn opened(
 
 /// Returns the same failure for every error in the encryption: see [`cipher::Sealed`].
 fn sealed() -> Failure {
-    Failure::new(FailInfo::MessageCheck, "the encrypted part does not open, or is not what the message says")
+    Failure::new(
+        FailInfo::MessageCheck,
+        "the encrypted content cannot be decrypted, or does not match the message type",
+    )
 }
 
 fn same_key(signer: &Certificate, request: &CertificateRequest) -> bool {

@@ -21,13 +21,13 @@ pub(super) enum RecipientError {
     #[error("{0} does not issue")]
     NotIssuing(String),
     /// The key cannot be decrypted.
-    #[error("the SCEP key: {0}")]
+    #[error("cannot open the SCEP key: {0}")]
     Key(#[from] KeyStoreError),
     /// Signing with the CA key failed.
-    #[error("the key of the authority: {0}")]
+    #[error("the CA key failed to sign: {0}")]
     Sign(#[from] SignError),
     /// The signed document is not a valid certificate.
-    #[error("the certificate of the SCEP key: {0}")]
+    #[error("invalid certificate of the SCEP key: {0}")]
     Faulty(String),
     /// An error of the database.
     #[error(transparent)]

@@ -91,19 +91,20 @@ impl Scep {
             Some(row) => self.open(row).await,
             None => None,
         };
-        let (certificate, key) =
-            opened.ok_or_else(|| RecipientError::Faulty("it went away: try again".to_owned()))?;
+        let (certificate, key) = opened.ok_or_else(|| {
+            RecipientError::Faulty("the key was removed during the request: try again".to_owned())
+        })?;
         Ok(Recipient { certificate, key: key.private })
     }
 
     /// Decrypts the key and parses the certificate of a row. Returns `None`, after logging the reason, if they cannot be used.
     async fn open(&self, row: &RecipientRow) -> Option<(Certificate, Key)> {
-        let unusable = |reason: String| tracing::warn!(ca = %row.ca, "the SCEP key is replaced: {reason}");
+        let unusable = |reason: String| tracing::warn!(ca = %row.ca, "replacing the SCEP key: {reason}");
         let certificate =
             Certificate::parse(&row.certificate).map_err(|error| unusable(error.to_string())).ok()?;
         let key = self.open_key(row.key).await.map_err(|error| unusable(error.to_string())).ok()?;
         if *certificate.public_key.spki != *key.private.spki() {
-            unusable("its certificate is of another key".to_owned());
+            unusable("its certificate has a different key".to_owned());
             return None;
         }
         Some((certificate, key))
@@ -132,7 +133,8 @@ impl Scep {
 
     async fn certify(&self, ca: &Ca, key: &PrivateKey, now: UnixTime) -> Result<Certificate, RecipientError> {
         let mut random = [0; 16];
-        rand::fill(&mut random).map_err(|_| SignError::Failed("there is no randomness".to_owned()))?;
+        rand::fill(&mut random)
+            .map_err(|_| SignError::Failed("the operating system returned no random bytes".to_owned()))?;
         let authority = &self.inner.authority;
         let urls = Urls::new(&authority.options().base_url, ca.id);
         let dates = (

@@ -28,10 +28,10 @@ pub(super) async fn check(
     let draft = certificate(tbs, &issuing.key.algorithm())?;
     let signs = draft.key_usage.is_some_and(|usage| usage.0 & KeyUsage::KEY_CERT_SIGN != 0);
     if !draft.is_ca() || !signs || !draft.unknown_critical.is_empty() {
-        return refuse("it is not that of a CA");
+        return refuse("the certificate is not a CA certificate");
     }
     if !holds(authority, &issuing, subject_key, &draft).await? {
-        return refuse("its key is not held by this signer");
+        return refuse("its key is not in this signer");
     }
     let own = *draft.public_key.spki == *issuing.key.spki();
     let issuer = match issuing.ca {
@@ -39,11 +39,11 @@ pub(super) async fn check(
         None => &draft.subject.der,
     };
     if draft.issuer.der != *issuer || (issuing.ca.is_none() && !own) {
-        return refuse("its issuer is another");
+        return refuse("the issuer is another CA");
     }
     match issuing.ca {
         Some(ca) if !own && draft.not_after > ca.certificate.not_after => {
-            refuse("it is valid for longer than its issuer")
+            refuse("the certificate is valid for longer than its issuer")
         }
         _ => Ok(()),
     }
@@ -74,9 +74,9 @@ async fn holds(
 pub(super) fn check_request(key: &dyn Signer, tbs: &[u8]) -> Result<(), Refusal> {
     let der = build::signed(tbs, &key.algorithm(), &[0; 64]);
     let request = CertificateRequest::parse(&der)
-        .map_err(|error| Refusal::CaCertificate(format!("it is no certification request: {error}")))?;
+        .map_err(|error| Refusal::CaCertificate(format!("not a certification request: {error}")))?;
     if *request.public_key.spki == *key.spki() {
         return Ok(());
     }
-    Err(Refusal::CaCertificate("the request is of another key".to_owned()))
+    Err(Refusal::CaCertificate("the request is for another key".to_owned()))
 }

@@ -97,7 +97,9 @@ impl CheckedCaKeys {
                 ca_certificate::check(&self.authority, issuing, subject_key, order.tbs).await?;
             }
             (Purpose::CaRequest, _) => ca_certificate::check_request(&*key, order.tbs)?,
-            (_, None) => return Err(Refusal::CaCertificate("the CA is not stored".to_owned()).into()),
+            (_, None) => {
+                return Err(Refusal::CaCertificate("the CA is not in the database".to_owned()).into());
+            }
         }
         let signature = key.sign(order.tbs, deadline).await?;
         if let (Some(crl), Some(ca)) = (crl, ca) {
@@ -131,11 +133,13 @@ impl CheckedCaKeys {
         let (profile, version) = self.profile(&request.profile).await?;
         let now = UnixTime(self.authority.clock().now_seconds());
         if now.since(planned_at).abs() > CLOCK_SECONDS {
-            return Err(Refusal::Differs(format!("it was planned at {planned_at}, and it is {now} here")));
+            return Err(Refusal::Differs(format!(
+                "the plan is dated {planned_at}, but the signer's clock says {now}"
+            )));
         }
         let draft: Certificate = certificate(tbs, &ca.signer.algorithm())?;
         if draft.serial.content().len() != SERIAL_BYTES {
-            return Err(Refusal::Differs("a serial number that is not random".to_owned()));
+            return Err(Refusal::Differs("the serial number is not random".to_owned()));
         }
         let expected = self.authority.planned_document(request, &profile, ca, planned_at, &draft.serial)?;
         same(&draft, tbs, &expected)?;
@@ -149,23 +153,24 @@ impl CheckedCaKeys {
     async fn profile(&self, name: &str) -> Result<(Profile, DocumentVersion), Refusal> {
         let refuse = |reason: &str| Refusal::Profile { name: name.to_owned(), reason: reason.to_owned() };
         let row = tables::Profiles::of(self.authority.store()).get(name).await?;
-        let row = row.ok_or_else(|| refuse("there is no such profile"))?;
+        let row = row.ok_or_else(|| refuse("unknown profile"))?;
         let version = DocumentVersion::of(row.revision, &row.body);
         if !self.rules.profiles.is_empty() {
             match self.rules.profiles.get(name) {
                 None => {
-                    let reason = "signer.profiles does not name it; the SHA-256 of the stored profile is";
+                    let reason =
+                        "signer.profiles does not list this profile; the SHA-256 of the stored profile is";
                     return Err(refuse(&format!("{reason} {}", version.sha256)));
                 }
                 Some(pinned) if *pinned != version.sha256 => {
-                    let reason =
-                        "the stored profile is not the one that signer.profiles names; its SHA-256 is now";
+                    let reason = "the stored profile does not match signer.profiles; its SHA-256 is now";
                     return Err(refuse(&format!("{reason} {}", version.sha256)));
                 }
                 Some(_) => {}
             }
         }
-        let profile = Profile::from_json(&row.body).map_err(|_| refuse("it cannot be read"))?;
+        let profile =
+            Profile::from_json(&row.body).map_err(|_| refuse("the stored profile cannot be read"))?;
         Ok((profile, version))
     }
 }

@@ -56,7 +56,7 @@ pub(super) async fn check(
     let refuse =
         |reason: &str| Refusal::Consent { profile: request.profile.clone(), reason: reason.to_owned() };
     match &request.consent {
-        None => Err(refuse("the order names none")),
+        None => Err(refuse("the request names no approval")),
         Some(ConsentRef::Enrolment(id)) => {
             let row = tables::Enrolments::of(authority.store()).get(*id, authority.clock().now_us()).await?;
             let row = row.filter(|row| row.state == EnrolmentState::Approved);
@@ -64,17 +64,17 @@ pub(super) async fn check(
             let approved = tables::Enrolments::of(authority.store()).plan(*id).await?;
             let plan = enrolment::plan_of(&row, Some(version.clone()));
             if approved != Some(plan.sha256()) {
-                return Err(refuse("the enrolment was approved for another plan"));
+                return Err(refuse("the enrolment was approved with another plan"));
             }
             covers(&plan, request, version).map_err(|reason| refuse(&reason))
         }
         Some(ConsentRef::Run(run)) => {
             let approved = consents.of_run(run).await?.ok_or_else(|| refuse("the run is not approved"))?;
             if approved.plan.sha256() != approved.sha256 {
-                return Err(refuse("the stored plan is not the one that was approved"));
+                return Err(refuse("the stored plan differs from the approved one"));
             }
             if approved.barred.contains(&approved.decided_by) {
-                return Err(refuse("it was approved by somebody who may not approve it"));
+                return Err(refuse("the approver was not allowed to approve this plan"));
             }
             covers(&approved.plan, request, version).map_err(|reason| refuse(&reason))
         }
@@ -83,7 +83,7 @@ pub(super) async fn check(
 
 /// Checks that the request matches the plan. An error names the field that differs.
 fn covers(plan: &IssuancePlan, request: &IssueRequest, version: &DocumentVersion) -> Result<(), String> {
-    let differs = |field: &str| Err(format!("the approved plan has another {field}"));
+    let differs = |field: &str| Err(format!("the approved plan has a different {field}"));
     let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();
     if plan.names != names {
         return differs("list of names");

@@ -112,7 +112,7 @@ impl KnownCrls {
         }
         // The newest CRL may have been lost before it was stored. Then the same number is used again.
         if is_above(&known.number, &number_of(&crl)?) {
-            return Err(Refusal::Crl("its number is below that of the newest one".to_owned()));
+            return Err(Refusal::Crl("its number is below the number of the newest CRL".to_owned()));
         }
         check_entries(authority, ca, &crl, &known).await?;
         let path = self.path(ca.id, full);
@@ -153,18 +153,20 @@ fn read(authority: &Authority, ca: &Ca, shard: i64, tbs: &[u8]) -> Result<Crl, R
     let der = build::signed(tbs, &ca.signer.algorithm(), &[0; 64]);
     let crl = Crl::parse(&der).map_err(|error| Refusal::Crl(error.to_string()))?;
     if crl.tbs() != tbs || !crl.unknown_critical.is_empty() || crl.indirect || crl.some_reasons {
-        return refuse("it is not a plain CRL");
+        return refuse(
+            "the CRL has an unsupported form (indirect, limited to some reasons, or with unknown critical extensions)",
+        );
     }
     if crl.issuer.der != ca.certificate.subject.der || crl.authority_key_id != Some(ca.key_identifier()) {
-        return refuse("its issuer is another");
+        return refuse("the issuer is another CA");
     }
     let urls = Urls::new(&authority.options().base_url, ca.id);
     let shard_url = u32::try_from(shard).ok().filter(|shard| *shard > 0).map(|shard| urls.crl_shard(shard));
     if !crl.distribution_points.iter().eq(shard_url.iter()) || crl.unnamed_distribution_point {
-        return refuse("it is of another distribution point");
+        return refuse("the CRL is for another distribution point");
     }
     if crl.base.is_some() != (shard == DELTA) {
-        return refuse("it is a delta where a full CRL is due, or the reverse");
+        return refuse("expected a full CRL but got a delta CRL, or the reverse");
     }
     let now = UnixTime(authority.clock().now_seconds());
     let life = i64::try_from(authority.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
@@ -172,21 +174,23 @@ fn read(authority: &Authority, ca: &Ca, shard: i64, tbs: &[u8]) -> Result<Crl, R
     let off = now.since(crl.this_update).saturating_sub(SKEW_SECONDS).abs();
     match crl.next_update {
         Some(next) if next <= latest && off <= CLOCK_SECONDS => Ok(crl),
-        _ => refuse("its dates are not those of a CRL made now"),
+        _ => refuse("thisUpdate or nextUpdate does not fit a CRL signed now"),
     }
 }
 
 /// Checks a delta CRL. It may only release holds.
 fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
     if number_of(crl)? != known.number {
-        return Err(Refusal::Crl("the delta has another number than the newest full CRL".to_owned()));
+        return Err(Refusal::Crl(
+            "the base number of the delta CRL is not the number of the newest full CRL".to_owned(),
+        ));
     }
     let lifted = crl
         .entries()
         .find(|entry| entry.reason == Some(Reason::RemoveFromCrl) && known.revoked.contains(&entry.serial));
     match lifted {
         None => Ok(()),
-        Some(entry) => Err(Refusal::Crl(format!("it takes back the revocation of {}", entry.serial))),
+        Some(entry) => Err(Refusal::Crl(format!("the CRL removes the revocation of {}", entry.serial))),
     }
 }
 
@@ -195,7 +199,7 @@ async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known)
     let now = Known::of(crl);
     for serial in known.revoked.difference(&now.revoked) {
         if !has_expired(authority, ca, serial).await? {
-            return Err(Refusal::Crl(format!("it takes back the revocation of {serial}")));
+            return Err(Refusal::Crl(format!("the CRL removes the revocation of {serial}")));
         }
     }
     Ok(())
@@ -211,7 +215,7 @@ async fn has_expired(authority: &Authority, ca: &Ca, serial: &SerialNumber) -> R
 }
 
 fn number_of(crl: &Crl) -> Result<Vec<u8>, Refusal> {
-    let number = crl.number.as_ref().ok_or_else(|| Refusal::Crl("it has no number".to_owned()))?;
+    let number = crl.number.as_ref().ok_or_else(|| Refusal::Crl("the CRL has no number".to_owned()))?;
     let start = number.content().iter().position(|byte| *byte != 0).unwrap_or(number.content().len());
     Ok(number.content()[start..].to_vec())
 }

@@ -7,10 +7,10 @@ use super::refusal::Refusal;
 /// Parses a tbsCertificate as the resulting certificate. Trailing data is rejected.
 pub(super) fn certificate(tbs: &[u8], algorithm: &SignatureAlgorithm) -> Result<Certificate, Refusal> {
     let der = build::signed(tbs, algorithm, &[0; 64]);
-    let draft = Certificate::parse(&der)
-        .map_err(|error| Refusal::Differs(format!("it is no certificate: {error}")))?;
+    let draft =
+        Certificate::parse(&der).map_err(|error| Refusal::Differs(format!("not a certificate: {error}")))?;
     if draft.tbs() != tbs || !draft.faults.is_empty() {
-        return Err(Refusal::Differs("it is no well-formed certificate".to_owned()));
+        return Err(Refusal::Differs("not a well-formed certificate".to_owned()));
     }
     Ok(draft)
 }

@@ -12,13 +12,13 @@ use crate::tree::CaError;
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The document is not the one that results from its purpose.
-    #[error("the document differs from what the signer makes of the request: {0}")]
+    #[error("the document differs from the one the signer computed from the request: {0}")]
     Differs(String),
     /// The profile or one of its policies forbids the document.
     #[error(transparent)]
     Policy(#[from] IssueError),
     /// The stored profile does not match the signer's configuration.
-    #[error("profile {name:?} is not signed for: {reason}")]
+    #[error("the signer does not sign for profile {name:?}: {reason}")]
     Profile {
         /// Name of the profile.
         name: String,
@@ -26,7 +26,7 @@ pub enum Refusal {
         reason: String,
     },
     /// The profile requires an approval.
-    #[error("profile {profile:?} needs an approval: {reason}")]
+    #[error("profile {profile:?} requires an approval: {reason}")]
     Consent {
         /// Name of the profile.
         profile: String,
@@ -34,13 +34,13 @@ pub enum Refusal {
         reason: String,
     },
     /// The CRL undoes a revocation of an earlier one.
-    #[error("the CRL is refused: {0}")]
+    #[error("the CRL is rejected: {0}")]
     Crl(String),
     /// The signer's directory cannot be read or written.
-    #[error("the newest CRL cannot be kept in the signer's folder: {0}")]
+    #[error("cannot store the newest CRL in the signer's folder: {0}")]
     NotKept(String),
     /// The CA certificate or CSR is not allowed.
-    #[error("the CA certificate is refused: {0}")]
+    #[error("the CA certificate is rejected: {0}")]
     CaCertificate(String),
     /// The CA cannot be read.
     #[error(transparent)]
@@ -71,8 +71,8 @@ impl Refusal {
 impl From<Refusal> for SignError {
     fn from(refusal: Refusal) -> Self {
         match refusal.is_transient() {
-            true => Self::Unavailable(format!("the signer: {refusal}")),
-            false => Self::Failed(format!("the signer refuses: {refusal}")),
+            true => Self::Unavailable(format!("signer unavailable: {refusal}")),
+            false => Self::Failed(format!("rejected by the signer: {refusal}")),
         }
     }
 }

@@ -46,5 +46,8 @@ fn is_short(draft: &Certificate, ca: &Ca, until: UnixTime) -> Result<(), Refusal
     if draft.not_after <= latest {
         return Ok(());
     }
-    Err(Refusal::Differs(format!("it is valid until {}, and {latest} is the latest", draft.not_after)))
+    Err(Refusal::Differs(format!(
+        "the certificate is valid until {}; the latest allowed is {latest}",
+        draft.not_after
+    )))
 }

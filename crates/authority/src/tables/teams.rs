@@ -88,7 +88,9 @@ pub async fn put_team(
     let now = Column::Int(vec![now_us; objects.len()]);
     let claimed = tx.bulk(&CLAIM, vec![kinds(), names(), teams(), now]).await?;
     if claimed.len() != objects.len() {
-        return Err(StoreError::Stale(format!("another team claims an object of {team} at the same time")));
+        return Err(StoreError::Stale(format!(
+            "another request assigned an object of {team} to another team"
+        )));
     }
     tx.execute(DROP_QUOTA, vec![team.into()]).await?;
     if quota != Quota::default() {

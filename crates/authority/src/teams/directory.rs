@@ -30,7 +30,7 @@ struct DirectoryParts {
 
 /// The team has used its daily quota of certificates.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the team {team} has had its {most} certificates of today (UTC)")]
+#[error("the team {team} has reached its quota of {most} certificates for today (UTC)")]
 pub struct OverQuota {
     /// Name of the team.
     pub team: String,

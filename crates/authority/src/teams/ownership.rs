@@ -40,13 +40,15 @@ pub enum Crossing {
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
     /// The name does not belong to the team.
-    #[error("{0}: this name is outside the names of the team {1}")]
+    #[error("{0}: this name is outside the names that the team {1} owns")]
     Outside(String, String),
     /// The profile, the issuer or a target belongs to another team.
     #[error("the profile, the issuer and the targets do not all belong to the team of the request")]
     Objects,
     /// An object moved to another team after the certificate to renew was issued.
-    #[error("an object of this certificate has moved to another team since it was issued: enrol again")]
+    #[error(
+        "an object of this certificate moved to another team after the certificate was issued: enroll again"
+    )]
     Moved,
 }
 

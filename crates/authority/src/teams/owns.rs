@@ -65,24 +65,27 @@ pub struct Quota {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadOwns {
     /// The team has more than [`OBJECTS_MAX`] objects.
-    #[error("a team owns up to {OBJECTS_MAX} objects")]
+    #[error("a team can own at most {OBJECTS_MAX} objects")]
     TooMany,
     /// The name is not a DNS suffix and not an IP address.
     #[error(
-        "owns.names: {0:?} is no DNS name in lower case and no address: write a.example for that name and all below it"
+        "owns.names: {0:?} is neither a DNS name in lower case nor an IP address: write a.example for that name and all \
+         names below it"
     )]
     Name(String),
     /// The path is not a valid credential path.
-    #[error("owns.paths: {0:?} is no path in lower case: write /a/b for that credential and all below it")]
+    #[error(
+        "owns.paths: {0:?} is not a path in lower case: write /a/b for that credential and all credentials below it"
+    )]
     Path(String),
     /// The name is empty, too long, or contains control characters.
-    #[error("owns: {0:?} is no name of an object")]
+    #[error("owns: {0:?} is not an object name")]
     Object(String),
     /// The object is listed twice.
-    #[error("owns: {0:?} is there twice")]
+    #[error("owns: {0:?} appears more than once")]
     Twice(String),
     /// A quota is 0.
-    #[error("quota: a limit is at least 1; leave it out for none")]
+    #[error("quota: a limit must be at least 1; leave it out for no limit")]
     Zero,
 }
 

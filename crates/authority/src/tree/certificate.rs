@@ -172,7 +172,7 @@ fn verified(der: &[u8], issuer_spki: &[u8]) -> Result<Certified, NewCaError> {
 pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
     let mut bytes = [0; 16];
     let filled = aws_lc_rs::rand::fill(&mut bytes);
-    filled.map_err(|_| SignError::Failed("the system gives no randomness".to_owned()))?;
+    filled.map_err(|_| SignError::Failed("the operating system returned no random bytes".to_owned()))?;
     Ok(SerialNumber::from_random(bytes))
 }
 

@@ -16,10 +16,10 @@ use crate::tree::BadCa;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CaError {
     /// No CA has this name or identifier.
-    #[error("there is no certification authority {0:?}; `bulla ca list` lists them")]
+    #[error("unknown certification authority {0:?}; `bulla ca list` lists them")]
     Unknown(String),
     /// The request named no CA, and no CA issues.
-    #[error("no certification authority issues; create one with `bulla ca create`")]
+    #[error("no certification authority can issue; create one with `bulla ca create`")]
     NoneIssues,
     /// An error of the database.
     #[error(transparent)]
@@ -39,16 +39,16 @@ pub enum NewCaError {
     #[error(transparent)]
     Bad(#[from] BadCa),
     /// Another CA has this name.
-    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = tables::CAS_MAX)]
+    #[error("a certification authority named {0:?} already exists, or the maximum of {max} is reached", max = tables::CAS_MAX)]
     NameTaken(String),
     /// The state or the dates of the parent CA forbid the issue.
-    #[error("{0} does not issue: it is retiring, retired or out of its dates")]
+    #[error("{0} does not issue: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The path length of the parent allows no CA below it.
-    #[error("{0} has path length 0: no authority can stand below it")]
+    #[error("{0} has path length 0: it cannot issue CA certificates")]
     NoneBelow(String),
     /// The requested path length exceeds what the parent allows.
-    #[error("path length {asked} is greater than the parent permits, {allowed}")]
+    #[error("path length {asked} is above the maximum {allowed} that the parent allows")]
     PathLength {
         /// Requested path length.
         asked: u32,
@@ -56,16 +56,18 @@ pub enum NewCaError {
         allowed: u32,
     },
     /// The parent is not a CA of this server.
-    #[error("{0} was certified elsewhere: ask there, and import what comes back")]
+    #[error("{0} has an external issuer: request the renewal there, and import the certificate")]
     Elsewhere(String),
     /// The certificate of the CA is a credential.
-    #[error("{0} is the credential {1}: `bulla credential regenerate {1}` makes it anew")]
+    #[error("{0} is the credential {1}: regenerate it with `bulla credential regenerate {1}`")]
     Credential(String, Arc<str>),
     /// The validity is too short.
-    #[error("an authority lives for {min} seconds at least", min = super::specification::LIFETIME_MIN)]
+    #[error("the lifetime of a CA must be at least {min} seconds", min = super::specification::LIFETIME_MIN)]
     TooShort,
     /// The certificate would expire after its issuer.
-    #[error("it would end on {asked}, after its issuer: ask for {seconds} seconds at most, until {until}")]
+    #[error(
+        "the CA certificate would expire at {asked}, after its issuer: request at most {seconds} seconds, until {until}"
+    )]
     Outlives {
         /// The requested end of validity.
         asked: UnixTime,
@@ -75,7 +77,7 @@ pub enum NewCaError {
         seconds: i64,
     },
     /// A CA cannot cross-sign itself, a CA above it, or a CA with the same key.
-    #[error("{0} and {1} are the same authority or have the same key")]
+    #[error("{0} and {1} are the same CA or have the same key")]
     SameKey(String, String),
     /// The parent CA does not exist.
     #[error(transparent)]
@@ -84,13 +86,13 @@ pub enum NewCaError {
     #[error(transparent)]
     Key(#[from] KeyStoreError),
     /// Signing with the key of the issuer failed.
-    #[error("the key of the issuer: {0}")]
+    #[error("the key of the issuer failed to sign: {0}")]
     Sign(#[from] SignError),
     /// The new signature is not valid because of a faulty key or module. The certificate was discarded.
-    #[error("the certificate made does not verify under its issuer's key: {0}")]
+    #[error("the signature on the new certificate is not valid for its issuer's key: {0}")]
     Unverified(String),
     /// The public key is blocked.
-    #[error("this public key is blocked: nothing is issued for it any more")]
+    #[error("this public key is blocked: no certificates are issued for it")]
     Blocked,
     /// An error of the database.
     #[error(transparent)]
@@ -101,10 +103,10 @@ pub enum NewCaError {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The input contains no certificate.
-    #[error("no certificate here; give PEM, the authority's certificate first, then those above it")]
+    #[error("no PEM certificate found; give the CA certificate first, then the certificates above it")]
     NoCertificate,
     /// A certificate cannot be parsed.
-    #[error("certificate {position} of the chain: {reason}")]
+    #[error("invalid certificate {position} of the chain: {reason}")]
     Certificate {
         /// Position in the input, from 1.
         position: usize,
@@ -112,18 +114,18 @@ pub enum ImportError {
         reason: String,
     },
     /// The first certificate is not a CA certificate.
-    #[error("the first certificate is of no certification authority: {0}")]
+    #[error("the first certificate is not a CA certificate: {0}")]
     NotCa(&'static str),
     /// The certificates do not make a chain.
     #[error(
-        "certificate {position} of the chain is not signed by the one after it; put them in order, the authority's first"
+        "certificate {position} of the chain is not signed by the next one; put the certificates in order, the CA certificate first"
     )]
     NotChain {
         /// Position in the input, from 1.
         position: usize,
     },
     /// The certificate is expired or not yet valid.
-    #[error("the certificate is valid from {from} until {until}, and not now")]
+    #[error("the certificate is valid from {from} until {until}, but not now")]
     Dates {
         /// First second of validity.
         from: UnixTime,
@@ -131,31 +133,31 @@ pub enum ImportError {
         until: UnixTime,
     },
     /// The key does not match the certificate.
-    #[error("the key and the certificate do not belong together")]
+    #[error("the key does not match the certificate")]
     OtherKey,
     /// The key cannot be parsed.
     #[error(transparent)]
     Key(#[from] keys::KeyError),
     /// The CA keys are in a signer process, which only certifies keys that it generated.
     #[error(
-        "the CA keys are in a signer process, which accepts no key from outside: make a new CA with `bulla ca create`, or \
-         keep the key in a security module"
+        "the CA keys are in a signer process, which cannot import keys: create a new CA with `bulla ca create`, or keep \
+         the key in a security module"
     )]
     SignerApart,
     /// The key type is not supported for signing.
-    #[error("keys of this kind are not supported")]
+    #[error("this key type is not supported")]
     KeyKind,
     /// The name of the CA is invalid.
     #[error(transparent)]
     Bad(#[from] BadCa),
     /// Another CA has this name.
-    #[error("there is a certification authority of the name {0:?} already, or there are {max}", max = tables::CAS_MAX)]
+    #[error("a certification authority named {0:?} already exists, or the maximum of {max} is reached", max = tables::CAS_MAX)]
     NameTaken(String),
     /// The number of CAs from credentials has reached its limit.
-    #[error("there are {max} authorities among the credentials already", max = super::specification::CREDENTIAL_CAS_MAX)]
+    #[error("the maximum of {max} CA credentials is reached", max = super::specification::CREDENTIAL_CAS_MAX)]
     TooMany,
     /// The CA does not wait for a certificate.
-    #[error("{0} waits for no certificate: `bulla ca list` shows those pending")]
+    #[error("{0} does not wait for a certificate: `bulla ca list` shows pending CAs")]
     NotPending(Uuid),
     /// The CA does not exist.
     #[error(transparent)]
@@ -184,8 +186,8 @@ pub enum DefaultError {
 pub enum RetireError {
     /// Certificates of the CA are still valid and need its CRL.
     #[error(
-        "{name} cannot be retired yet: {certificates} certificates it issued are still valid and need its CRL; \
-         wait until they end, or force it"
+        "{name} cannot be retired yet: {certificates} valid certificates of this CA need its CRL; wait until they expire, \
+         or use force"
     )]
     StillNeeded {
         /// Name of the CA.
@@ -195,7 +197,7 @@ pub enum RetireError {
     },
     /// Profiles issue from the CA.
     #[error(
-        "{name} cannot be retired yet: {profiles} issue from it; let them name another CA first, or force it"
+        "{name} cannot be retired yet: {profiles} issue from it; set another CA in them first, or use force"
     )]
     Named {
         /// Name of the CA.
@@ -204,7 +206,7 @@ pub enum RetireError {
         profiles: String,
     },
     /// No other CA issues certificates.
-    #[error("{0} cannot be retired yet: no other CA issues; create one first, or force it")]
+    #[error("{0} cannot be retired yet: no other CA can issue; create one first, or use force")]
     Last(String),
     /// The CA is already retired.
     #[error("{0} is retired")]

@@ -98,7 +98,7 @@ fn pending(row: &CaWithKey, request: &[u8]) -> PendingCa {
 
 /// Parses the rows of a CA. Returns `None` for an invalid row, so that the other CAs stay available.
 fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>, now_us: i64) -> Option<Node> {
-    let broken = |what: &str| tracing::error!(ca = %row.ca.id, name = row.ca.name, "the authority is left out: {what}");
+    let broken = |what: &str| tracing::error!(ca = %row.ca.id, name = row.ca.name, "skipping a CA: {what}");
     let own = certificates.iter().find(|certificate| Some(certificate.sha256) == row.ca.sha256);
     let Some(own) = own else {
         broken("its certificate is not in the database");
@@ -128,7 +128,7 @@ fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>, now_us: i64) -> Opt
 fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> Option<Ca> {
     let row = &node.row;
     let Ok(kind) = row.key_type.parse::<KeyType>() else {
-        tracing::error!(ca = %row.ca.id, "the authority is left out: {:?} is no kind of key", row.key_type);
+        tracing::error!(ca = %row.ca.id, "skipping a CA: {:?} is not a key type", row.key_type);
         return None;
     };
     let (chain, anchor) = chain_of(node, by_id);

@@ -232,7 +232,7 @@ impl Chain {
             let position = at + 1;
             let bad = |reason: String| ImportError::Certificate { position, reason };
             if position > CHAIN_MAX {
-                return Err(bad(format!("a chain has at most {CHAIN_MAX}")));
+                return Err(bad(format!("a chain may have at most {CHAIN_MAX} certificates")));
             }
             certificates.push(Certificate::parse(&der).map_err(|error| bad(error.to_string()))?);
         }
@@ -287,10 +287,10 @@ impl Chain {
 
 fn check_own(own: &Certificate, now: UnixTime) -> Result<(), ImportError> {
     if !own.is_ca() {
-        return Err(ImportError::NotCa("its basic constraints do not say so"));
+        return Err(ImportError::NotCa("its basic constraints do not have CA:TRUE"));
     }
     if own.key_usage.is_some_and(|usage| !usage.allows(KeyUsage::KEY_CERT_SIGN)) {
-        return Err(ImportError::NotCa("its key usage does not allow signing certificates"));
+        return Err(ImportError::NotCa("its key usage does not include keyCertSign"));
     }
     if KeyType::of(&own.public_key).is_none() {
         return Err(ImportError::KeyKind);
@@ -299,7 +299,7 @@ fn check_own(own: &Certificate, now: UnixTime) -> Result<(), ImportError> {
         return Err(ImportError::Dates { from: own.not_before, until: own.not_after });
     }
     if own.is_self_issued() && own.signed_by(&own.public_key).is_err() {
-        return Err(ImportError::NotCa("it names itself as its issuer and is not signed by its own key"));
+        return Err(ImportError::NotCa("it is self-issued but not signed by its own key"));
     }
     Ok(())
 }

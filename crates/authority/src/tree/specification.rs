@@ -89,24 +89,24 @@ fn default_backdate() -> i64 {
 pub enum BadCa {
     /// The name is not a valid CA name.
     #[error(
-        "{0:?} is no name of an authority: 1 to {NAME_MAX} letters, digits, '.', '-', '_' and spaces, and no UUID"
+        "{0:?} is not a CA name: use 1 to {NAME_MAX} letters, digits, '.', '-', '_' and spaces, and not a UUID"
     )]
     Name(String),
     /// The subject is not a distinguished name.
     #[error("the subject: {0}")]
     Subject(String),
     /// The lifetime is too short or too long.
-    #[error("a lifetime of {0} seconds is not between an hour and fifty years")]
+    #[error("the lifetime must be between one hour and fifty years, not {0} seconds")]
     Lifetime(i64),
     /// The start of validity is too far in the past.
-    #[error("backdate_seconds is {0}, and not between 0 and its lifetime")]
+    #[error("backdate_seconds is {0}: give 0 or more, and less than the lifetime")]
     Backdate(i64),
     /// The path length is too large.
-    #[error("path length {0} is over {PATH_LENGTH_MAX}")]
+    #[error("path length {0} is above the maximum {PATH_LENGTH_MAX}")]
     PathLength(u32),
     /// The text is not a name constraint.
     #[error(
-        "{text:?} is no name constraint: {reason}; dns:NAME, ip:NETWORK, email:DOMAIN, uri:DOMAIN and dir:NAME are"
+        "{text:?} is not a name constraint: {reason}; use dns:NAME, ip:NETWORK, email:DOMAIN, uri:DOMAIN or dir:NAME"
     )]
     Limit {
         /// The text as the caller wrote it.
@@ -118,7 +118,7 @@ pub enum BadCa {
     #[error("{0}: too many")]
     TooMany(&'static str),
     /// The text is not an object identifier.
-    #[error("{0:?} is no object identifier, such as 2.23.140.1.2.1")]
+    #[error("{0:?} is not an object identifier such as 2.23.140.1.2.1")]
     Identifier(String),
 }
 
@@ -163,7 +163,7 @@ impl NewCa {
         let subject = DistinguishedName::from_text(&self.subject);
         let subject = subject.map_err(|error| BadCa::Subject(error.to_string()))?;
         if subject.is_empty() {
-            return Err(BadCa::Subject("an authority needs one (RFC 5280 section 4.1.2.6)".to_owned()));
+            return Err(BadCa::Subject("a CA requires a subject (RFC 5280 section 4.1.2.6)".to_owned()));
         }
         if !(LIFETIME_MIN..=LIFETIME_MAX).contains(&self.lifetime_seconds) {
             return Err(BadCa::Lifetime(self.lifetime_seconds));
@@ -219,7 +219,7 @@ impl NameLimits {
 
 fn subtree(text: &str) -> Result<Subtree, BadCa> {
     let bad = |reason: String| BadCa::Limit { text: text.to_owned(), reason };
-    let (kind, value) = text.split_once(':').ok_or_else(|| bad("it names no kind".to_owned()))?;
+    let (kind, value) = text.split_once(':').ok_or_else(|| bad("the type is missing".to_owned()))?;
     let domain = || {
         // An empty name excludes everything; a leading dot means "below this name".
         let bare = value.strip_prefix('.').unwrap_or(value);
@@ -241,20 +241,21 @@ fn subtree(text: &str) -> Result<Subtree, BadCa> {
         },
         "ip" => {
             let network = value.parse::<IpNet>().or_else(|_| value.parse::<IpAddr>().map(IpNet::from));
-            let network = network.map_err(|_| bad("it is no network in CIDR notation".to_owned()))?;
+            let network = network.map_err(|_| bad("not a network in CIDR notation".to_owned()))?;
             Ok(Subtree::Ip(network.network(), network.netmask()))
         }
         "dir" => {
             let name = DistinguishedName::from_text(value).map_err(|error| bad(error.to_string()))?;
             Ok(Subtree::Directory(name.der))
         }
-        other => Err(bad(format!("there is no kind {other:?}"))),
+        other => Err(bad(format!("unknown type {other:?}"))),
     }
 }
 
 /// Parses a hostname in the form of certificates: A-labels, lower case.
 fn host(text: &str) -> Result<x509::HostName, String> {
-    let ascii = idna::domain_to_ascii(text).map_err(|_| "it is no international domain name".to_owned())?;
+    let ascii =
+        idna::domain_to_ascii(text).map_err(|_| "not a valid internationalized domain name".to_owned())?;
     x509::HostName::parse(&ascii).map_err(|error| error.to_string())
 }
 

@@ -21,7 +21,9 @@ pub(crate) struct Estate {
 
 /// Path of this binary.
 pub(crate) fn own_binary() -> Outcome<PathBuf> {
-    std::env::current_exe().map_err(|error| Problem::new(Exit::Machine, format_args!("where am I? {error}")))
+    std::env::current_exe().map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot read the path of this program: {error}"))
+    })
 }
 
 impl Estate {
@@ -39,7 +41,9 @@ impl Estate {
         };
         command.arg("--truth").arg(&truth).arg("--ca-out").arg(&roots).arg("--targets-out").arg(&targets);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-        let Some(stderr) = child.stderr.take() else { return Err(failed("it has no standard error")) };
+        let Some(stderr) = child.stderr.take() else {
+            return Err(failed("the process has no standard error"));
+        };
         let mut stderr = BufReader::new(stderr);
         let mut said = String::new();
         while let Ok(read @ 1..) = stderr.read_line(&mut said) {

@@ -215,8 +215,8 @@ impl Folder {
     fn new() -> Outcome<Self> {
         let path = std::env::temp_dir().join(format!("bulla-bench-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("cannot make {}: {error}", path.display()))
-                .hint("set TMPDIR to a folder that you may write to")
+            Problem::new(Exit::Machine, format_args!("cannot create {}: {error}", path.display()))
+                .hint("set TMPDIR to a directory that you may write to")
         })?;
         Ok(Self(path))
     }

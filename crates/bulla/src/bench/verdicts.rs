@@ -89,7 +89,7 @@ impl Verdicts {
     fn judge(&mut self, target: &str, truth: &Truth, found: Option<&(String, BTreeSet<String>)>) {
         let Some((outcome, findings)) = found else {
             self.missed += 1 + truth.findings.len() as u64;
-            self.differ(format!("{target} was not looked at"));
+            self.differ(format!("{target} was not scanned"));
             return;
         };
         self.answered += u64::from(outcome == "answered");

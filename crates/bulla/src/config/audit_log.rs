@@ -54,15 +54,16 @@ impl AuditSettings {
     pub(crate) fn check(&self) -> Outcome<()> {
         if !(10..=86_400).contains(&self.head_every_s) {
             return Err(
-                Problem::usage("audit.head_every_s is from 10 to 86400").hint("see `bulla config show`")
+                Problem::usage("audit.head_every_s must be from 10 to 86400").hint("see `bulla config show`")
             );
         }
         let (seal, prune) = (self.seal_after_days, self.prune_after_days);
         if prune > 0 && (seal == 0 || prune < seal) {
             return Err(Problem::usage(format_args!(
-                "audit.prune_after_days is {prune}, and audit.seal_after_days {seal}"
+                "audit.prune_after_days is {prune}, but audit.seal_after_days is {seal}"
             ))
-            .hint("only sealed events are pruned: set seal_after_days to 1 or more, and prune_after_days to no less, or to 0"));
+            .hint("only sealed events are pruned: set seal_after_days to 1 or more, and prune_after_days to 0 or to at \
+             least seal_after_days"));
         }
         self.witness.check()
     }
@@ -87,8 +88,8 @@ impl WitnessSettings {
         let refuse = |what: String, hint: &str| Err(Problem::usage(what).hint(hint.to_owned()));
         if !self.file.as_os_str().is_empty() && !self.file.is_absolute() {
             return refuse(
-                format!("audit.witness.file: {} is no whole path", self.file.display()),
-                "give the path from the root on, such as /mnt/worm/bulla-heads.jsonl",
+                format!("audit.witness.file: {} is not an absolute path", self.file.display()),
+                "give an absolute path, such as /mnt/worm/bulla-heads.jsonl",
             );
         }
         self.syslog()?;
@@ -97,14 +98,14 @@ impl WitnessSettings {
         }
         if !self.webhook_url.starts_with("https://") {
             return refuse(
-                "audit.witness.webhook_url is no https URL".to_owned(),
-                "give one as in https://witness.example/heads",
+                "audit.witness.webhook_url is not an https URL".to_owned(),
+                "for example https://witness.example/heads",
             );
         }
         if self.webhook_secret_file.as_os_str().is_empty() {
             return refuse(
                 "audit.witness.webhook_url needs audit.witness.webhook_secret_file".to_owned(),
-                "name a file with the secret that signs posts, of 16 bytes or more",
+                "name a file with the secret that signs the webhook requests, at least 16 bytes",
             );
         }
         Ok(())
@@ -116,7 +117,7 @@ impl WitnessSettings {
         }
         self.syslog.parse().map(Some).map_err(|error| {
             Problem::usage(format_args!("audit.witness.syslog: {error}"))
-                .hint("give one as in udp://logs.example:514, tcp://logs.example:601 or unix:/dev/log")
+                .hint("for example udp://logs.example:514, tcp://logs.example:601 or unix:/dev/log")
         })
     }
 
@@ -134,7 +135,7 @@ impl WitnessSettings {
             return Err(Problem::usage(
                 "the secret in audit.witness.webhook_secret_file is shorter than 16 bytes",
             )
-            .hint("make one with `openssl rand -hex 32`"));
+            .hint("create one with `openssl rand -hex 32`"));
         }
         let path = &self.webhook_ca_file;
         let roots = match path.as_os_str().is_empty() {

@@ -167,7 +167,7 @@ impl EdgeSettings {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Problem::usage(format_args!("edge.{key} is from {least} to {most}"))
+            Err(Problem::usage(format_args!("edge.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`"))
         };
         within("reload_s", self.reload_s, 1, DAY_S)?;
@@ -187,22 +187,25 @@ impl EdgeSettings {
         within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
         within("stop_s", self.stop_s, 0, 3_600)?;
         if self.keys_certificate_file.as_os_str().is_empty() != self.keys_key_file.as_os_str().is_empty() {
-            return Err(Problem::usage("edge.keys_certificate_file and edge.keys_key_file go together")
-                .hint("give both, or neither to speak to the socket of this host alone"));
+            return Err(Problem::usage(
+                "edge.keys_certificate_file and edge.keys_key_file must be set together",
+            )
+            .hint("set both, or neither to use only the socket of this host"));
         }
         if !self.inventory_tag.is_empty() && !self.inventory_tag.contains('=') {
             return Err(
-                Problem::usage("edge.inventory_tag is a tag and its value").hint("for example edge=web")
+                Problem::usage("edge.inventory_tag must be a tag and its value").hint("for example edge=web")
             );
         }
         let asks_clients = self.client_certificates != ClientCertificates::Off;
         if asks_clients == self.client_ca_files.is_empty() {
-            return Err(Problem::usage("edge.client_certificates and edge.client_ca_files go together")
-                .hint("client_certificates is \"required\" or \"optional\", and client_ca_files are the roots below which they stand"));
+            return Err(Problem::usage("edge.client_certificates and edge.client_ca_files must be set together")
+                .hint("client_certificates is \"required\" or \"optional\", and client_ca_files are the trust anchors of \
+                 the client certificates"));
         }
         if !asks_clients && !self.client_crl_files.is_empty() {
-            return Err(Problem::usage("edge.client_crl_files is for client certificates")
-                .hint("set edge.client_certificates, or leave it away"));
+            return Err(Problem::usage("edge.client_crl_files needs edge.client_certificates")
+                .hint("set edge.client_certificates, or leave edge.client_crl_files out"));
         }
         self.servers()?;
         self.routes(NamedFiles::NotRead).map(drop)
@@ -216,24 +219,25 @@ impl EdgeSettings {
     /// Checks that all settings needed to run are present, from the file or from flags.
     pub(crate) fn check_whole(&self) -> Outcome<()> {
         if self.certificates.as_os_str().is_empty() && !self.inventory {
-            return Err(Problem::usage("there are no certificates to present").hint(
-                "name a folder of *.pem files: --certificates, or edge.certificates in the configuration; or take those \
-                 under management: --inventory",
+            return Err(Problem::usage("the edge has no certificates to present").hint(
+                "name a folder of *.pem files: --certificates, or edge.certificates in the configuration; or use managed \
+                 certificates: --inventory",
             ));
         }
         if !self.has_upstream() {
-            return Err(Problem::usage("there is no upstream to pass connections on to")
+            return Err(Problem::usage("the edge has no upstream to forward connections to")
                 .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
         }
         // Without a client certificate no key service can be reached over TLS. The error names each such service.
         let speaks_tls = !self.keys_certificate_file.as_os_str().is_empty();
         if speaks_tls && self.keys_ca_files.is_empty() {
-            return Err(Problem::usage("edge.keys_ca_files is empty: no key service would be believed")
-                .hint("name the authority of its certificate: --keys-ca, or edge.keys_ca_files"));
+            return Err(Problem::usage("edge.keys_ca_files is empty: no key service would be trusted").hint(
+                "name the CA that issued the key service's certificate: --keys-ca, or edge.keys_ca_files",
+            ));
         }
         if self.unknown_names == UnknownNames::Default && self.default_certificate.is_empty() {
-            return Err(Problem::usage("edge.unknown_names is \"default\", and there is no default").hint(
-                "name a file of the folder, without its ending: --default-certificate, or edge.default_certificate",
+            return Err(Problem::usage("edge.unknown_names is \"default\", but no default certificate is set").hint(
+                "name a file of the folder, without its extension: --default-certificate, or edge.default_certificate",
             ));
         }
         Ok(())

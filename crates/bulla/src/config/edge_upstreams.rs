@@ -79,14 +79,14 @@ pub(super) fn groups(
 ) -> Outcome<HashMap<String, Arc<Group>>> {
     if upstreams.len() > UPSTREAMS_MAX {
         return Err(Problem::usage(format_args!("edge.upstreams has more than {UPSTREAMS_MAX} entries"))
-            .hint("an entry may have many servers"));
+            .hint("one entry may have several servers"));
     }
     let mut groups = HashMap::new();
     for upstream in upstreams {
         upstream.check()?;
         let group = Arc::new(upstream.group(named_files)?);
         if groups.insert(upstream.name.clone(), group).is_some() {
-            return upstream.wrong("the name is given twice", "give each upstream a name of its own");
+            return upstream.wrong("two upstreams have this name", "give each upstream a unique name");
         }
     }
     Ok(groups)
@@ -100,7 +100,7 @@ impl EdgeUpstreamSettings {
 
     fn check(&self) -> Outcome<()> {
         if self.name.is_empty() || self.name.contains(':') {
-            return self.wrong("its name is empty or has a colon", "for example name = \"shop\"");
+            return self.wrong("its name is empty or contains a colon", "for example name = \"shop\"");
         }
         for (key, value, least, most) in [
             ("health_interval_s", self.health_interval_s, 0, 3_600),
@@ -111,30 +111,35 @@ impl EdgeUpstreamSettings {
             ("eject_s", self.eject_s, 1, 3_600),
         ] {
             if !(least..=most).contains(&value) {
-                return self
-                    .wrong(format_args!("{key} is from {least} to {most}"), "see docs/configuration.md");
+                return self.wrong(
+                    format_args!("{key} must be from {least} to {most}"),
+                    "see docs/configuration.md",
+                );
             }
         }
         if !self.health_path.is_empty() && !self.health_path.starts_with('/') {
             return self.wrong("health_path does not begin with /", "for example health_path = \"/healthz\"");
         }
         if !self.health_host.bytes().all(|octet| octet.is_ascii_graphic()) {
-            return self.wrong("health_host is no host", "give a name, or leave it away");
+            return self
+                .wrong("health_host is not a host name", "give a host name, or leave health_host out");
         }
         let has_files = !self.ca_files.is_empty() || !self.client_certificate_file.as_os_str().is_empty();
         if !self.tls && (has_files || !self.server_name.is_empty()) {
             return self
-                .wrong("server_name, ca_files and client_certificate_file are for TLS", "add tls = true");
+                .wrong("server_name, ca_files and client_certificate_file need TLS", "add tls = true");
         }
         if self.client_certificate_file.as_os_str().is_empty() != self.client_key_file.as_os_str().is_empty()
         {
-            return self
-                .wrong("client_certificate_file and client_key_file go together", "give both, or neither");
+            return self.wrong(
+                "client_certificate_file and client_key_file must be set together",
+                "set both, or neither",
+            );
         }
         if self.tls && self.server_name.is_empty() {
             return self.wrong(
                 "tls needs server_name",
-                "name what the certificates of its servers are for; it is also asked for (SNI)",
+                "give the name in the certificates of its servers; it is also sent as SNI",
             );
         }
         Ok(())
@@ -164,7 +169,7 @@ impl EdgeUpstreamSettings {
             return Ok(None);
         }
         let Ok(server) = HostOrIp::parse(&self.server_name) else {
-            return self.wrong("server_name is no host name or address", "for example app.internal");
+            return self.wrong("server_name is not a host name or IP address", "for example app.internal");
         };
         let (mut roots, mut certificate) = (Vec::new(), None);
         if named_files == NamedFiles::Read {

@@ -41,14 +41,14 @@ pub(super) fn check(aws: usize, azure: usize, gcp: usize) -> Outcome<()> {
     ] {
         if count > 0 && !has {
             return Err(Problem::usage(format_args!(
-                "keys.{setting} names keys, and this build has not the feature {feature}"
+                "keys.{setting} names keys, but this build lacks the feature {feature}"
             ))
             .hint(format!("build with `--features {feature}`, or leave keys.{setting} empty")));
         }
     }
     if aws + azure + gcp > KEYS_MAX {
-        return Err(Problem::usage(format_args!("[keys] names more than {KEYS_MAX} keys of clouds"))
-            .hint("have several key services share them"));
+        return Err(Problem::usage(format_args!("[keys] names more than {KEYS_MAX} cloud keys"))
+            .hint("distribute the keys over several key services"));
     }
     Ok(())
 }

@@ -97,12 +97,14 @@ impl NodeSettings {
 
     fn check(&self) -> Outcome<()> {
         if !self.ca_file.as_os_str().is_empty() && !self.ca_sha256.is_empty() {
-            return Err(Problem::usage("keys.node.ca_file and keys.node.ca_sha256 say the same thing")
-                .hint("give one of them"));
+            return Err(Problem::usage("keys.node.ca_file and keys.node.ca_sha256 exclude each other")
+                .hint("set only one of them"));
         }
         if self.listen.is_empty() {
-            return Err(Problem::usage("keys.node.listen is empty: other nodes could not ask this one")
-                .hint("leave it away for the default"));
+            return Err(Problem::usage(
+                "keys.node.listen is empty: other nodes could not connect to this node",
+            )
+            .hint("leave it out for the default"));
         }
         Ok(())
     }
@@ -185,7 +187,7 @@ impl KeyServiceSettings {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Problem::usage(format_args!("keys.{key} is from {least} to {most}"))
+            Err(Problem::usage(format_args!("keys.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`"))
         };
         within("reload_s", self.reload_s, 1, DAY_S)?;
@@ -196,8 +198,8 @@ impl KeyServiceSettings {
         within("ticket_key_s", self.ticket_key_s, 0, 30 * DAY_S)?;
         within("connections_max", self.connections_max as u64, 1, 1_000_000)?;
         if self.certificate_file.as_os_str().is_empty() != self.key_file.as_os_str().is_empty() {
-            return Err(Problem::usage("keys.certificate_file and keys.key_file go together")
-                .hint("give both, or neither to serve the socket alone"));
+            return Err(Problem::usage("keys.certificate_file and keys.key_file must be set together")
+                .hint("set both, or neither to serve only the socket"));
         }
         key_clouds::check(self.aws_kms.len(), self.azure_keys.len(), self.gcp_kms.len())?;
         self.node.check()?;
@@ -229,13 +231,13 @@ impl KeyServiceSettings {
         let in_clouds = self.aws_kms.len() + self.azure_keys.len() + self.gcp_kms.len();
         let is_empty = self.directories.is_empty() && self.pkcs11_labels.is_empty();
         if is_empty && in_clouds == 0 && !self.inventory && !self.node.is_one() {
-            return Err(Problem::usage("there are no keys to sign with")
-                .hint("name a folder of *.key files: --dir, or keys.directories in the configuration; or take those of certificates \
-                       under management: --inventory, or keys.inventory; or join a control plane as a node: --join"));
+            return Err(Problem::usage("the key service has no keys to sign with")
+                .hint("name a folder of *.key files: --dir, or keys.directories in the configuration; or use the keys of \
+                 managed certificates: --inventory, or keys.inventory; or join a control plane as a node: --join"));
         }
         if self.speaks_tls() && self.client_ca_files.is_empty() {
-            return Err(Problem::usage("keys.client_ca_files is empty: nobody could come in")
-                .hint("name the authority of the clients' certificates: --client-ca"));
+            return Err(Problem::usage("keys.client_ca_files is empty: no client could authenticate")
+                .hint("name the CA of the clients' certificates: --client-ca"));
         }
         if !self.native_listen.is_empty() && !self.speaks_tls() {
             return Err(Problem::usage("keys.native_listen needs TLS")
@@ -245,8 +247,8 @@ impl KeyServiceSettings {
         if !asked_for || !self.certificate_file.as_os_str().is_empty() {
             return Ok(());
         }
-        Err(Problem::usage("TLS needs a certificate, and none is named").hint(
-            "give --certificate, --key and --client-ca, or leave --listen and --client-ca away to serve the socket alone",
+        Err(Problem::usage("TLS needs a certificate, but none is configured").hint(
+            "give --certificate, --key and --client-ca, or leave out --listen and --client-ca to serve only the socket",
         ))
     }
 

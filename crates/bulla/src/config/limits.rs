@@ -67,7 +67,7 @@ impl LimitSettings {
             (per_second > 0).then(|| Rate::new(per_second, burst.max(per_second)))
         };
         if self.caller_in_flight_max == 0 {
-            return Err(Problem::usage("limits.caller_in_flight_max is at least 1")
+            return Err(Problem::usage("limits.caller_in_flight_max must be at least 1")
                 .hint("leave it out for the default, see `bulla config show`"));
         }
         Ok(LimitOptions {
@@ -102,8 +102,9 @@ fn named(key: &str, all: &[String]) -> Outcome<Vec<(String, Rate)>> {
             (Some(burst), Some(per_second)) => Rate::new(per_second, burst),
             (Some(per_second), None) => Rate::new(per_second, per_second.saturating_mul(2)),
             (None, _) => {
-                return Err(Problem::usage(format_args!("{key} has {text:?}, which is no name with a rate"))
-                    .hint("write NAME RATE or NAME RATE BURST, requests a second, as in \"ci 10000\""));
+                return Err(Problem::usage(format_args!("{key}: {text:?} is not a name with a rate")).hint(
+                    "write NAME RATE or NAME RATE BURST, in requests per second, for example \"ci 10000\"",
+                ));
             }
         };
         Ok((words.join(" "), rate))

@@ -162,17 +162,29 @@ impl MasterKeySettings {
             Self::File(path) => format!("the file {}", path.display()),
             Self::Passphrase(of) => format!("a passphrase with {}", of.parameters_file.display()),
             Self::Pkcs11(of) => {
-                format!("{}, by the module's key {:?}", of.wrapped_file.display(), of.key_label)
+                format!(
+                    "{}, wrapped by the key {:?} of the security module",
+                    of.wrapped_file.display(),
+                    of.key_label
+                )
             }
             Self::Program(of) => {
                 let program = of.command.first().unwrap_or(&of.name);
-                format!("{}, by the program {program}", of.wrapped_file.display())
+                format!("{}, wrapped by the program {program}", of.wrapped_file.display())
             }
             Self::Vault(of) => {
-                format!("{}, by the key {} of {}/{}", of.wrapped_file.display(), of.key, of.url, of.mount)
+                format!(
+                    "{}, wrapped by the key {} of {}/{}",
+                    of.wrapped_file.display(),
+                    of.key,
+                    of.url,
+                    of.mount
+                )
             }
             Self::Tpm(of) => format!("{}, sealed by the TPM {}", of.wrapped_file.display(), of.device),
-            Self::AwsKms(of) => format!("{}, by the key {} of AWS KMS", of.wrapped_file.display(), of.key_id),
+            Self::AwsKms(of) => {
+                format!("{}, wrapped by the key {} of AWS KMS", of.wrapped_file.display(), of.key_id)
+            }
         }
     }
 
@@ -193,43 +205,40 @@ impl MasterKeySettings {
         let absent = |path: &Path| path.as_os_str().is_empty();
         match self {
             Self::Passphrase(of) if absent(&of.file) == of.variable.is_empty() => {
-                let what = format!("{key}.passphrase names both file and variable, or neither");
-                refuse(
-                    what,
-                    "give the file with the passphrase, or the variable of the environment that holds it",
-                )
+                let what = format!("{key}.passphrase needs exactly one of file and variable");
+                refuse(what, "give the file with the passphrase, or the environment variable that holds it")
             }
             Self::Pkcs11(_) if absent(&pkcs11.module) => refuse(
-                format!("{key} is a key in a security module, and there is none"),
-                "name it in [pkcs11]: module, token_label, pin_file",
+                format!("{key} is a key in a security module, but no module is configured"),
+                "configure the module in [pkcs11]: module, token_label, pin_file",
             ),
             Self::Program(of) if of.command.first().is_none_or(String::is_empty) == of.name.is_empty() => {
                 refuse(
-                    format!("{key}.program has both name and command, or neither"),
+                    format!("{key}.program needs exactly one of name and command"),
                     "give the NAME of [programs.NAME], or a list: command = [\"/etc/bulla/unwrap\"]",
                 )
             }
             Self::Program(of) if !of.name.is_empty() && !programs.contains_key(&of.name) => refuse(
-                format!("{key}.program: there is no [programs.{}]", of.name),
+                format!("{key}.program: no section [programs.{}]", of.name),
                 "add that section with argv, or correct the name",
             ),
             // An hour is enough time for every human approval.
             Self::Program(of) if !(1..=3_600).contains(&of.timeout_s) => {
-                refuse(format!("{key}.program.timeout_s is from 1 to 3600"), "a minute is usual")
+                refuse(format!("{key}.program.timeout_s must be from 1 to 3600"), "60 is a usual value")
             }
             Self::Tpm(of) => of.tpm(&[]).map(drop).or_else(|error| {
                 refuse(format!("{key}.tpm: {error}"), "correct device and pcrs; /dev/tpmrm0 is usual")
             }),
             Self::AwsKms(_) if cfg!(not(feature = "aws")) => refuse(
-                format!("{key} is a key of AWS KMS, and this build has no AWS"),
-                "build with `--features aws`, or use `program` with AWS's own command line",
+                format!("{key} is a key of AWS KMS, but this build lacks AWS support"),
+                "build with `--features aws`, or use `program` with the AWS CLI",
             ),
             Self::Vault(VaultSettings { url, .. }) | Self::AwsKms(AwsKmsSettings { endpoint: url, .. })
                 if goes_in_clear(url) =>
             {
                 refuse(
-                    format!("{key}: the master key would go to {url} unencrypted"),
-                    "use https; plain http is for an address of this machine only",
+                    format!("{key}: the master key would be sent to {url} unencrypted"),
+                    "use https; plain http is accepted only for an address of this machine",
                 )
             }
             _ => Ok(()),
@@ -252,10 +261,8 @@ impl AuthoritySettings {
 
     pub(super) fn check_masters(&self, pkcs11: &Pkcs11Settings, programs: &ProgramConfigs) -> Outcome<()> {
         if self.master_key.is_some() && !self.master_key_file.as_os_str().is_empty() {
-            return Err(Problem::usage(
-                "authority.master_key and authority.master_key_file both name the master key",
-            )
-            .hint("keep one of them"));
+            return Err(Problem::usage("authority.master_key and authority.master_key_file are both set")
+                .hint("leave one of them out"));
         }
         if let Some(key) = &self.master_key {
             key.check("authority.master_key", pkcs11, programs)?;

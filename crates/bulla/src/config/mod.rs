@@ -143,7 +143,7 @@ impl CredentialSettings {
         let read = |text: &String| {
             text.parse().map_err(|error| {
                 Problem::usage(format!("credentials.retention: {error}"))
-                    .hint("correct credentials.retention, or leave it out: then all versions stay")
+                    .hint("correct credentials.retention, or leave it out to keep all versions")
             })
         };
         self.retention.iter().map(read).collect()
@@ -156,11 +156,11 @@ impl CredentialSettings {
         }
         let template = self.uaa_actor.parse().map_err(|error| {
             Problem::usage(format_args!("credentials.uaa_actor: {error}"))
-                .hint("give a prefix and claims in braces, as in k8s:{sub}, or leave it out for a UAA")
+                .hint("give a prefix and claims in braces, for example k8s:{sub}, or leave it out if the issuer is a UAA")
         })?;
         if self.uaa_audience.is_empty() {
             return Err(Problem::usage("credentials.uaa_actor needs credentials.uaa_audience").hint(
-                "name the audience that tokens for this server have: without one, a token for any other service counts here",
+                "set the audience of tokens for this server: without an audience, tokens for any other service are accepted",
             ));
         }
         Ok(ActorRule::Claims(template))
@@ -192,10 +192,10 @@ impl FileSettings {
         match self.readable_folders.iter().find(|folder| !folder.is_absolute()) {
             None => Ok(()),
             Some(folder) => Err(Problem::usage(format_args!(
-                "files.readable_folders: {} is no whole path",
+                "files.readable_folders: {} is not an absolute path",
                 folder.display()
             ))
-            .hint("give folders from the root on, such as /var/run/secrets/kubernetes.io/serviceaccount")),
+            .hint("give absolute paths, such as /var/run/secrets/kubernetes.io/serviceaccount")),
         }
     }
 }
@@ -569,24 +569,24 @@ impl Settings {
         /// Maximum of a time limit: ten minutes. A phase that takes longer has failed.
         const LIMIT_MS_MAX: u64 = 600_000;
         if !(1..=LIMIT_MS_MAX).contains(&scan.timeout_ms) {
-            return refuse("scan.timeout_ms is from 1 to 600000");
+            return refuse("scan.timeout_ms must be from 1 to 600000");
         }
         if !(1..=LIMIT_MS_MAX).contains(&scan.retry_timeout_ms) {
-            return refuse("scan.retry_timeout_ms is from 1 to 600000");
+            return refuse("scan.retry_timeout_ms must be from 1 to 600000");
         }
         self.limits.options()?;
         let server = &self.server;
         if [server.head_timeout_s, server.read_timeout_s].iter().any(|limit| !(1..=600).contains(limit)) {
-            return refuse("server.head_timeout_s and server.read_timeout_s are from 1 to 600");
+            return refuse("server.head_timeout_s and server.read_timeout_s must be from 1 to 600");
         }
         if !(1..=1 << 20).contains(&server.answer_memory_mb) {
-            return refuse("server.answer_memory_mb is from 1 to 1048576");
+            return refuse("server.answer_memory_mb must be from 1 to 1048576");
         }
         if scan.per_address == 0 {
-            return refuse("scan.per_address is at least 1");
+            return refuse("scan.per_address must be at least 1");
         }
         if !(0.0..=1.0).contains(&scan.expiring_fraction) {
-            return refuse("scan.expiring_fraction is from 0 to 1");
+            return refuse("scan.expiring_fraction must be from 0 to 1");
         }
         self.store.check()?;
         self.ct.check()?;
@@ -612,9 +612,10 @@ impl Settings {
         let mut warnings = Vec::new();
         if standby_without_values {
             warnings.push(
-                "store.replica_url names a standby, and credentials.audit is \"durable\": while the database is away, reads of \
-                 credential values answer 503, because their audit records cannot be written; with credentials.audit = \
-                 \"buffered\" the standby answers them, and a crash loses records (docs/credentials.md#at-rest)"
+                "store.replica_url names a standby, and credentials.audit is \"durable\": while the primary database is \
+                 unreachable, reads of credential values answer 503, because their audit records cannot be written; with \
+                 credentials.audit = \"buffered\" the standby serves them, but a crash loses audit records \
+                 (docs/credentials.md#at-rest)"
                     .to_owned(),
             );
         }
@@ -652,7 +653,7 @@ impl TransparencySettings {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Problem::usage(format_args!("ct.{key} is from {least} to {most}"))
+            Err(Problem::usage(format_args!("ct.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`"))
         };
         // Ten per second: more than any plan of Cert Spotter allows.
@@ -735,8 +736,8 @@ mod tests {
         let sign = &loaded.programs["sign"];
         assert_eq!((sign.argv.len(), sign.timeout_s, sign.environment["REGION"].as_str()), (2, 30, "north"));
         for (wrong, word) in [
-            ("argv = []", "whole path"),
-            ("argv = [\"sign\"]", "whole path"),
+            ("argv = []", "absolute path"),
+            ("argv = [\"sign\"]", "absolute path"),
             ("argv = [\"/bin/true\"]\nshell = true", "shell"),
             ("argv = [\"/bin/true\"]\ntimeout_s = 0", "timeout_s"),
         ] {

@@ -23,10 +23,10 @@ impl SandboxSettings {
         match folders.find(|folder| !folder.is_absolute()) {
             None => Ok(()),
             Some(folder) => Err(Problem::usage(format_args!(
-                "sandbox.readable_folders and writable_folders: {} is no whole path",
+                "sandbox.readable_folders and writable_folders: {} is not an absolute path",
                 folder.display()
             ))
-            .hint("give folders from the root on, such as /var/lib/bulla")),
+            .hint("give absolute paths, such as /var/lib/bulla")),
         }
     }
 

@@ -36,10 +36,10 @@ impl SignerSettings {
     pub(super) fn check(&self) -> Outcome<()> {
         if self.is_apart() && !self.socket.is_absolute() {
             return Err(Problem::usage(format_args!(
-                "signer.socket: {} is no whole path",
+                "signer.socket: {} is not an absolute path",
                 self.socket.display()
             ))
-            .hint("give a path from the root on, such as /run/bulla-signer/socket"));
+            .hint("give an absolute path, such as /run/bulla-signer/socket"));
         }
         self.access()?;
         self.pinned().map(drop)
@@ -59,8 +59,9 @@ impl SignerSettings {
                 !name.is_empty() && hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
             });
             let (name, hash) = found.ok_or_else(|| {
-                Problem::usage(format_args!("signer.profiles has {text:?}"))
-                    .hint("write NAME=SHA256 with 64 hexadecimal digits; the signer's refusal of a profile that is not pinned names it")
+                Problem::usage(format_args!("signer.profiles: {text:?} is not NAME=SHA256"))
+                    .hint("write NAME=SHA256 with 64 hexadecimal digits; when the signer refuses a profile that is not \
+                     pinned, its error shows that line")
             })?;
             Ok((name.to_owned(), hash.to_ascii_lowercase()))
         };

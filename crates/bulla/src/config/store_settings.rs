@@ -52,16 +52,18 @@ impl StoreSettings {
         match (server(&self.url), server(&self.replica_url)) {
             (Some(_), Some(replica)) => Ok(Some(replica)),
             (None, _) => Err(Problem::usage("store.replica_url needs a PostgreSQL server in store.url")
-                .hint("a file has no standby: leave store.replica_url empty")),
-            (_, None) => Err(Problem::usage("store.replica_url is no address of a PostgreSQL server")
-                .hint("give one as in postgres://bulla@standby/bulla")),
+                .hint("a database file cannot have a standby: leave store.replica_url empty")),
+            (_, None) => Err(Problem::usage("store.replica_url is not a URL of a PostgreSQL server")
+                .hint("for example postgres://bulla@standby/bulla")),
         }
     }
 
     /// Checks the values of the section.
     pub(crate) fn check(&self) -> Outcome<()> {
         if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.connections) {
-            return Err(Problem::usage("store.connections is from 2 to 1000").hint("see `bulla config show`"));
+            return Err(
+                Problem::usage("store.connections must be from 2 to 1000").hint("see `bulla config show`")
+            );
         }
         self.replica().map(drop)
     }

@@ -37,7 +37,9 @@ impl TelemetrySettings {
 
     pub(super) fn check(&self) -> Outcome<()> {
         if !(0.0..=1.0).contains(&self.otlp_share) {
-            return Err(Problem::usage("telemetry.otlp_share is from 0 to 1").hint("see `bulla config show`"));
+            return Err(
+                Problem::usage("telemetry.otlp_share must be from 0 to 1").hint("see `bulla config show`")
+            );
         }
         url_of(&self.otlp_endpoint).map(drop)
     }
@@ -50,8 +52,8 @@ fn url_of(endpoint: &str) -> Outcome<Option<String>> {
     let parsed = reqwest::Url::parse(endpoint).ok();
     let is_one = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme()) && url.host().is_some();
     if !parsed.as_ref().is_some_and(is_one) {
-        return Err(Problem::usage(format_args!("{endpoint:?} is no address of a collector")).hint(format!(
-            "give http://HOST:4318 or https://… in telemetry.otlp_endpoint or {OTEL_ENDPOINT}, or `{NOBODY}`"
+        return Err(Problem::usage(format_args!("{endpoint:?} is not a URL of a collector")).hint(format!(
+            "set http://HOST:4318 or https://… in telemetry.otlp_endpoint or {OTEL_ENDPOINT}, or `{NOBODY}`"
         )));
     }
     Ok(Some(format!("{}{PATH}", endpoint.trim_end_matches('/'))))

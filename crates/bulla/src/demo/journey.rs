@@ -46,7 +46,10 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Out
     while !Box::pin(holds()).await? {
         if Instant::now() > deadline {
             let seconds = TIMEOUT.as_secs();
-            return Err(Problem::new(Exit::Incomplete, format_args!("{what}: not within {seconds} s")));
+            return Err(Problem::new(
+                Exit::Incomplete,
+                format_args!("{what}: not complete within {seconds} s"),
+            ));
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -55,9 +58,10 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Out
 
 /// A field of a document, as text.
 fn text<'a>(document: &'a Value, pointer: &str) -> Outcome<&'a str> {
-    document.pointer(pointer).and_then(Value::as_str).ok_or_else(|| {
-        Problem::new(Exit::Machine, format_args!("there is no text at {pointer} of {document}"))
-    })
+    document
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .ok_or_else(|| Problem::new(Exit::Machine, format_args!("no text at {pointer} of {document}")))
 }
 
 impl Journey<'_> {
@@ -67,7 +71,7 @@ impl Journey<'_> {
         step(async {
             raised = self.rogue_found().await?;
             Ok(format!(
-                "found a certificate of {} that nobody ordered: it expires in 2 days; alert to a webhook",
+                "found an unknown certificate of {}: it expires in 2 days; alert sent to a webhook",
                 NAMES[0]
             ))
         })
@@ -133,7 +137,7 @@ impl Journey<'_> {
     async fn claimed(&self) -> Outcome<String> {
         let found = self.presented_by_shop()?;
         self.place.does(&["cert", "claim", &found, "--owner", OWNER]).await?;
-        Ok(format!("claimed: {} is under management now, its owner is {OWNER}", NAMES[0]))
+        Ok(format!("claimed: {} is managed now, its owner is {OWNER}", NAMES[0]))
     }
 
     /// Renews the certificate with Bulla's CA. The agent of this host deploys it to the shop.
@@ -167,7 +171,8 @@ impl Journey<'_> {
             Ok(shown["status"] == "active" && shown["served_status"] == "newest")
         })
         .await?;
-        Ok("renewed by the own CA, deployed by the agent of this host, and verified as served".to_owned())
+        Ok("renewed by Bulla's CA, deployed by the agent of this host, and verified on the endpoint"
+            .to_owned())
     }
 
     /// Adds the files of the target to the policy of this host.
@@ -182,7 +187,7 @@ impl Journey<'_> {
     }
 
     async fn alert_resolved(&self, raised: &Value) -> Outcome<String> {
-        until("the end of the alert", async || {
+        until("the resolution of the alert", async || {
             let resolved = self.place.json(&["alert", "list", "--state", "resolved"]).await?;
             let rows = resolved["rows"].as_array();
             Ok(rows.is_some_and(|rows| rows.iter().any(|alert| alert["id"] == raised["alert"])))
@@ -217,7 +222,7 @@ impl Journey<'_> {
             Ok(connector.connect(edge, NAMES[0], Deadline::within(TIMEOUT)).await.is_ok())
         })
         .await?;
-        Ok("the key is sealed to the key service; the TLS terminator serves the certificate without its key"
+        Ok("the key is encrypted to the key service; the TLS terminator serves the certificate without its key"
             .to_owned())
     }
 
@@ -251,6 +256,6 @@ impl Journey<'_> {
         if verified["good"] != true {
             return Err(Problem::new(Exit::Incomplete, format_args!("the audit log: {verified}")));
         }
-        Ok("every step is in the audit log, whose chain of hashes is verified".to_owned())
+        Ok("every step is in the audit log, whose hash chain is verified".to_owned())
     }
 }

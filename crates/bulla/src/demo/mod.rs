@@ -75,7 +75,7 @@ async fn estate() -> Outcome<Fleet> {
         Plan { endpoints: ENDPOINTS, seed: SEED, mix: Mix::Demo, dead_fraction: 0.0, ..Plan::default() };
     Fleet::start(&plan).await.map_err(|error| {
         Problem::new(Exit::Machine, format_args!("the demo cannot start: {}", chain(&error)))
-            .hint("it needs loopback addresses; see also the limit of open files (ulimit -n)")
+            .hint("the demo needs loopback addresses; check also the limit of open files (ulimit -n)")
     })
 }
 
@@ -99,7 +99,7 @@ async fn farewell(place: &Place, took: Duration) -> Outcome<()> {
         took.as_secs_f64()
     );
     eprintln!("open the console: {}", link.trim());
-    eprintln!("  valid for 10 minutes, used once; `bulla console` makes another");
+    eprintln!("  valid for 10 minutes, for one use; `bulla console` creates another");
     eprintln!("in another terminal:");
     let (data, configuration) = (place.path("data"), place.path("bulla.toml"));
     eprintln!("  export BULLA_DATA={} BULLA_CONFIG={}", data.display(), configuration.display());
@@ -120,7 +120,9 @@ impl Process {
             Problem::new(Exit::Machine, format_args!("`bulla up` of the demo did not start: {why}"))
         };
         let mut child = command.spawn().map_err(|error| failed(&error))?;
-        let Some(errors) = child.stderr.take() else { return Err(failed(&"it has no standard error")) };
+        let Some(errors) = child.stderr.take() else {
+            return Err(failed(&"the process has no standard error"));
+        };
         let mut lines = BufReader::new(errors).lines();
         let mut said = String::new();
         loop {

@@ -103,7 +103,7 @@ impl Place {
     /// Runs a command until it exits.
     pub(super) async fn output(&self, arguments: &[&str]) -> Outcome<Output> {
         self.bulla(arguments).output().await.map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("no process can be started: {error}"))
+            Problem::new(Exit::Machine, format_args!("cannot start a process: {error}"))
                 .hint("check the limits on processes (ulimit -u)")
         })
     }

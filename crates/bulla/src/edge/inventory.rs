@@ -145,7 +145,7 @@ impl Mirror {
             }
             if wanted.len() > CERTIFICATES_MAX {
                 return Err(Problem::usage(format_args!("more than {CERTIFICATES_MAX} certificates"))
-                    .hint("take some of them: edge.inventory_tag"));
+                    .hint("select some of them: edge.inventory_tag"));
             }
             if listing.next.is_none() {
                 return Ok(wanted);
@@ -173,11 +173,11 @@ async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: Uuid)
 
 /// Checks whether the key service signs for the leaf. The error is the reason why not.
 async fn is_signed_for(keys: &keyless::client::Client, chain: &[u8]) -> Result<(), String> {
-    let (_, der) = x509::pem::certificates(chain).next().ok_or("it has no certificate")?;
+    let (_, der) = x509::pem::certificates(chain).next().ok_or("the file has no certificate")?;
     let leaf = x509::Certificate::parse(&der).map_err(|error| error.to_string())?;
-    let key = keys.key(&leaf.public_key.spki).ok_or("no TLS is spoken with keys of its kind")?;
-    let scheme = Scheme::of(key.key_type()).ok_or("no TLS is spoken with keys of its kind")?;
-    let input = scheme.input(b"bulla edge: whether there is such a key").ok_or("there is no such digest")?;
+    let key = keys.key(&leaf.public_key.spki).ok_or("TLS does not support keys of its type")?;
+    let scheme = Scheme::of(key.key_type()).ok_or("TLS does not support keys of its type")?;
+    let input = scheme.input(b"bulla edge: whether there is such a key").ok_or("unsupported digest")?;
     let signed = key.sign_digest(scheme, &input, Instant::now() + SIGNED_WITHIN).await;
     signed.map(drop).map_err(|error| error.to_string())
 }
@@ -212,8 +212,9 @@ fn put(path: &Path, octets: &[u8]) -> Outcome<()> {
 }
 
 fn failed(path: &Path, error: &dyn std::fmt::Display) -> Problem {
-    Problem::new(Exit::Machine, format_args!("{}: {error}", path.display()))
-        .hint("check --certificates, or edge.certificates: the terminator writes there what the server has")
+    Problem::new(Exit::Machine, format_args!("{}: {error}", path.display())).hint(
+        "check --certificates, or edge.certificates: the terminator writes the server's certificates there",
+    )
 }
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ impl RunningEdge {
     /// Prints the addresses, and warnings about files.
     fn announce(&self) {
         if let Some(url) = &self.figures_url {
-            eprintln!("figures at {url}");
+            eprintln!("metrics at {url}");
         }
         self.warn();
         for file in &self.loaded.certificates {
@@ -209,13 +209,13 @@ impl RunningEdge {
 
 fn hangup() -> Outcome<Signal> {
     signal(SignalKind::hangup())
-        .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}")))
 }
 
 async fn bind(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {
     edge::start(options, client, metrics).await.map_err(|error| {
         let hint = match &error {
-            edge::StartError::Bind { .. } => "choose another place: edge.listen (`bulla edge --listen`)",
+            edge::StartError::Bind { .. } => "choose another address: edge.listen (`bulla edge --listen`)",
             edge::StartError::AccessLog(_) => "check edge.access_log_file, its folder and permissions",
             edge::StartError::ClientCrls(_) => "check edge.client_crl_files",
             edge::StartError::NoRoute => "name an upstream: --upstream, edge.upstream or edge.routes",
@@ -274,7 +274,7 @@ async fn keep(
         if let Some(presented) = &mut tls
             && let Err(problem) = renew(settings, presented, client)
         {
-            tracing::warn!(problem = problem.message, "the certificate for key services stays as it is");
+            tracing::warn!(problem = problem.message, "the client certificate for key services is unchanged");
         }
     }
 }
@@ -286,7 +286,7 @@ fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) ->
         return Ok(());
     }
     client.change_tls(&now).map_err(|error| Problem::usage(chain(&error)))?;
-    tracing::info!("another certificate is presented to key services from the next connection on");
+    tracing::info!("a new client certificate is presented to key services from the next connection on");
     *presented = now;
     Ok(())
 }
@@ -319,7 +319,7 @@ impl Inventory {
             }
             Err(problem) if inventory.mirror.has_chains() => {
                 let folder = settings.certificates.display();
-                eprintln!("warning: {}; what is in {folder} is presented", problem.message);
+                eprintln!("warning: {}; the certificates in {folder} are presented", problem.message);
                 inventory.set_away(true);
             }
             Err(problem) => return Err(problem),
@@ -335,7 +335,7 @@ impl Inventory {
                     tracing::warn!(file, why, "a certificate is not presented yet");
                 }
                 if self.is_away {
-                    tracing::warn!("the server answers again: certificates are synced");
+                    tracing::warn!("the server is reachable again: certificates are synchronized");
                 }
                 self.set_away(false);
                 report.changed
@@ -344,7 +344,7 @@ impl Inventory {
                 if !self.is_away {
                     tracing::warn!(
                         problem = problem.message,
-                        "the server is away: the certificates stay as they are"
+                        "the server is unreachable: the certificates are unchanged"
                     );
                 }
                 self.set_away(true);

@@ -47,21 +47,21 @@ impl ConfiguredRoutes {
             }
             let read = self.read().await;
             if !self.watch.was_read(before, stamp(self.file.as_deref())) {
-                tracing::info!("the configuration's file changed while it was read: it is read again");
+                tracing::info!("the configuration file changed while it was read: reading it again");
                 continue;
             }
             self.metrics.set_routes_broken(read.is_err());
             match read {
                 Ok(routes) => {
                     if running.change_routes(routes) {
-                        tracing::warn!("the routes were read again and count from the next connection on");
+                        tracing::warn!("the routes were reloaded and apply from the next connection on");
                     }
                 }
                 Err(problem) => {
                     tracing::warn!(
                         problem = problem.message,
                         hint = problem.hint,
-                        "the routes stay as they were"
+                        "the routes are unchanged"
                     );
                 }
             }

@@ -110,11 +110,8 @@ pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> 
     let settings = Configuration::load(global.config.as_deref())?.settings;
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
-        return Err(Problem::new(
-            Exit::Inventory,
-            format_args!("there is no inventory at {}", path.display()),
-        )
-        .hint("scan first (`bulla scan TARGET…` keeps what it finds), or check --db"));
+        return Err(Problem::new(Exit::Inventory, format_args!("no inventory at {}", path.display()))
+            .hint("scan first (`bulla scan TARGET…` stores its results), or check --db"));
     }
     let store = database::open(&url, &settings.store).await?;
     match &args.command {
@@ -207,8 +204,8 @@ async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
     let before = newest.and_then(|newest| ended.find(|scan| scope(&scan.spec) == scope(&newest.spec)));
     match (newest, before) {
         (Some(b), Some(a)) => Ok((a.id, b.id)),
-        _ => Err(Problem::usage("there are no two finished scans of the same targets to compare")
-            .hint("scan once more, name two scans, or ask for changes by date: --since 2d")),
+        _ => Err(Problem::usage("there are no two completed scans of the same targets to compare")
+            .hint("scan again, name two scans, or list changes by date: --since 2d")),
     }
 }
 
@@ -227,8 +224,8 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     }
     if pages.after.is_some() {
         let names: Vec<_> = known.iter().map(crate::endpoint::label).collect();
-        return Err(Problem::usage(format_args!("{what} is several endpoints: {}", names.join(", ")))
-            .hint("--after needs one: name its port"));
+        return Err(Problem::usage(format_args!("{what} matches several endpoints: {}", names.join(", ")))
+            .hint("--after needs one endpoint: give its port"));
     }
     list_in_turn(pages, known, async |endpoint, after, limit| {
         let page = store::Inventory::of(store).endpoint_history(&endpoint, after.as_ref(), limit).await?;

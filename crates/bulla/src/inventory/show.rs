@@ -189,6 +189,6 @@ fn pretty(value: &Value) -> String {
 
 /// The problem for a host or a certificate that is not in the inventory.
 pub(super) fn unknown(what: &str) -> Problem {
-    Problem::new(Exit::Incomplete, format_args!("the inventory knows nothing of {what:?}"))
+    Problem::new(Exit::Incomplete, format_args!("the inventory has no entry for {what:?}"))
         .hint("`bulla inventory list --host TEXT` searches; `bulla scan` adds")
 }

@@ -87,7 +87,7 @@ impl SiteChange {
 
     async fn make(&self, client: &Client) -> Outcome<()> {
         if self.rename.is_none() && self.attributes.is_empty() && self.without.is_empty() {
-            return Err(Problem::usage("there is nothing to change")
+            return Err(Problem::usage("no change given")
                 .hint("give --attribute NAME=VALUE, --without NAME or --rename NAME"));
         }
         let to_be = async |before: &Value| {
@@ -112,10 +112,12 @@ impl SiteChange {
                 let lines = policies.moved(&nodes, &before.attributes, &after.attributes);
                 lines.iter().for_each(|line| eprintln!("  {line}"));
                 if lines.is_empty() {
-                    eprintln!("  the same policies are open to them as before");
+                    eprintln!("  the same policies include them as before");
                 }
             }
-            None => eprintln!("  which policies gain or lose them is not shown: that needs key_policy.read"),
+            None => eprintln!(
+                "  cannot show which policies gain or lose them: permission key_policy.read is missing"
+            ),
         }
         confirm(&format!("Change the site {name:?}?"))
     }
@@ -254,13 +256,15 @@ impl Run for NodeCommand {
 /// Shows which policies become untrusted with a node, and asks for confirmation.
 async fn ask_of_hostile(client: &Client, node: &NodeView) -> Outcome<()> {
     let (name, at) = (&node.name, &node.site);
-    eprintln!("the node {name} at {at} is let in no more, and what was open to it is not trusted");
+    eprintln!(
+        "the node {name} at {at} will be refused, and keys sealed under the policies that include it are no longer trusted"
+    );
     match Policies::read(client).await? {
         Some(policies) => match policies.open_to(&node.attributes).as_slice() {
-            [] => eprintln!("  no policy is open to it now"),
-            open => eprintln!("  rotated, with all keys sealed to them: {}", open.join(", ")),
+            [] => eprintln!("  no policy includes it now"),
+            open => eprintln!("  rotated, with all keys sealed under them: {}", open.join(", ")),
         },
-        None => eprintln!("  which policies are rotated is not shown: that needs key_policy.read"),
+        None => eprintln!("  cannot show which policies are rotated: permission key_policy.read is missing"),
     }
     confirm(&format!("Retire the node {name:?} as hostile?"))
 }

@@ -100,7 +100,7 @@ mod some {
             return Ok(Vec::new());
         }
         let credential = cloud_apis::auth::azure::standard(http).map_err(|error| {
-            Problem::usage(chain(&error)).hint("correct the variables AZURE_… of this process")
+            Problem::usage(chain(&error)).hint("correct the AZURE_… environment variables of this process")
         })?;
         let open = |of: &'a crate::config::AzureKeySettings| -> Opening<'a> {
             let options = AzureOptions { credential: Some(Arc::clone(&credential)), resource: None };
@@ -123,7 +123,7 @@ mod some {
         }
         let credentials = cloud_apis::auth::gcp::standard().map_err(|error| {
             Problem::usage(chain(&error))
-                .hint("name them in GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud")
+                .hint("set GOOGLE_APPLICATION_CREDENTIALS to a credentials file, or log in with gcloud")
         })?;
         let open = |of: &'a crate::config::GcpKeySettings| -> Opening<'a> {
             let endpoint = Some(of.endpoint.clone()).filter(|url| !url.is_empty());

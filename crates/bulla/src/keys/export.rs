@@ -61,12 +61,12 @@ fn client(ca_file: &Path) -> Outcome<Client> {
         let pem = std::fs::read(ca_file)
             .map_err(|error| Problem::usage(format_args!("cannot read {shown}: {error}")).hint(hint))?;
         let roots = Certificate::from_pem_bundle(&pem).map_err(|error| {
-            Problem::usage(format_args!("{shown} holds no certificates: {error}")).hint(hint)
+            Problem::usage(format_args!("{shown} contains no certificates: {error}")).hint(hint)
         })?;
         builder = builder.tls_certs_only(roots);
     }
     builder.build().map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("no client can be made: {}", chain(&error)))
+        Problem::new(Exit::Machine, format_args!("cannot create an HTTP client: {}", chain(&error)))
     })
 }
 
@@ -93,7 +93,7 @@ async fn post(http: Client, url: String, message: Vec<u8>) -> Result<(), NotTake
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Later(format!("it answers {status}"))),
-        status => Err(NotTaken::Never(format!("it answers {status}"))),
+        | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Later(format!("the collector answers {status}"))),
+        status => Err(NotTaken::Never(format!("the collector answers {status}"))),
     }
 }

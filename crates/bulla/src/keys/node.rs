@@ -97,7 +97,7 @@ impl NodeSettings {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         match name.trim() {
             "" | "localhost" => {
-                Err(Problem::usage("this host has no name by which other nodes could find it")
+                Err(Problem::usage("this host has no name by which other nodes can reach it")
                     .hint("give --advertise HOST:PORT, or keys.node.advertise"))
             }
             name => Ok(format!("{name}:{}", listen.port())),
@@ -109,8 +109,8 @@ impl NodeSettings {
         let ca_sha256 = match self.ca_sha256.as_str() {
             "" => None,
             text => Some(text.parse().map_err(|_| {
-                Problem::usage(format_args!("keys.node.ca_sha256: {text:?} is no SHA-256"))
-                    .hint("64 hexadecimal digits, as `openssl x509 -fingerprint -sha256` shows them")
+                Problem::usage(format_args!("keys.node.ca_sha256: {text:?} is not a SHA-256 digest"))
+                    .hint("give 64 hexadecimal digits, as shown by `openssl x509 -fingerprint -sha256`")
             })?),
         };
         Ok(JoinOptions {
@@ -143,8 +143,9 @@ impl Node {
         match KeyNode::status(&folder).map_err(|error| failed(&error))? {
             None => {
                 let token = token.ok_or_else(|| {
-                    Problem::usage(format_args!("{} holds no node yet, and there is no token", folder.display()))
-                        .hint("make one on the server: `bulla key node token --site NAME`; give it as --token or in BULLA_NODE_TOKEN")
+                    Problem::usage(format_args!("{} contains no node yet, and no token is given", folder.display()))
+                        .hint("create a token on the server: `bulla key node token --site NAME`; give it as --token or in \
+                         BULLA_NODE_TOKEN")
                 })?;
                 let joined = KeyNode::join(&settings.join_options(token)?, &advertised, custody).await;
                 let joined = joined.map_err(|error| failed(&error))?;

@@ -24,7 +24,7 @@ pub(super) async fn run(args: &RecordsArgs, _global: &Global) -> Outcome<Exit> {
     let verified = verified.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
     let (found, heads) = verified.map_err(|error| {
         Problem::new(Exit::Refused, chain(&error))
-            .hint("compare with the heads in the log of the service, where it was sent to another host")
+            .hint("compare with the heads in the log of the service, if it was sent to another host")
     })?;
     if let Some(wanted) = &args.head
         && !heads.iter().any(|head| head.hash() == wanted.to_ascii_lowercase())
@@ -33,11 +33,12 @@ pub(super) async fn run(args: &RecordsArgs, _global: &Global) -> Outcome<Exit> {
             Exit::Refused,
             format_args!("no head of this folder has the hash {wanted}"),
         )
-        .hint("the folder is another node's, or its heads were made anew"));
+        .hint("the folder belongs to another node, or its heads were regenerated"));
     }
     let last = heads.last().map_or_else(|| "none".to_owned(), SegmentHead::hash);
     cli::exit::print(&format!(
-        "{} segments with {} records are those of their heads; of {} older segments the heads alone are kept\nnewest head: {last}\n",
+        "verified {} segments with {} records against their heads; of {} older segments only the heads are \
+         retained\nnewest head: {last}\n",
         found.segments, found.records, found.pruned
     ))?;
     Ok(Exit::Ok)

@@ -113,7 +113,7 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     service.announce()?;
     let drained = Box::pin(service.run()).await;
     if drained == Drained::CutOff {
-        eprintln!("some requests had not finished and were cut off");
+        eprintln!("some requests had not finished and were aborted");
     }
     Ok(Exit::Ok)
 }
@@ -233,7 +233,7 @@ impl RunningKeys {
     /// Prints the addresses and the keys, or the reasons why there are none.
     fn announce(&self) -> Outcome<()> {
         if let Some(url) = &self.figures_url {
-            eprintln!("figures at {url}");
+            eprintln!("metrics at {url}");
         }
         let keys = self.set.list();
         for (ski, kind) in &keys {
@@ -243,7 +243,7 @@ impl RunningKeys {
         if keys.is_empty() {
             explain(&self.settings, &self.sources, self.node.as_ref());
         }
-        self.node.iter().for_each(|node| eprintln!("it is the {}", node.described()));
+        self.node.iter().for_each(|node| eprintln!("this service is the {}", node.described()));
         Ok(())
     }
 
@@ -278,7 +278,7 @@ impl RunningKeys {
             Some(node) => drop(tokio::join!(kept, node.run(running, stop))),
             None => kept.await,
         }
-        eprintln!("stopping the key service: requests under way finish");
+        eprintln!("stopping the key service: requests in progress finish");
         let drained = self.running.stop().await;
         self.answered.cancel();
         while self.background.join_next().await.is_some() {}
@@ -312,9 +312,9 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     {
         return Err(Problem::new(
             Exit::Inventory,
-            format_args!("there is no inventory at {}", path.display()),
+            format_args!("no inventory at {}", path.display()),
         )
-        .hint("name the server's: store.url in the configuration, or BULLA_DATA; `bulla up` makes one"));
+        .hint("name the server's database: store.url in the configuration, or BULLA_DATA; `bulla up` creates one"));
     }
     let store = database::open(&url, &settings.store).await?;
     let resolver = system_resolver()?;
@@ -329,7 +329,7 @@ fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
     let Some(options) = settings.records(node_folder) else { return Ok(None) };
     let recorder = Recorder::open(options).map_err(|error| {
         Problem::new(Exit::Machine, chain(&error))
-            .hint("keys.records names the folder of records of signatures; `bulla key records` checks it")
+            .hint("keys.records names the folder of signature records; `bulla key records` verifies it")
     })?;
     Ok(Some(recorder))
 }
@@ -359,8 +359,8 @@ async fn bind(
     let options = Options { tls, native, nodes, socket: settings.socket()?, records, ..settings.options() };
     keyless::server::start(options, set, metrics).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
-            "choose another place: --listen, --socket, --native-listen and --native-socket of `bulla key serve`, or the \
-             same and node.listen of [keys] in the configuration",
+            "choose another address: --listen, --socket, --native-listen and --native-socket of `bulla key serve`, or the \
+             same settings and node.listen of [keys] in the configuration",
         )
     })
 }
@@ -392,7 +392,7 @@ fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>
                 .to_owned(),
         );
     }
-    eprintln!("it signs nothing, for it has no usable key:");
+    eprintln!("the service cannot sign, because it has no usable key:");
     lacks.iter().for_each(|lack| eprintln!("  {lack}"));
 }
 
@@ -411,11 +411,11 @@ impl TenantWatch<'_> {
         }
         // A file that is being written is empty for a moment. An empty list of tenants would let every client use every key.
         if now.is_empty() {
-            return Err(Problem::usage("the configuration names no tenants any more")
+            return Err(Problem::usage("the configuration no longer has tenants")
                 .hint("restart the service to serve without tenants"));
         }
         running.change_tenants(&now).map_err(|error| Problem::usage(chain(&error)))?;
-        tracing::info!(tenants = now.len(), "other tenants count from the next request on");
+        tracing::info!(tenants = now.len(), "the tenants were reloaded and apply from the next request on");
         self.tenants = now;
         Ok(())
     }
@@ -437,15 +437,15 @@ async fn keep(
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
         }
         if let Err(problem) = sources.poll(false).await {
-            tracing::warn!(problem = problem.message, "the keys cannot be read; the known ones stay in use");
+            tracing::warn!(problem = problem.message, "cannot read the keys; the loaded keys remain in use");
         }
         if let Some(presented) = &mut tls
             && let Err(problem) = renew(settings, presented, running)
         {
-            tracing::warn!(problem = problem.message, "the certificates stay as they are");
+            tracing::warn!(problem = problem.message, "the certificates are unchanged");
         }
         if let Err(problem) = tenants.renew(running) {
-            tracing::warn!(problem = problem.message, "the tenants stay as they are");
+            tracing::warn!(problem = problem.message, "the tenants are unchanged");
         }
     }
 }
@@ -457,7 +457,7 @@ fn renew(settings: &KeyServiceSettings, presented: &mut TlsOptions, running: &Ru
         return Ok(());
     }
     running.change_tls(&now).map_err(|error| Problem::usage(chain(&error)))?;
-    tracing::info!("other certificates count from the next connection on");
+    tracing::info!("the certificates were reloaded and apply from the next connection on");
     *presented = now;
     Ok(())
 }
@@ -494,16 +494,18 @@ impl Sources {
         let folder = |(folder, broken): (&Folder, &usize)| {
             let path = folder.path().display();
             match broken {
-                0 => format!("{path}: the folder has no files *.key"),
+                0 => format!("{path}: the folder has no *.key files"),
                 broken => {
-                    format!("{path}: none of {broken} files *.key holds a usable key; each is named above")
+                    format!(
+                        "{path}: none of {broken} *.key files contains a usable key; the errors are above"
+                    )
                 }
             }
         };
         let mut lacks: Vec<String> = self.folders.iter().zip(&self.broken).map(folder).collect();
         lacks.extend(self.inventory.as_ref().map(|inventory| match inventory.broken() {
-            0 => "inventory: no certificate under management has its key on the server".to_owned(),
-            broken => format!("inventory: none of {broken} keys can be opened; each is named above"),
+            0 => "inventory: the server has no key of a managed certificate".to_owned(),
+            broken => format!("inventory: none of {broken} keys can be decrypted; the errors are above"),
         }));
         lacks
     }
@@ -524,16 +526,19 @@ impl Sources {
         let Some(inventory) = &mut self.inventory else { return Ok(()) };
         let look = inventory.look().await.map_err(|error| match error {
             SigningKeysError::Store(error) => database::problem(&error),
-            error => Problem::usage(chain(&error)).hint("leave out --inventory, and name folders of keys"),
+            error => Problem::usage(chain(&error)).hint("leave out --inventory, and give folders of keys"),
         })?;
         for (key, error) in &look.broken {
-            warn(first, &format!("no key {key} of a certificate under management: {error}"));
+            warn(first, &format!("no key {key} of a managed certificate: {error}"));
         }
         if let Some(keys) = look.keys {
             let count = keys.len();
             self.set.put_named("inventory", keys);
             if !first {
-                tracing::info!(keys = count, "other keys of certificates under management sign from now on");
+                tracing::info!(
+                    keys = count,
+                    "the keys of managed certificates were reloaded and sign from now on"
+                );
             }
         }
         Ok(())
@@ -565,18 +570,18 @@ impl Sources {
 
     fn take(&mut self, at: usize, path: &Path, look: FolderContents, first: bool) {
         for (file, error) in &look.broken {
-            let stays = if first { "" } else { "; the one it held before stays" };
+            let stays = if first { "" } else { "; its previous key remains in use" };
             warn(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
         }
         for file in &look.open {
-            warn(first, &format!("{} can be read by everybody on this machine: chmod o= it", file.display()));
+            warn(first, &format!("every user of this host can read {}: chmod o= it", file.display()));
         }
         self.broken[at] = look.broken_in_all;
         if look.changed || first {
             let keys = look.held.len();
             self.set.put_named(&format!("folder:{}", path.display()), look.held);
             if !first {
-                tracing::info!(folder = %path.display(), keys, "other keys sign from now on");
+                tracing::info!(folder = %path.display(), keys, "the keys were reloaded and sign from now on");
             }
         }
     }

@@ -34,8 +34,9 @@ pub(crate) fn report(
         Format::Csv => Box::new(csv::CsvReport::new(sink)),
         Format::Html => Box::new(html::HtmlReport::new(sink, started_at_us)),
         Format::Yaml | Format::Name => {
-            return Err(Problem::usage("a scan is not written as yaml or name")
-                .hint("use table, json, jsonl, csv or html; `bulla inventory list` has the other formats"));
+            return Err(Problem::usage("a scan has no yaml or name output").hint(
+                "use table, json, jsonl, csv or html; `bulla inventory list` supports the other formats",
+            ));
         }
     })
 }

@@ -139,7 +139,7 @@ fn write_estate(out: &mut Sink, estate: &[EstateFinding], paint: Paint) -> io::R
     }
     if estate.len() > ESTATE_MAX {
         let rest = count((estate.len() - ESTATE_MAX) as u64);
-        writeln!(out, " {}", paint.faint(&format!("… and {rest} more: --output json has them all")))?;
+        writeln!(out, " {}", paint.faint(&format!("… and {rest} more: --output json shows all")))?;
     }
     Ok(())
 }
@@ -147,8 +147,7 @@ fn write_estate(out: &mut Sink, estate: &[EstateFinding], paint: Paint) -> io::R
 fn write_summary(out: &mut Sink, tally: &Tally, closing: &Closing, paint: Paint) -> io::Result<()> {
     let line = |name: &str, text: String| format!(" {}  {text}", paint.faint(&format!("{name:<10}")));
     writeln!(out)?;
-    let interrupted =
-        if closing.interrupted { ", interrupted: this is the part seen until then" } else { "" };
+    let interrupted = if closing.interrupted { ", interrupted: results so far" } else { "" };
     let speed = rate(tally.endpoints, closing.elapsed);
     writeln!(
         out,
@@ -204,7 +203,7 @@ fn ranks(tally: &Tally, paint: Paint) -> String {
             paint.state(name, &format!("{} {name}", count(tally.by_rank[rank])))
         })
         .collect();
-    if shown.is_empty() { "nothing was seen".into() } else { shown.join(", ") }
+    if shown.is_empty() { "no endpoint found".into() } else { shown.join(", ") }
 }
 
 fn notes(closing: &Closing) -> Vec<String> {

@@ -37,8 +37,8 @@ pub(crate) async fn load(
     metrics: ClientMetrics,
 ) -> Outcome<LoadedAuthority> {
     if settings.authority.is_elsewhere() && settings.ca_certificate_file.as_os_str().is_empty() {
-        return Err(Problem::usage("the authority's key is elsewhere, and its certificate is not given")
-            .hint("give it, with its chain: --ca-certificate, or proxy.ca_certificate_file"));
+        return Err(Problem::usage("the CA key is external, but no CA certificate is configured")
+            .hint("give the CA certificate with its chain: --ca-certificate, or proxy.ca_certificate_file"));
     }
     let is_given = settings.authority.is_elsewhere() || !settings.ca_key_file.as_os_str().is_empty();
     let (certificate, key) = match is_given {
@@ -52,8 +52,8 @@ pub(crate) async fn load(
     };
     let authority = Authority::new(&chain_der, signer, settings.crl_urls.clone());
     let authority = authority.map_err(|error: BadAuthority| {
-        Problem::usage(format_args!("the proxy's authority in {}: {error}", certificate.display()))
-            .hint("give an authority's own certificate first, and its key: --ca-certificate, --ca-key")
+        Problem::usage(format_args!("the proxy's CA in {}: {error}", certificate.display()))
+            .hint("give the CA's own certificate first, and its key: --ca-certificate, --ca-key")
     })?;
     is_in_force(&authority, &certificate)?;
     Ok(LoadedAuthority { authority, certificate, client })
@@ -90,8 +90,8 @@ async fn elsewhere(
     let own = chain_der.first().and_then(|der| Certificate::parse(der).ok());
     let key = own.as_ref().and_then(|own| client.key(&own.public_key.spki));
     let key = key.ok_or_else(|| {
-        Problem::usage("key services sign by no key like that of proxy.ca_certificate_file")
-            .hint("give the authority's own certificate first; RSA, ECDSA and Ed25519 keys sign")
+        Problem::usage("no key service has the key of proxy.ca_certificate_file")
+            .hint("give the CA's own certificate first; RSA, ECDSA and Ed25519 keys are supported")
     })?;
     Ok((Arc::new(key), Some(client)))
 }
@@ -102,10 +102,10 @@ fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
         return Ok(());
     }
     Err(Problem::usage(format_args!(
-        "the proxy's authority in {} has ended, or has not begun",
+        "the certificate of the proxy's CA in {} has expired or is not yet valid",
         file.display()
     ))
-    .hint("give one that is in force, --ca-certificate and --ca-key; or check this machine's clock"))
+    .hint("give a valid one, --ca-certificate and --ca-key; or check this machine's clock"))
 }
 
 fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
@@ -120,10 +120,12 @@ fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
         // this CA, so the key stays, and the new certificate has the same name.
         (false, is_there) => make(&certificate, &key, is_there)?,
         (true, false) => {
-            return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(format!(
-                "bring it back, or delete {} to have another authority made, which clients have to trust anew",
-                certificate.display()
-            )));
+            return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(
+                format!(
+                    "restore the file, or delete {} to generate a new CA, which clients then have to trust",
+                    certificate.display()
+                ),
+            ));
         }
     }
     Ok((certificate, key))
@@ -134,14 +136,14 @@ fn alone(path: &Path) -> Outcome<File> {
     let file = File::options().create(true).append(true).mode(0o600).open(path);
     file.and_then(|file| file.lock().map(|()| file)).map_err(|error| {
         Problem::new(Exit::Machine, format_args!("{}: {error}", path.display()))
-            .hint("check the data folder's permissions, or name another: BULLA_DATA")
+            .hint("check the permissions of the data folder, or set another one: BULLA_DATA")
     })
 }
 
 fn make(certificate: &Path, key: &Path, has_key: bool) -> Outcome<()> {
     let failed = |error: &dyn std::error::Error| {
-        Problem::new(Exit::Machine, format_args!("no authority for the proxy: {error}"))
-            .hint("give one: --ca-certificate and --ca-key")
+        Problem::new(Exit::Machine, format_args!("the proxy has no CA: {error}"))
+            .hint("give a CA: --ca-certificate and --ca-key")
     };
     let own = match has_key {
         true => PrivateKey::from_file(key).map_err(|error| failed(&error))?,

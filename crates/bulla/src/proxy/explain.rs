@@ -145,7 +145,7 @@ fn detail(decision: &Decision, action: ConnectionAction) -> String {
 impl ExplainArgs {
     fn asked(&self) -> Outcome<ExplainedRequest> {
         let wrong = || {
-            Problem::usage(format_args!("{:?} is no http or https URL", self.url))
+            Problem::usage(format_args!("{:?} is not an http or https URL", self.url))
                 .hint("for example https://api.github.com/repos/o/r")
         };
         let uri: Uri = self.url.parse().map_err(|_| wrong())?;
@@ -162,7 +162,8 @@ impl ExplainArgs {
                 Some((name.trim().parse::<HeaderName>().ok()?, value.trim().parse::<HeaderValue>().ok()?))
             });
             let (name, value) = parsed.ok_or_else(|| {
-                Problem::usage(format_args!("{header:?} is no header")).hint("for example -H \"X-Team: web\"")
+                Problem::usage(format_args!("{header:?} is not a header"))
+                    .hint("for example -H \"X-Team: web\"")
             })?;
             headers.append(name, value);
         }

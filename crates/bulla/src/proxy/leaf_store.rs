@@ -55,9 +55,7 @@ impl RetryState {
     fn next(&self, why: String, is_final: bool) -> Self {
         let pause = (2 * self.pause).clamp(RETRY_FIRST, RETRY_LAST);
         match is_final {
-            true => {
-                Self { why: format!("{why}; it is not tried again: restart the proxy"), pause, until: None }
-            }
+            true => Self { why: format!("{why}; not retried: restart the proxy"), pause, until: None },
             false => Self { why, pause, until: Some(Instant::now() + pause) },
         }
     }
@@ -86,10 +84,10 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
         Ok((store, keystore)) => Ok(Some(SecondLevel::new(store, keystore.ring(), own.options()))),
         Err(OpenError::Problem(problem) | OpenError::Key(problem)) => Err(hinted(problem, own.backend)),
         Err(OpenError::Away(why)) => {
-            eprintln!("warning: what keeps leaves is away: {why}");
+            eprintln!("warning: the store of leaf certificates is unreachable: {why}");
             eprintln!(
-                "hint: start the database, or correct proxy.store.url; the proxy joins by itself, and until then goes by \
-                 proxy.store.when_away"
+                "hint: start the database, or correct proxy.store.url; the proxy reconnects automatically, and until then \
+                 applies proxy.store.when_away"
             );
             Ok(Some(awaited(settings, url)))
         }
@@ -150,8 +148,8 @@ async fn keystore(settings: &Settings, store: &Store, create: bool) -> Outcome<K
     opened.map_err(|problem| match create || problem.exit == Exit::Usage {
         true => problem,
         false => problem.hint(
-            "what is kept is sealed under the master key of whoever kept it first: copy master.key of its data folder to this one's, \
-             or name it in authority.master_key_file",
+            "the stored leaf certificates are encrypted with the master key of the first proxy: copy master.key from its \
+             data folder to this one, or name it in authority.master_key_file",
         ),
     })
 }

@@ -138,13 +138,13 @@ impl RunningProxy {
     /// Prints the addresses, and how clients use the proxy.
     fn announce(&self) {
         if let Some(url) = &self.figures_url {
-            eprintln!("figures at {url}");
+            eprintln!("metrics at {url}");
         }
         if let Some(address) = self.running.minting {
-            eprintln!("leaves for others are at {address}");
+            eprintln!("the minting service listens on {address}");
         }
         for address in &self.running.redirected {
-            eprintln!("redirected connections come in at {address}");
+            eprintln!("redirected connections are accepted at {address}");
         }
         say_how(&self.settings, &self.running, &self.certificate);
     }
@@ -192,35 +192,39 @@ async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> 
 /// Warns about listeners that are open to others, and about unverified upstreams.
 fn warn(settings: &ProxySettings, listen: SocketAddr) {
     if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
-        eprintln!("warning: whoever reaches {listen} may use the proxy");
-        eprintln!("hint: say whose clients may: --client NETWORK, or proxy.clients; or who, [proxy.access]");
+        eprintln!("warning: any client that reaches {listen} may use the proxy");
+        eprintln!(
+            "hint: restrict the networks: --client NETWORK, or proxy.clients; or require authentication: [proxy.access]"
+        );
     }
     if settings.clients.is_empty() && settings.transparent.clients.is_empty() {
         let open = |text: &&String| !text.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_loopback());
         for at in settings.transparent.listen.iter().filter(open) {
-            eprintln!("warning: whoever is redirected to {at} may use the proxy");
-            eprintln!("hint: say whose connections are: proxy.transparent.clients");
+            eprintln!("warning: any client that is redirected to {at} may use the proxy");
+            eprintln!("hint: restrict the networks: proxy.transparent.clients");
         }
     }
     for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
-        eprintln!("warning: whoever stands between may be {}", upstream.names.join(", "));
-        eprintln!("hint: name their roots, ca_files in [[proxy.upstreams]], instead of verify = false");
+        eprintln!("warning: a machine in the middle could impersonate {}", upstream.names.join(", "));
+        eprintln!(
+            "hint: set their trust anchors, ca_files in [[proxy.upstreams]], instead of verify = false"
+        );
     }
     if !listen.ip().is_loopback() && settings.access.is_heard() {
-        eprintln!("warning: passwords and tokens pass in the clear on their way to {listen}");
-        eprintln!("hint: give certificate_file and key_file of [proxy.access], and tls_only = true");
+        eprintln!("warning: passwords and tokens are sent unencrypted to {listen}");
+        eprintln!("hint: set certificate_file and key_file of [proxy.access], and tls_only = true");
     }
 }
 
 /// Prints how clients use the proxy.
 fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
     let (access, scheme) = (&settings.access, settings.scheme());
-    eprintln!("the proxy is at {scheme}://{}", running.address);
+    eprintln!("the proxy listens on {scheme}://{}", running.address);
     if access.speaks_tls() && !access.tls_only {
-        eprintln!("and at https://{}", running.address);
+        eprintln!("and on https://{}", running.address);
     }
     let certificate = certificate.display();
-    eprintln!("clients have to trust its authority: {certificate}");
+    eprintln!("clients must trust its CA: {certificate}");
     let user = if access.has_users() { " --proxy-user NAME" } else { "" };
     eprintln!(
         "try: curl --proxy {scheme}://{}{user} --cacert {certificate} https://example.com",
@@ -243,28 +247,29 @@ pub(crate) async fn bind(
 ) -> Outcome<Running> {
     proxy::start(options, authority, metrics).await.map_err(|error| {
         let hint = match &error {
-            proxy::StartError::Bind { .. } => "choose another place: proxy.listen (`bulla proxy --listen`), proxy.transparent.listen",
+            proxy::StartError::Bind { .. } => "choose another address: proxy.listen (`bulla proxy --listen`), \
+             proxy.transparent.listen",
             proxy::StartError::NoRoots => {
-                "install the system's (ca-certificates), or name some: --upstream-ca"
+                "install the system's trust anchors (ca-certificates), or set some: --upstream-ca"
             }
             proxy::StartError::Minting(minting::StartError::InTheClear(_)) => {
                 "listen on 127.0.0.1 or unix:PATH, or give certificate_file, key_file and client_ca_files of [proxy.minting]"
             }
             proxy::StartError::Minting(_) => "check [proxy.minting]",
             proxy::StartError::Intermediate(_) => {
-                "check the authority and where its key is: proxy.ca_certificate_file, [proxy.authority]"
+                "check the CA and the location of its key: proxy.ca_certificate_file, [proxy.authority]"
             }
             proxy::StartError::Permission(BadPermission::Token) => {
-                "proxy.ask.token_file holds one line of visible ASCII"
+                "proxy.ask.token_file must contain one line of visible ASCII"
             }
             proxy::StartError::Permission(_) => {
-                "proxy.ask.url is https://HOST/PATH, or http://127.0.0.1:PORT/PATH; check proxy.ask.ca_files"
+                "proxy.ask.url must be https://HOST/PATH, or http://127.0.0.1:PORT/PATH; check also proxy.ask.ca_files"
             }
             proxy::StartError::AccessLog(_) => {
                 "check proxy.requests.access_log_file, its folder and permissions"
             }
             proxy::StartError::AuditLog(_) => {
-                "check proxy.requests.audit_file, its folder and permissions; each proxy has a file of its own"
+                "check proxy.requests.audit_file, its folder and permissions; each proxy needs a separate file"
             }
             _ => "check [proxy]",
         };

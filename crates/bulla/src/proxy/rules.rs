@@ -66,7 +66,7 @@ impl Secrets for StoreClient {
                 if names.is_empty() && !credential.value().is_string() {
                     let kind = credential.kind();
                     return Err(NoSecret::Unusable(format!(
-                        "{path} is a {kind}: the rule has to name a field"
+                        "{path} is of type {kind}: the rule must name a field"
                     )));
                 }
                 let missing = || NoSecret::Unusable(format!("{path} has no {}", names.join(".")));
@@ -78,7 +78,7 @@ impl Secrets for StoreClient {
 
     fn doubt(&self, path: &str) {
         if let Err(error) = self.0.doubt(path) {
-            tracing::debug!(%error, "a credential cannot be doubted");
+            tracing::debug!(%error, "cannot mark a credential for an early refresh");
         }
     }
 }
@@ -103,11 +103,13 @@ impl Fixed {
             return Err(Problem::usage(
                 "the policy was added or removed, or proxy.policy.allow_networks was changed",
             )
-            .hint("restart the proxy: which networks clients reach is set at startup"));
+            .hint("restart the proxy: the networks that clients may connect to are set at startup"));
         }
         if new.asks != self.asks {
-            return Err(Problem::usage("proxy.access has its first credential, or has lost its last one")
-                .hint("restart the proxy: whether clients have to authenticate is set at startup"));
+            return Err(Problem::usage(
+                "the first credential of proxy.access was added, or the last one removed",
+            )
+            .hint("restart the proxy: whether clients have to authenticate is set at startup"));
         }
         Ok(())
     }
@@ -129,7 +131,7 @@ impl ConfiguredRules {
         metrics: RequestMetrics,
         secrets: StoreSecrets,
     ) -> Outcome<Self> {
-        let failed = |error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"));
+        let failed = |error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}"));
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
         let watch = FileWatch::new(stamp(file.as_deref()));
@@ -155,7 +157,7 @@ impl ConfiguredRules {
             }
             let read = self.read(args).await;
             if !self.watch.was_read(before, stamp(self.file.as_deref())) {
-                tracing::info!("the configuration's file changed while it was read: it is read again");
+                tracing::info!("the configuration file changed while it was read: reading it again");
                 continue;
             }
             match read {
@@ -164,14 +166,14 @@ impl ConfiguredRules {
                     running.change_access(users, &tokens);
                     running.change_rules(names, policy, rules, secrets);
                     self.metrics.reloaded(true);
-                    tracing::warn!(rules = count, "the proxy's rules were read again and count from now on");
+                    tracing::warn!(rules = count, "the proxy's rules were reloaded and apply from now on");
                 }
                 Err(problem) => {
                     self.metrics.reloaded(false);
                     tracing::warn!(
                         problem = problem.message,
                         hint = problem.hint,
-                        "the proxy's rules stay as they were"
+                        "the proxy's rules are unchanged"
                     );
                 }
             }

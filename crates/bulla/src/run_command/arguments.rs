@@ -107,8 +107,9 @@ impl RunArgs {
     pub(super) fn check(&self) -> Outcome<()> {
         let name = &self.name;
         if name.is_empty() || name.len() > LOGIN_MAX || name.contains(|c: char| c == ':' || c.is_control()) {
-            return Err(Problem::usage(format_args!("{name:?} cannot be the name of an identity"))
-                .hint(format!("--as takes 1 to {LOGIN_MAX} bytes without a colon and control characters")));
+            return Err(Problem::usage(format_args!("{name:?} is not a valid name of an identity")).hint(
+                format!("--as must have 1 to {LOGIN_MAX} bytes, without a colon and control characters"),
+            ));
         }
         Ok(())
     }
@@ -128,7 +129,7 @@ impl RunArgs {
         };
         let address = rest.trim_end_matches('/');
         if address.contains('@') {
-            return Err(wrong("a password in the command line is visible to others")
+            return Err(wrong("a password in the command line is visible to other users")
                 .hint("give the name with --as and the password with --password-file"));
         }
         let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
@@ -142,12 +143,12 @@ impl RunArgs {
             Some(file) => {
                 let unread = |why: &dyn std::fmt::Display| {
                     Problem::usage(format_args!("--password-file {}: {why}", file.display()))
-                        .hint("the file has the password alone, in one line")
+                        .hint("the file must contain only the password, in one line")
                 };
                 let text = std::fs::read_to_string(file).map_err(|error| unread(&error))?;
                 let password = text.trim_end_matches(['\r', '\n']);
                 if password.is_empty() || password.len() > LOGIN_MAX || password.contains(char::is_control) {
-                    return Err(unread(&"it is not one line of 1 to 255 bytes"));
+                    return Err(unread(&"the file does not contain one line of 1 to 255 bytes"));
                 }
                 Some(Login { name: self.name.clone(), password: Secret::new(password) })
             }

@@ -110,5 +110,5 @@ fn failed(error: &io::Error) -> Problem {
         Exit::Machine,
         format_args!("the connection between the processes of this run failed: {error}"),
     )
-    .hint("see the message before this one; the temporary folder (TMPDIR) has to allow Unix sockets")
+    .hint("see the previous message; the temporary folder (TMPDIR) must support Unix sockets")
 }

@@ -179,7 +179,7 @@ fn java_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
     store
         .writer(STORE_PASSWORD)
         .write()
-        .inspect_err(|error| tracing::warn!(%error, "no trust store for Java"))
+        .inspect_err(|error| tracing::warn!(%error, "cannot create a trust store for Java"))
         .ok()
 }
 

@@ -18,8 +18,8 @@ pub(super) struct CommandFiles {
 impl CommandFiles {
     pub(super) fn new(args: &RunArgs, hidden: Vec<PathBuf>) -> Outcome<Self> {
         let here = std::env::current_dir().and_then(|here| here.canonicalize()).map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("the working directory: {error}"))
-                .hint("change to a folder that exists")
+            Problem::new(Exit::Machine, format_args!("cannot read the working directory: {error}"))
+                .hint("change to a directory that exists")
         })?;
         // The process is already in the folder, so a mount over the path does not hide it.
         seen("the working directory", &here, &hidden, "change to another folder")?;
@@ -45,21 +45,22 @@ impl CommandFiles {
 fn writable(args: &RunArgs, here: &Path, temporary: PathBuf, hidden: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
     if here.parent().is_none() {
         return Err(Problem::usage("--read-only in / leaves every file writable")
-            .hint("change to the folder that the command works in"));
+            .hint("change to the directory that the command works in"));
     }
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     if let Some(home) = home.filter(|home| home.starts_with(here)) {
         eprintln!(
-            "warning: the command writes to {}, the working directory: .bashrc and other files that programs outside run or read",
+            "warning: the command can write to {}, the working directory, which contains .bashrc and other files that \
+             programs outside the sandbox run or read",
             home.display()
         );
-        eprintln!("hint: change to the folder that the command works in");
+        eprintln!("hint: change to the directory that the command works in");
     }
     let mut writable = vec![here.to_owned(), temporary];
     for given in &args.write {
         let path = given.canonicalize().map_err(|error| {
             Problem::usage(format_args!("--write {}: {error}", given.display()))
-                .hint("name a file or folder that exists: make the folder first")
+                .hint("name a file or folder that exists: create the folder first")
         })?;
         seen(&format!("--write {}", given.display()), &path, hidden, "name another file or folder")?;
         writable.push(path);
@@ -75,7 +76,7 @@ fn seen(what: &str, path: &Path, hidden: &[PathBuf], hint: &str) -> Outcome<()> 
     match hidden.iter().find(|hidden| path.starts_with(hidden)) {
         None => Ok(()),
         Some(hidden) => Err(Problem::usage(format_args!(
-            "{what} is in {}, which the command must not see",
+            "{what} is in {}, which must be hidden from the command",
             hidden.display()
         ))
         .hint(hint)),

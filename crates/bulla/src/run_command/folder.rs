@@ -47,7 +47,7 @@ impl RunFolder {
 impl Drop for RunFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, folder = %self.path.display(), "the folder of this run cannot be removed");
+            tracing::warn!(%error, folder = %self.path.display(), "cannot remove the folder of this run");
         }
     }
 }

@@ -14,7 +14,7 @@ const STANDARD_MAX: u32 = 2;
 /// to the host's files, including hidden ones.
 pub(super) fn refuse() -> Outcome<()> {
     let entries = std::fs::read_dir("/proc/self/fd").map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("/proc/self/fd: {error}")).hint("mount /proc")
+        Problem::new(Exit::Machine, format_args!("cannot read /proc/self/fd: {error}")).hint("mount /proc")
     })?;
     for entry in entries.flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -23,7 +23,7 @@ pub(super) fn refuse() -> Outcome<()> {
         let Some(kind) = kind(&entry.path(), number) else { continue };
         if !is_closed_on_exec(number) {
             return Err(Problem::usage(format_args!(
-                "descriptor {number} is an open {kind}, which the command would inherit"
+                "file descriptor {number} is an open {kind}, which the command would inherit"
             ))
             .hint(format!("close it for this command: bulla run … {number}>&-")));
         }

@@ -110,11 +110,11 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
         eprintln!(
             "warning: the command runs as root: it can change files that programs outside the sandbox run or read"
         );
-        eprintln!("hint: start it as a user of its own, or with --read-only");
+        eprintln!("hint: start it as a separate user, or with --read-only");
     }
     if args.allow_unix_sockets {
         eprintln!(
-            "warning: Unix sockets are open: a server of this host, such as Docker or ssh-agent, can act for the command"
+            "warning: Unix sockets are reachable: a server of this host, such as Docker or ssh-agent, can act for the command"
         );
     }
     let proxy = Proxy::of(args, configuration).await?;
@@ -152,7 +152,8 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
 async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
     eprintln!("warning: without a sandbox only programs that read the proxy variables use the proxy");
     eprintln!(
-        "hint: nothing stops direct connections (TCP, UDP, DNS, QUIC, Unix sockets), or a program that unsets the variables; leave out --no-sandbox where that matters"
+        "hint: direct connections (TCP, UDP, DNS, QUIC, Unix sockets) are not blocked, and a program can unset the \
+         variables; leave out --no-sandbox if that matters"
     );
     let proxy = Proxy::of(args, configuration).await?;
     let root = proxy.root(args, configuration)?;
@@ -194,7 +195,7 @@ fn start(command: &mut Command, args: &RunArgs, environment: &Environment) -> Ou
     environment.set(command, args);
     command.arg("--").args(&args.command);
     command.spawn().map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("no process can be started: {error}"))
+        Problem::new(Exit::Machine, format_args!("cannot start a process: {error}"))
             .hint("check the limits on processes (ulimit -u)")
     })
 }

@@ -71,7 +71,7 @@ impl OwnProxy {
     /// Serves clients of a network namespace, on a socket that was bound there.
     pub(super) async fn serve_confined(self, socket: OwnedFd, name: &str) -> Outcome<Serving> {
         let listen = inbound::reserve_socket(socket).map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("the namespace's socket cannot be used: {error}"))
+            Problem::new(Exit::Machine, format_args!("cannot use the namespace's socket: {error}"))
         })?;
         let access = AccessOptions { confined_user: Some(name.into()), ..AccessOptions::default() };
         Box::pin(self.serve(listen, access)).await.map(|(_, serving)| serving)
@@ -128,6 +128,6 @@ pub(super) fn root_of_another(given: Option<&Path>, configuration: &Configuratio
     if made.exists() {
         return files::certificates("the proxy's CA", &made);
     }
-    Err(Problem::usage("the CA of the proxy at --proxy is not known")
+    Err(Problem::usage("the CA of the proxy at --proxy is unknown")
         .hint("give its certificate: --ca FILE; the proxy serves it at /ca.pem"))
 }

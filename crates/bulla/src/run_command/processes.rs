@@ -20,5 +20,5 @@ pub(super) fn status_of(status: ExitStatus) -> i32 {
 
 /// The problem of a process whose status is unavailable.
 pub(super) fn lost(error: &std::io::Error) -> Problem {
-    Problem::new(Exit::Machine, format_args!("the command cannot be waited for: {error}"))
+    Problem::new(Exit::Machine, format_args!("cannot wait for the command: {error}"))
 }

@@ -48,7 +48,7 @@ impl Target {
         };
         let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let mut last = "its name has no address".to_owned();
+        let mut last = "its name has no IP address".to_owned();
         for address in tokio::net::lookup_host(&*self.address).await.map_err(|error| error.to_string())? {
             match tls.connect(address, host, Deadline::within(CONNECT_TIMEOUT)).await {
                 Ok(stream) => return Ok(Box::new(stream)),
@@ -117,6 +117,6 @@ async fn pass_on(mut from: TcpStream, to: &Target) {
 fn failed(error: &std::io::Error) -> Problem {
     Problem::new(
         Exit::Machine,
-        format_args!("the listener for the command's connections to the proxy cannot be opened: {error}"),
+        format_args!("cannot open the listener for the command's connections to the proxy: {error}"),
     )
 }

@@ -20,7 +20,7 @@ impl Signals {
         let (send, receive) = mpsc::channel(FORWARDED.len());
         for kind in FORWARDED {
             let incoming = signal(SignalKind::from_raw(kind.as_raw())).map_err(|error: io::Error| {
-                Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"))
+                Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}"))
             })?;
             tokio::spawn(pass_on(incoming, kind, send.clone()));
         }

@@ -35,7 +35,7 @@ pub(super) fn command(args: &RunArgs, stage: Stage, control: &Path) -> AsyncComm
 /// Requests the kernel to kill this process when its parent ends. Fails if the parent has already ended.
 fn end_with_parent(args: &RunArgs) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("this process cannot follow the end of another: {error}"))
+        Problem::new(Exit::Machine, format_args!("this process cannot wait for another process: {error}"))
     })?;
     let parent = getppid().map(|parent| parent.as_raw_pid().cast_unsigned());
     match args.parent {
@@ -75,7 +75,7 @@ pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
 }
 
 fn not_started_inside(error: &io::Error) -> Problem {
-    Problem::new(Exit::Machine, format_args!("no process can be started in the namespaces: {error}"))
+    Problem::new(Exit::Machine, format_args!("cannot start a process in the namespaces: {error}"))
         .hint("check the limits on processes (ulimit -u)")
 }
 
@@ -86,9 +86,9 @@ fn not_separate(error: &NamespaceError) -> Problem {
     }
     let hint = match error {
         NamespaceError::Refused(_) => {
-            "no setting in /proc/sys forbids it: a container or a service does. Start it with \
-             --security-opt seccomp=unconfined --security-opt systempaths=unconfined (Docker), or without \
-             RestrictNamespaces= (systemd); --no-sandbox only sets the environment"
+            "no setting in /proc/sys forbids it, so a container or a service manager does. Start it with --security-opt \
+             seccomp=unconfined --security-opt systempaths=unconfined (Docker), or without RestrictNamespaces= (systemd); \
+             --no-sandbox only sets the environment"
         }
         NamespaceError::Processes(_) => {
             "a container hides parts of /proc: start it with --security-opt systempaths=unconfined (Docker); \
@@ -102,7 +102,8 @@ fn not_separate(error: &NamespaceError) -> Problem {
 fn not_confined(error: &SandboxError) -> Problem {
     let hint = match error {
         SandboxError::NoLandlock(_) | SandboxError::Files(_) => {
-            "--read-only needs Landlock of Linux 6.2 or newer, with landlock in the kernel's list lsm=; leave out --read-only"
+            "--read-only needs Landlock in Linux 6.2 or newer, with landlock in the kernel parameter lsm=; otherwise leave \
+             out --read-only"
         }
         _ => "--no-sandbox only sets the environment",
     };
@@ -118,7 +119,7 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     let failed = |error: NamespaceError| not_separate(&error);
     sandbox::loopback_up().map_err(failed)?;
     let socket = bind().map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("{INSIDE} cannot be bound in the namespace: {error}"))
+        Problem::new(Exit::Machine, format_args!("cannot listen on {INSIDE} in the namespace: {error}"))
     })?;
     let control = args.control.as_deref().unwrap_or(Path::new(""));
     let inside = Inside::connect(control, &socket)?;

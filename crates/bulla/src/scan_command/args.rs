@@ -36,7 +36,7 @@ pub(crate) struct ScanArgs {
     /// smtp://HOST, any path, @FILE (one target per line, # comments) or - (standard input).
     #[allow(
         rustdoc::broken_intra_doc_links,
-        reason = "help for people, where brackets are an IPv6 address's"
+        reason = "help text, in which brackets enclose an IPv6 address"
     )]
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<std::ffi::OsString>,

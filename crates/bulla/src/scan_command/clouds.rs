@@ -89,7 +89,7 @@ impl Ending {
         let ended = ended.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut failures = 0;
         for remark in ended.iter().flat_map(Listed::remarked) {
-            tracing::warn!(error = remark, "not read beside the certificates");
+            tracing::warn!(error = remark, "cannot read additional data of the certificates, such as tags");
         }
         for failure in ended.iter().flat_map(Listed::failures) {
             failures += 1;

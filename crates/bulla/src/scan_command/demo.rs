@@ -27,7 +27,7 @@ pub(crate) async fn start() -> Outcome<Demo> {
     };
     let fleet = Fleet::start(&plan).await.map_err(|error| {
         Problem::new(Exit::Machine, format_args!("the demo cannot start: {}", chain(&error)))
-            .hint("it listens on loopback addresses only; is that forbidden here?")
+            .hint("the demo listens only on loopback addresses; check that this host allows it")
     })?;
     Ok(Demo { fleet })
 }

@@ -113,7 +113,8 @@ async fn probe_target(probe: Arc<LivenessProbe>, target: Target) -> LivenessResu
     let mut probed =
         LivenessResult { endpoint: target.identity(), address: None, result: Err(String::new()) };
     if target.protocol != Protocol::Tls {
-        probed.result = Err(format!("not asked: {} is not TLS from the first byte", target.protocol.name()));
+        probed.result =
+            Err(format!("not checked: {} does not start with a TLS handshake", target.protocol.name()));
         return probed;
     }
     let found = probe.resolver.resolve(target.host_text(), probe.families, probe.limit).await;

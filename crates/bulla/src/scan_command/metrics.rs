@@ -23,23 +23,28 @@ pub(crate) fn write(path: &Path, tally: &Tally, closing: &Closing) -> Outcome<()
 fn text(tally: &Tally, closing: &Closing) -> String {
     let mut out = String::new();
     let finished_at_us = closing.started_at_us.saturating_add(closing.elapsed.as_micros() as i64);
-    gauge(&mut out, "bulla_scan_endpoints", "Endpoints looked at.", tally.endpoints);
+    gauge(&mut out, "bulla_scan_endpoints", "Endpoints scanned.", tally.endpoints);
     gauge(&mut out, "bulla_scan_answered_endpoints", "Endpoints that sent a certificate.", tally.answered);
-    gauge(&mut out, "bulla_scan_invalid_targets", "Targets that could not be read.", closing.invalid_targets);
+    gauge(
+        &mut out,
+        "bulla_scan_invalid_targets",
+        "Targets that could not be parsed.",
+        closing.invalid_targets,
+    );
     gauge(
         &mut out,
         "bulla_scan_interrupted",
-        "1 when the scan was stopped early.",
+        "1 if the scan was interrupted, else 0.",
         u8::from(closing.interrupted),
     );
-    gauge(&mut out, "bulla_scan_duration_seconds", "How long the scan took.", closing.elapsed.as_secs_f64());
+    gauge(&mut out, "bulla_scan_duration_seconds", "Duration of the scan.", closing.elapsed.as_secs_f64());
     gauge(
         &mut out,
         "bulla_scan_finished_timestamp_seconds",
-        "When the scan ended, Unix time.",
+        "End of the scan, Unix time.",
         finished_at_us as f64 / 1e6,
     );
-    head(&mut out, "bulla_scan_outcome_endpoints", "Endpoints by how the look ended.");
+    head(&mut out, "bulla_scan_outcome_endpoints", "Endpoints by scan outcome.");
     for (outcome, number) in &tally.by_outcome {
         let _ = writeln!(out, "bulla_scan_outcome_endpoints{{outcome=\"{outcome}\"}} {number}");
     }

@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     let anything =
         !args.targets.is_empty() || args.again || args.resume.is_some() || args.demo || args.clouds.is_some();
     if !anything {
-        return Err(Problem::usage("there is nothing to scan")
+        return Err(Problem::usage("no targets given")
             .hint("name a host (`bulla scan example.com`), a list (@FILE), --again, or --demo"));
     }
     let stop = cli::stop::on_signal()?;
@@ -224,8 +224,8 @@ fn conclude(tally: &Tally, closing: &Closing, fail_on: FailOn) -> Outcome<Exit> 
     }
     if let Some(error) = &closing.store_error {
         return Err(Problem::new(Exit::Inventory, error).hint(
-            "what is printed is right, but not all of it is stored: make room or mend the database, \
-                 then go on with `bulla scan --resume`",
+            "the printed results are correct, but not all of them are stored: free disk space or repair the database, then \
+             continue with `bulla scan --resume`",
         ));
     }
     if fail_on.fails(tally) {
@@ -261,7 +261,7 @@ async fn prepare(
     let stores = settings.store.enabled && (demo.is_none() || args.db.is_some());
     if !stores {
         if args.resume.is_some() || args.again {
-            return Err(Problem::usage("without an inventory there is nothing to go on from")
+            return Err(Problem::usage("an inventory is needed to resume or repeat a scan")
                 .hint("set store.enabled, or name the targets"));
         }
         let (targets, expected) = given(&spec, demo)?;

@@ -92,7 +92,7 @@ impl Spec {
             None => Passwords::default(),
             Some(path) => Passwords::read(path).map_err(|error| {
                 Problem::usage(format_args!("--password-file {}: {}", path.display(), chain(&error)))
-                    .hint("give a text file with a password a line")
+                    .hint("give a text file with one password per line")
             })?,
         };
         Ok(ScanOptions {
@@ -134,11 +134,11 @@ impl Spec {
         let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
         for path in &self.settings.ca_files {
             trusted.add_file(path).map_err(|error| {
-                Problem::usage(chain(&error)).hint("--ca wants a file of certificates, PEM or DER")
+                Problem::usage(chain(&error)).hint("--ca needs a file of certificates, PEM or DER")
             })?;
         }
         if trusted.is_empty() {
-            tracing::warn!("no root is trusted: every chain will be found untrusted");
+            tracing::warn!("no trust anchors are configured: every chain will be reported as untrusted");
         }
         Ok(trusted)
     }
@@ -150,7 +150,7 @@ impl Spec {
             return Ok(Resolver::with_upstreams(servers));
         }
         Resolver::system().map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("there is no resolver: {}", chain(&error)))
+            Problem::new(Exit::Machine, format_args!("cannot create a DNS resolver: {}", chain(&error)))
                 .hint("check /etc/resolv.conf, or name a server with --dns ADDRESS")
         })
     }
@@ -164,7 +164,7 @@ impl Spec {
     pub(crate) fn from_json(text: &str) -> Outcome<Self> {
         serde_json::from_str(text).map_err(|error| {
             Problem::usage(format_args!("the stored scan cannot be read: {error}"))
-                .hint("it was made by another version of bulla: start a new scan")
+                .hint("another version of bulla created it: start a new scan")
         })
     }
 }
@@ -223,7 +223,7 @@ fn milliseconds(duration: Duration) -> u64 {
 fn name_server(text: &str) -> Outcome<SocketAddr> {
     let bare = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
     text.parse::<SocketAddr>().or_else(|_| bare()).map_err(|_| {
-        Problem::usage(format_args!("--dns {text:?} is no address"))
+        Problem::usage(format_args!("--dns: {text:?} is not an address"))
             .hint("give an IP address, with or without a port: 192.0.2.53 or [2001:db8::53]:5353")
     })
 }
@@ -234,14 +234,14 @@ fn per_protocol(text: &str) -> Outcome<(Protocol, usize)> {
     let protocol = Protocol::named(name).ok_or_else(|| unknown_protocol("--per-protocol", name))?;
     match count.parse() {
         Ok(count @ 1..) => Ok((protocol, count)),
-        _ => Err(Problem::usage(format_args!("--per-protocol {text}: there is no count of at least 1"))
+        _ => Err(Problem::usage(format_args!("--per-protocol {text}: the number must be at least 1"))
             .hint("for example --per-protocol smtp=16")),
     }
 }
 
 fn unknown_protocol(flag: &str, text: &str) -> Problem {
     let known: Vec<_> = Protocol::UPGRADED.iter().map(|protocol| protocol.name()).collect();
-    Problem::usage(format_args!("{flag}: no protocol is called {text:?}"))
+    Problem::usage(format_args!("{flag}: unknown protocol {text:?}"))
         .hint(format!("use one of: {}, or tls for none", known.join(", ")))
 }
 

@@ -74,7 +74,7 @@ impl Bar {
             parts.push(format!("{} {}", count(*number), outcome.name()));
         }
         if now.second_pass > 0 {
-            parts.push(format!("{} silent, tried again last", count(now.second_pass as u64)));
+            parts.push(format!("{} did not answer, retried last", count(now.second_pass as u64)));
         }
         if let Some(waiting) = waiting {
             parts.push(format!("waiting for the database: {waiting}"));

@@ -174,9 +174,7 @@ impl Kit for ScanKit {
     fn check_sources(&self, watch: &WatchSpec) -> Result<(), String> {
         match &self.sources {
             _ if watch.sources.is_empty() => Ok(()),
-            None => {
-                Err("this server is not told of any clouds or clusters: set watch.clouds_file".to_owned())
-            }
+            None => Err("this server has no clouds or clusters: set watch.clouds_file".to_owned()),
             Some(sources) => sources.settings.named(&watch.sources).map(drop).map_err(|error| chain(&error)),
         }
     }

@@ -96,7 +96,8 @@ impl Storing {
         let gave_up = StoreOutcome {
             stored: None,
             error: Some(
-                "the database did not store the last results before the timeout; go on with --resume".into(),
+                "the database did not store the last results before the timeout; continue with --resume"
+                    .into(),
             ),
         };
         let end = if interrupted { ScanEnd::Interrupted } else { ScanEnd::Complete };
@@ -120,8 +121,8 @@ impl Storing {
             };
         match tokio::time::timeout(LAST_TRY, samples.store(&store)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = chain(&error), "the scan's history is not kept"),
-            Err(_) => tracing::debug!("the scan's history was not kept in time"),
+            Ok(Err(error)) => tracing::debug!(error = chain(&error), "cannot store the scan's history"),
+            Err(_) => tracing::debug!("the scan's history was not stored before the timeout"),
         }
         StoreOutcome { stored: Some(stored), error }
     }
@@ -156,14 +157,14 @@ pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> 
         });
     }
     let id = wanted.parse::<Uuid>().map_err(|_| {
-        Problem::usage(format_args!("{wanted:?} is no scan")).hint("`bulla inventory scans` lists them")
+        Problem::usage(format_args!("{wanted:?} is not a scan ID")).hint("`bulla inventory scans` lists them")
     })?;
     let scan = store::Scans::of(store).get(id).await.map_err(inventory)?.ok_or_else(|| {
         Problem::usage(format_args!("the inventory has no scan {id}"))
             .hint("`bulla inventory scans` lists them")
     })?;
     if scan.state == ScanState::Finished {
-        return Err(Problem::usage(format_args!("scan {id} was finished")).hint("start a new one"));
+        return Err(Problem::usage(format_args!("scan {id} is complete")).hint("start a new scan"));
     }
     Ok(scan)
 }
@@ -221,7 +222,7 @@ pub(crate) fn again(
             let page = match store::Inventory::of(&store).known_endpoints(after.as_ref(), PAGE_ROWS).await {
                 Ok(page) => page,
                 Err(error) => {
-                    tracing::error!(error = chain(&error), "the inventory could not be read to its end");
+                    tracing::error!(error = chain(&error), "cannot read the inventory completely");
                     return;
                 }
             };

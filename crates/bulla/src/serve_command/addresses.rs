@@ -94,7 +94,7 @@ pub(super) fn networks<N: FromStr + From<IpAddr>>(key: &str, all: &[String]) -> 
     let one = |text: &String| {
         let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(N::from));
         network.ok_or_else(|| {
-            Problem::usage(format_args!("{key} has {text:?}, which is no network"))
+            Problem::usage(format_args!("{key}: {text:?} is not a network"))
                 .hint("write networks as 10.0.0.0/8 or fd00::/8")
         })
     };

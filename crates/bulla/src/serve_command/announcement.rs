@@ -32,7 +32,7 @@ pub(super) fn print(
     eprint!("{}", table(described, roles));
     if mode == StartMode::Up && url.is_some() {
         let root = cli::data::folder().map(|folder| folder.join(local::ROOT));
-        root.iter().for_each(|root| eprintln!("root to trust: {}", root.display()));
+        root.iter().for_each(|root| eprintln!("trust anchor: {}", root.display()));
         console.iter().for_each(|line| eprintln!("{line}"));
         eprint!("{NEXT}");
     }

@@ -55,8 +55,10 @@ impl ServerCertificate {
             },
             (false, false) => CertificateSource::Files { certificate: certificate.clone(), key: key.clone() },
             _ => {
-                return Err(Problem::usage("server.certificate_file and server.key_file go together")
-                    .hint("give both, or neither to have one issued by the server's own authority"));
+                return Err(Problem::usage(
+                    "server.certificate_file and server.key_file must be set together",
+                )
+                .hint("set both, or neither to have a certificate issued by the server's CA"));
             }
         };
         let Obtained { certificate: current, look_again } = source.obtain().await?;
@@ -87,10 +89,7 @@ impl ServerCertificate {
                     }
                 }
                 Err(problem) => {
-                    tracing::warn!(
-                        problem = problem.message,
-                        "the server's certificate could not be renewed"
-                    );
+                    tracing::warn!(problem = problem.message, "cannot renew the server's certificate");
                     pause = RETRY;
                 }
             }
@@ -131,7 +130,7 @@ async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) 
     all.extend(issued.chain.iter().map(|der| der.to_vec()));
     let certificate = server_certificate(&all, &key).map_err(|error| wrong(&chain(&error)))?;
     if let Err(problem) = kept_certificate::keep(ring, &all, &key) {
-        tracing::warn!(problem = problem.message, "the server's certificate is not kept for the next start");
+        tracing::warn!(problem = problem.message, "cannot store the server's certificate for the next start");
     }
     Ok(Obtained { certificate, look_again: LIFE * 2 / 3 })
 }
@@ -139,13 +138,13 @@ async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) 
 fn kept(ring: &Keyring, error: &IssueError) -> Option<Obtained> {
     let IssueError::Store(reason) = error else { return None };
     let certificate = reason.is_transient().then(|| kept_certificate::kept(ring, now())).flatten()?;
-    tracing::warn!(%error, "no new certificate for the server: it presents the last one");
+    tracing::warn!(%error, "no new certificate for the server: the previous one remains in use");
     Some(Obtained { certificate, look_again: RETRY })
 }
 
 fn refused(error: &IssueError) -> Problem {
-    Problem::new(Exit::Inventory, format_args!("no certificate for the server: {}", chain(error)))
-        .hint("name files of another authority: server.certificate_file and server.key_file")
+    Problem::new(Exit::Inventory, format_args!("the server has no certificate: {}", chain(error)))
+        .hint("set files of another CA: server.certificate_file and server.key_file")
 }
 
 fn now() -> UnixTime {

@@ -68,7 +68,7 @@ impl ClientCrls {
                 Err(problem) => Err(problem),
             };
             if let Err(problem) = looked {
-                tracing::error!(problem = problem.message, "the CRLs of client CAs count as they were");
+                tracing::error!(problem = problem.message, "the CRLs of client CAs are unchanged");
             }
         }
     }

@@ -140,7 +140,7 @@ async fn agent(settings: &Settings, control_plane: Option<&RunningControlPlane>)
     let policy = settings.agent.policy();
     let agent: Agent = agent_command::open(&folder, PolicyFile::new(policy)).await?;
     let notes = vec![
-        format!("agent {}, its folder {}", agent.name(), folder.display()),
+        format!("agent {}, folder {}", agent.name(), folder.display()),
         format!("policy {}", policy.display()),
     ];
     let stop = CancellationToken::new();

@@ -332,17 +332,18 @@ fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     for text in &settings.client_cas {
         let wrong = |what: &str| {
             Problem::usage(format_args!("{KEY}: {text:?} {what}")).hint(
-                "write the file of a CA (PEM) and profiles, as in \"/etc/bulla/maker.pem=tablets,printers\"",
+                "write the file of a CA (PEM) and profiles, for example \"/etc/bulla/maker.pem=tablets,printers\"",
             )
         };
         let (path, profiles) = text.split_once('=').ok_or_else(|| wrong("names no profile"))?;
         let profiles: Vec<String> = profiles.split(',').map(|name| name.trim().to_owned()).collect();
         if let Some(name) = profiles.iter().find(|name| !settings.profiles.contains(name)) {
-            return Err(wrong(&format!("names the profile {name:?}, which est.profiles does not offer")));
+            return Err(wrong(&format!("names the profile {name:?}, which est.profiles does not contain")));
         }
         for der in files::certificates(KEY, Path::new(path))? {
             let ca = Certificate::parse(&der).ok().filter(Certificate::is_ca);
-            let certificate = ca.ok_or_else(|| wrong("has a certificate that is no CA's"))?;
+            let certificate =
+                ca.ok_or_else(|| wrong("contains a certificate that is not a CA certificate"))?;
             cas.push(ClientCa { certificate, profiles: profiles.clone() });
         }
     }
@@ -354,7 +355,7 @@ fn private_suffixes(texts: &[String]) -> Outcome<Vec<String>> {
     let read = |text: &String| {
         let name = HostName::parse(text).map_err(|error| {
             Problem::usage(format_args!("authority.private_suffixes: {text:?}: {error}"))
-                .hint("write names without a star or a dot before them, as in [\"corp\", \"k8s.internal\"]")
+                .hint("write names without a leading star or dot, for example [\"corp\", \"k8s.internal\"]")
         })?;
         Ok(name.as_str().to_owned())
     };
@@ -369,8 +370,11 @@ fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
         for der in files::certificates(KEY, path)? {
             let ca = Certificate::parse(&der).ok().filter(Certificate::is_ca);
             cas.push(ca.ok_or_else(|| {
-                Problem::usage(format_args!("{} holds a certificate that is no CA's", path.display()))
-                    .hint(format!("name files of CA certificates (PEM) in {KEY}"))
+                Problem::usage(format_args!(
+                    "{} contains a certificate that is not a CA certificate",
+                    path.display()
+                ))
+                .hint(format!("name files of CA certificates (PEM) in {KEY}"))
             })?);
         }
     }
@@ -434,7 +438,7 @@ async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
             () = tokio::time::sleep(ISSUERS_EVERY) => {}
         }
         if let Err(error) = issuers.upkeep().await {
-            tracing::warn!(%error, "issuers could not be looked after");
+            tracing::warn!(%error, "cannot check the issuers");
         }
     }
 }

@@ -94,7 +94,9 @@ impl Estate {
         loop {
             match self.read().await {
                 Ok(snapshot) => *self.snapshot() = snapshot,
-                Err(error) => tracing::warn!(%error, "the estate's figures are those of the last look"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot compute the metrics of the estate; the previous values are reported")
+                }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -125,19 +127,19 @@ impl Estate {
         gauge(
             encoder,
             "bulla_drift_value",
-            "What a series is now: a median, or the part of calls that failed",
+            "Current value of a series: a median, or the fraction of failed calls",
             of(|one| one.judgement.value),
         )?;
         gauge(
             encoder,
             "bulla_drift_ratio",
-            "What a series is now, beside its last seven days",
+            "Current value of a series divided by its value in the last seven days",
             of(|one| one.judgement.ratio()),
         )?;
         gauge(
             encoder,
             "bulla_drift",
-            "Whether a series is too far from what it was, 0 or 1",
+            "Whether a series deviates too far from its previous value, 0 or 1",
             of(|one| Some(f64::from(u8::from(one.judgement.verdict == Verdict::Drifting)))),
         )
     }
@@ -189,19 +191,19 @@ impl Collector for Estate {
         gauge(
             &mut encoder,
             "bulla_certificate_not_after_seconds",
-            "End of validity of the certificates that end soonest, Unix time",
+            "End of validity of the certificates that expire soonest, Unix time",
             seen.certificates.iter().map(|(labels, one)| (labels.clone(), one.not_after)).collect(),
         )?;
         gauge(
             &mut encoder,
             "bulla_certificate_not_before_seconds",
-            "Start of validity of the certificates that end soonest, Unix time",
+            "Start of validity of the certificates that expire soonest, Unix time",
             seen.certificates.iter().map(|(labels, one)| (labels.clone(), one.not_before)).collect(),
         )?;
         gauge(
             &mut encoder,
             "bulla_certificates_not_deployed",
-            "Managed certificates whose newest version is not in place at every target",
+            "Managed certificates whose newest version is not deployed to every target",
             vec![(NoLabels {}, seen.not_deployed as f64)],
         )?;
         let of = |get: fn(&WatchRow, i64) -> Option<f64>| {
@@ -211,13 +213,13 @@ impl Collector for Estate {
         gauge(
             &mut encoder,
             "bulla_watch_last_run_timestamp_seconds",
-            "When a watch's last run ended",
+            "Time at which a watch's last run ended",
             of(|row, _| Some(row.last.as_ref()?.ended_at_us as f64 / 1e6)),
         )?;
         gauge(
             &mut encoder,
             "bulla_watch_last_run_duration_seconds",
-            "How long a watch's last run took",
+            "Duration of a watch's last run",
             of(|row, _| row.last.as_ref().map(|last| (last.ended_at_us - last.began_at_us) as f64 / 1e6)),
         )?;
         gauge(
@@ -229,7 +231,7 @@ impl Collector for Estate {
         gauge(
             &mut encoder,
             "bulla_watch_lag_seconds",
-            "For how long a run of a watch has been due without having begun",
+            "Delay of a run of a watch that is due but has not started",
             of(|row, now_us| {
                 let due = row.settings.enabled && row.run.is_none() && row.times.next_run_at_us <= now_us;
                 Some(if due { (now_us - row.times.next_run_at_us) as f64 / 1e6 } else { 0.0 })

@@ -60,7 +60,7 @@ fn taken_is_fine(made: Result<Arc<Ca>, authority::tree::NewCaError>) -> Outcome<
 }
 
 fn failed(error: &dyn std::error::Error) -> Problem {
-    Problem::new(Exit::Inventory, format_args!("the authority cannot be prepared: {}", chain(error)))
+    Problem::new(Exit::Inventory, format_args!("cannot create the CAs: {}", chain(error)))
         .hint("check the database and the master key, then start again")
 }
 
@@ -80,7 +80,7 @@ fn every_name() -> NameRules {
 
 fn server_profile() -> Profile {
     Profile {
-        description: "TLS servers; every name. Narrow it to your domains.".to_owned(),
+        description: "TLS servers; any name. Restrict it to your domains.".to_owned(),
         ..Profile::for_servers(SERVER, every_name())
     }
 }

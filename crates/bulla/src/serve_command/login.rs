@@ -20,8 +20,8 @@ pub(super) fn oidc(settings: &OidcSettings, addresses: &Addresses) -> Outcome<Op
         return Ok(None);
     }
     if settings.client_id.is_empty() {
-        return Err(Problem::usage("oidc.issuer is set and oidc.client_id is not")
-            .hint("register this server with the issuer and name the id it gives"));
+        return Err(Problem::usage("oidc.issuer is set, but oidc.client_id is not")
+            .hint("register this server with the issuer and set the client ID"));
     }
     let redirect = format!("{}{CALLBACK}", addresses.url());
     let mut options = OidcOptions::new(&settings.issuer, &settings.client_id, redirect);
@@ -55,7 +55,7 @@ fn grant(text: &str) -> Outcome<GroupGrant> {
         Some((group, role, scope)) if !group.is_empty() && !role.is_empty() && !role.contains(':') => {
             Ok(GroupGrant { group: group.to_owned(), role: role.to_owned(), scope })
         }
-        _ => Err(Problem::usage(format_args!("oidc.groups has {text:?}, which says nothing of a group"))
+        _ => Err(Problem::usage(format_args!("oidc.groups: {text:?} does not assign a role to a group"))
             .hint(
                 "write GROUP=ROLE or GROUP=ROLE=SCOPE, for example staff=viewer or web=issuer=profile:web",
             )),

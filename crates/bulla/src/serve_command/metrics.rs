@@ -129,7 +129,7 @@ impl Collector for Figures {
 impl Figures {
     fn replica(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Some(read) = self.store.replica_is_read() else { return Ok(()) };
-        let help = "Whether the standby is read, as the database is away";
+        let help = "Whether reads use the standby, because the primary database is unreachable";
         gauge(encoder, "bulla_store_replica_read", help, vec![(NoLabel {}, f64::from(u8::from(read)))])
     }
 
@@ -148,23 +148,33 @@ impl Figures {
         gauge(
             encoder,
             "bulla_authority_requests_under_way",
-            "Requests for certificates between policy and commit",
+            "Certificate requests between policy check and commit",
             vec![(NoLabel {}, figures.issuing as f64)],
         )?;
         gauge(
             encoder,
             "bulla_authority_requests_waiting",
-            "Certificates signed that wait for their commit",
+            "Signed certificates waiting for their commit",
             vec![(NoLabel {}, figures.storing as f64)],
         )?;
         let one = |count| vec![(NoLabel {}, count)];
-        counters(encoder, "bulla_authority_revocations", "Revocations made here", one(figures.revoked))?;
-        counters(encoder, "bulla_authority_crls", "CRLs made here, deltas aside", one(figures.crls))?;
+        counters(
+            encoder,
+            "bulla_authority_revocations",
+            "Revocations by this process",
+            one(figures.revoked),
+        )?;
+        counters(
+            encoder,
+            "bulla_authority_crls",
+            "CRLs issued by this process, delta CRLs excluded",
+            one(figures.crls),
+        )?;
         let answers = [("kept", figures.ocsp_kept), ("signed", figures.ocsp_signed)];
         counters(
             encoder,
             "bulla_authority_ocsp_answers",
-            "OCSP answers, from memory or signed",
+            "OCSP responses, from the cache or newly signed",
             outcomes(&answers),
         )
     }
@@ -176,19 +186,19 @@ impl Figures {
             all.iter().map(|(outcome, count)| (OutcomeLabel { outcome }, *count)).collect()
         };
         let rotations = [("rotated", report.rotated), ("step", report.steps), ("failed", report.failed)];
-        let (name, help) = ("bulla_credential_rotations", "Credentials that were due, by what came of it");
+        let (name, help) = ("bulla_credential_rotations", "Due credentials, by outcome");
         counters(encoder, name, help, counted(&rotations))?;
         let calls = [("acknowledged", report.told), ("failed", report.untold)];
-        counters(encoder, "bulla_credential_hook_calls", "Hooks told of rotations", counted(&calls))?;
+        counters(encoder, "bulla_credential_hook_calls", "Hooks notified of rotations", counted(&calls))?;
         let one = |count| vec![(NoLabel {}, count)];
         counters(
             encoder,
             "bulla_credential_rotation_failures",
-            "Rounds that ended early",
+            "Rotation rounds that ended early",
             one(report.broken),
         )?;
         let behind = vec![(NoLabel {}, report.behind_s as f64)];
-        let help = "How long the longest due credential has been due";
+        let help = "Delay of the credential that is overdue longest";
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
     }
 
@@ -201,9 +211,9 @@ impl Figures {
         gauge(encoder, "bulla_lifecycle_key_nodes", help, all.to_vec())?;
         let (unmade, stuck) = self.key_policies.failures();
         let one = |count: usize| vec![(NoLabel {}, count as f64)];
-        let help = "Wraps of key policies that the last pass could not make";
+        let help = "Wraps of key policies that the last pass failed to create";
         gauge(encoder, "bulla_lifecycle_key_wraps_unmade", help, one(unmade))?;
-        let help = "Sealed keys that the last pass could not seal anew";
+        let help = "Sealed keys that the last pass failed to re-encrypt";
         gauge(encoder, "bulla_lifecycle_sealed_keys_stuck", help, one(stuck))
     }
 
@@ -218,29 +228,29 @@ impl Figures {
         };
         counters(encoder, "bulla_lifecycle_loop_runs", "Rounds of a loop", counts(|one| one.runs))?;
         counters(encoder, "bulla_lifecycle_loop_failures", "Rounds that failed", counts(|one| one.failures))?;
-        counters(encoder, "bulla_lifecycle_loop_done", "Things a loop has done", counts(|one| one.done))?;
+        counters(encoder, "bulla_lifecycle_loop_done", "Items processed by a loop", counts(|one| one.done))?;
         counters(
             encoder,
             "bulla_lifecycle_loop_failed",
-            "Things that failed in it",
+            "Items that failed in a loop",
             counts(|one| one.failed),
         )?;
         gauge(
             encoder,
             "bulla_lifecycle_loop_due",
-            "Things found due at the last round",
+            "Items due at the last round",
             gauges(|one| one.due as f64),
         )?;
         gauge(
             encoder,
             "bulla_lifecycle_loop_last_duration_seconds",
-            "How long the last round took",
+            "Duration of the last round of a loop",
             gauges(|one| one.last_seconds),
         )?;
         gauge(
             encoder,
             "bulla_lifecycle_loop_last_run_timestamp_seconds",
-            "When the last round began",
+            "Start of the last round of a loop",
             gauges(|one| one.last_run_at_us as f64 / 1e6),
         )
     }
@@ -249,7 +259,12 @@ impl Figures {
         let under_way = self.lifecycle.under_way();
         let under_way =
             under_way.into_iter().map(|(issuer, running)| (IssuerLabel { issuer }, running as f64));
-        gauge(encoder, "bulla_lifecycle_orders_under_way", "Orders at an issuer now", under_way.collect())?;
+        gauge(
+            encoder,
+            "bulla_lifecycle_orders_under_way",
+            "Orders in progress at an issuer",
+            under_way.collect(),
+        )?;
         let mut outcomes = Vec::new();
         let mut busy = Vec::new();
         for (issuer, tally) in self.issuers.counts() {
@@ -259,28 +274,28 @@ impl Figures {
                 .extend(of.map(|(outcome, count)| (OrderLabels { issuer: issuer.clone(), outcome }, count)));
         }
         counters(encoder, "bulla_lifecycle_orders", "Orders by issuer and outcome", outcomes)?;
-        gauge(encoder, "bulla_lifecycle_order_busy_seconds", "Time spent on an issuer's orders, in all", busy)
+        gauge(encoder, "bulla_lifecycle_order_busy_seconds", "Total time spent on an issuer's orders", busy)
     }
 
     fn searches(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let MonitorFigures { domains, verdicts, services, logs } = self.monitor.figures();
-        gauge(encoder, "bulla_ct_domains", "Domains watched in CT", vec![(NoLabel {}, domains as f64)])?;
+        gauge(encoder, "bulla_ct_domains", "Domains monitored in CT", vec![(NoLabel {}, domains as f64)])?;
         let mut questions = Vec::new();
         for (service, one) in &services {
             let outcomes = [("answered", one.answered), ("throttled", one.throttled), ("failed", one.failed)];
             let labels = |outcome| QuestionLabels { service: service.clone(), outcome };
             questions.extend(outcomes.map(|(outcome, count)| (labels(outcome), count)));
         }
-        counters(encoder, "bulla_ct_questions", "Questions to CT search services", questions)?;
+        counters(encoder, "bulla_ct_questions", "Queries to CT search services", questions)?;
         let told = services.iter().map(|(name, one)| (name, one.new));
         let told = told.chain(logs.iter().map(|(name, one)| (name, one.new)));
         let told = told.map(|(name, new)| (SourceLabel { source: name.clone() }, new));
-        counters(encoder, "bulla_ct_issuances", "Issuances found that were not known", told.collect())?;
+        counters(encoder, "bulla_ct_issuances", "Unknown issuances found", told.collect())?;
         let lag = services.into_iter().map(|(service, one)| (ServiceLabel { service }, one.lag_s));
         gauge(
             encoder,
             "bulla_ct_lag_seconds",
-            "Since when a service's longest waiting question is due or fails, where this node judges",
+            "Time since a service's oldest query became due or began to fail, reported by the node that judges",
             lag.collect(),
         )?;
         let verdicts = verdicts.into_iter().map(|(verdict, count)| (VerdictLabel { verdict }, count));
@@ -295,19 +310,29 @@ impl Figures {
         let counts = |get: fn(&LogFigures) -> u64| {
             logs.iter().map(move |(log, one)| (LogLabel { log: log.clone() }, get(one))).collect()
         };
-        counters(encoder, "bulla_ct_log_entries", "Entries read of a log", counts(|one| one.entries))?;
-        counters(encoder, "bulla_ct_log_failures", "Steps that came to nothing", counts(|one| one.failed))?;
+        counters(encoder, "bulla_ct_log_entries", "Entries read from a log", counts(|one| one.entries))?;
+        counters(
+            encoder,
+            "bulla_ct_log_failures",
+            "Failed steps of reading the log",
+            counts(|one| one.failed),
+        )?;
         gauge(
             encoder,
             "bulla_ct_log_size",
             "Entries of the log's verified tree",
             gauges(|one| one.size as f64),
         )?;
-        gauge(encoder, "bulla_ct_log_behind", "Entries not read", gauges(|one| one.behind as f64))?;
+        gauge(
+            encoder,
+            "bulla_ct_log_behind",
+            "Entries of the log not yet read",
+            gauges(|one| one.behind as f64),
+        )?;
         gauge(
             encoder,
             "bulla_ct_log_inconsistent",
-            "Whether the log is not what it was",
+            "Whether the log is inconsistent with its earlier state",
             gauges(|one| f64::from(u8::from(one.inconsistent))),
         )
     }
@@ -318,7 +343,7 @@ impl Figures {
         counters(
             encoder,
             "bulla_revocation_verdicts",
-            "Verdicts on whether certificates were revoked",
+            "Verdicts on the revocation status of certificates",
             verdicts.collect(),
         )?;
         let label = |what: Fetched, outcome| FetchLabels { kind: what.name(), outcome };
@@ -326,7 +351,7 @@ impl Figures {
         counters(
             encoder,
             "bulla_revocation_fetches",
-            "CRLs and OCSP responses fetched, by what it came to",
+            "CRLs and OCSP responses fetched, by outcome",
             fetches.collect(),
         )?;
         let kept = [(Fetched::Crl, counts.lists_at_hand), (Fetched::Ocsp, counts.answers_at_hand)];
@@ -334,7 +359,7 @@ impl Figures {
         counters(
             encoder,
             "bulla_revocation_hits",
-            "CRLs and OCSP responses taken from memory, remembered failures included",
+            "CRLs and OCSP responses from the cache, cached failures included",
             kept.collect(),
         )?;
         ages(encoder, &counts.list_ages, counts.list_ages_sum_s)
@@ -354,7 +379,7 @@ impl Figures {
         counters(
             encoder,
             "bulla_lifecycle_alerts",
-            "Events read, alerts raised, messages sent, failed, given up",
+            "Events read, alerts raised, messages sent, failed, abandoned",
             all,
         )
     }
@@ -362,7 +387,7 @@ impl Figures {
 
 /// Age of CRLs when they were used for a verdict.
 fn ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
-    let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL behind each verdict");
+    let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL used for each verdict");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     let ends = LIST_AGES_S.iter().map(|end| *end as f64).chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = ends.zip(counted.iter().copied()).collect();

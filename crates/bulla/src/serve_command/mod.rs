@@ -112,10 +112,7 @@ pub(crate) async fn up(args: &UpArgs, global: &Global) -> Outcome<Exit> {
     if args.end_with_parent {
         let followed = set_parent_process_death_signal(Some(Signal::TERM));
         followed.map_err(|error| {
-            Problem::new(
-                Exit::Machine,
-                format_args!("this process cannot follow the end of another: {error}"),
-            )
+            Problem::new(Exit::Machine, format_args!("this process cannot wait for another process: {error}"))
         })?;
     }
     Box::pin(run(&args.serve, global, StartMode::Up)).await
@@ -154,7 +151,7 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     let drained = process.stop(&configuration.settings).await;
     drop(role_file);
     if drained == Drained::CutOff {
-        eprintln!("some requests had not finished and were cut off");
+        eprintln!("some requests had not finished and were aborted");
     }
     failed.map_or(Ok(Exit::Ok), |role| Err(ended(role)))
 }
@@ -165,7 +162,7 @@ fn ended(role: Role) -> Problem {
     let name = role.name();
     Problem::new(
         Exit::Machine,
-        format_args!("the role {name} ended, so all roles of this process were stopped"),
+        format_args!("the role {name} ended unexpectedly, so all roles of this process were stopped"),
     )
     .hint("report the error above; a service manager starts the process again (Restart=on-failure)")
 }
@@ -233,7 +230,7 @@ impl Process {
     async fn stop(self, settings: &Settings) -> Drained {
         let components = components::stop(self.components).await;
         let Some(control_plane) = self.control_plane else { return components };
-        eprintln!("stopping: requests under way have {} s to finish", settings.server.stop_s);
+        eprintln!("stopping: requests in progress have {} s to finish", settings.server.stop_s);
         control_plane.stop().await.and(components)
     }
 }

@@ -35,7 +35,7 @@ impl Restarts {
         let failures = Family::<RoleLabel, Counter>::default();
         let of_role = failures.get_or_create_owned(&RoleLabel { role: role.name() });
         if let Some(metrics) = metrics {
-            let help = "Failures of a role of this process, after each of which it was started again";
+            let help = "Failures of a role of this process, each followed by a restart of the role";
             metrics.register(|registry| registry.register("bulla_role_failures", help, failures));
         }
         Self { role, failures: of_role, pauses: (PAUSE_MIN, PAUSE_MAX) }
@@ -64,7 +64,7 @@ impl Restarts {
                 error = problem.message,
                 hint,
                 pause_ms,
-                "the role failed and is started again"
+                "the role failed and is restarted"
             );
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -109,7 +109,7 @@ impl RunningControlPlane {
         let running =
             Arc::new(Server::start(options, control_plane.state.clone()).await.map_err(|error| {
                 Problem::new(Exit::Machine, chain(&error)).hint(
-            "choose another address: --listen, --public-listen and --credential-listen, or server.listen and \
+            "choose other addresses: --listen, --public-listen and --credential-listen, or server.listen and \
              credentials.listen in the configuration",
         )
             })?);
@@ -150,12 +150,12 @@ async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
             let code = link.code.expose_secret();
             vec![
                 format!("open the console: {url}{}{code}", server::access::SIGN_IN_PAGE),
-                "  valid for 10 minutes, used once; `bulla console` makes another".to_owned(),
+                "  valid for 10 minutes, for one use; `bulla console` creates another".to_owned(),
             ]
         }
-        Ok(None) => vec!["open the console: `bulla console` makes a link that signs you in".to_owned()],
+        Ok(None) => vec!["open the console: `bulla console` prints a link that signs you in".to_owned()],
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "there is no link to the console");
+            tracing::warn!(error = &error as &dyn std::error::Error, "cannot create a link to the console");
             Vec::new()
         }
     })
@@ -173,12 +173,12 @@ async fn first_token(
     let hand_over = move |token: &SecretString| match mode {
         StartMode::Up => {
             local_files::write_token(token).map_err(|problem| problem.message)?;
-            eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
+            eprintln!("the admin token is stored for the commands on this machine: try `bulla cert list`");
             eprint!("{advice}");
             Ok(())
         }
         StartMode::Serve => {
-            eprintln!("the first admin token, shown this once: {}", token.expose_secret());
+            eprintln!("the first admin token, shown only once: {}", token.expose_secret());
             Ok(())
         }
     };

@@ -68,10 +68,10 @@ pub(super) async fn run(
         Problem::new(Exit::Machine, chain(&error))
             .hint("correct the folder of signer.socket, or signer.access")
     })?;
-    eprintln!("the signer is up at {}", settings.signer.socket.display());
+    eprintln!("the signer listens on {}", settings.signer.socket.display());
     stop.cancelled().await;
     if !server.stop().await {
-        eprintln!("some orders had not finished and were cut off");
+        eprintln!("some signing requests had not finished and were aborted");
     }
     Ok(Exit::Ok)
 }
@@ -81,7 +81,7 @@ fn crl_folder() -> Outcome<PathBuf> {
     let folder = data_folder::folder()?.join(CRLS);
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700).create(&folder).map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("cannot make {}: {error}", folder.display()))
+        Problem::new(Exit::Machine, format_args!("cannot create {}: {error}", folder.display()))
             .hint("set BULLA_DATA to a folder that the signer may write to")
     })?;
     Ok(folder)
@@ -101,8 +101,8 @@ fn socket(settings: &SignerSettings) -> Outcome<SignerOptions> {
 /// Re-encrypts the CA keys from the server's master key to the signer's. `own` opens both.
 async fn move_keys(authority: &Authority, own: &KeyStore, store: &Store, clock: &Clock) -> Outcome<Exit> {
     let failed = |error: &dyn std::error::Error| {
-        Problem::new(Exit::Inventory, format_args!("CA keys are not moved: {}", chain(error)))
-            .hint("name the server's master key in authority.old_master_keys for this one start")
+        Problem::new(Exit::Inventory, format_args!("CA keys were not moved: {}", chain(error)))
+            .hint("add the server's master key to authority.old_master_keys for this one start")
     };
     let cas = authority.cas().await.map_err(|error| failed(&error))?;
     let pending = authority.pending_cas().await.map_err(|error| failed(&error))?;
@@ -131,7 +131,7 @@ async fn move_keys(authority: &Authority, own: &KeyStore, store: &Store, clock: 
             .boxed()
         });
         moved.await.map_err(|error| database::problem(&error))?;
-        eprintln!("the key of the CA {name} is the signer's now");
+        eprintln!("the key of the CA {name} was moved to the signer");
     }
     Ok(Exit::Ok)
 }

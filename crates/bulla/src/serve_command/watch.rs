@@ -52,12 +52,12 @@ impl Watch {
             match self.store.lease("watch", node, now_us, LEASE_US).await {
                 Ok(true) => {
                     if let Err(error) = self.check(&mut states, rounds).await {
-                        tracing::warn!(%error, "a look at agents and issuers failed");
+                        tracing::warn!(%error, "cannot check the agents and issuers");
                     }
                     rounds += 1;
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "no lease: the database is away"),
+                Err(error) => tracing::warn!(%error, "no lease: the database is unreachable"),
             }
             tokio::select! {
                 () = stop.cancelled() => break,

@@ -49,13 +49,13 @@ fn a_cloud_that_does_not_exist_is_refused_before_a_server_starts() {
 fn a_variable_that_means_nothing_is_refused() {
     let output = run(bulla().args(["config", "check"]).env("BULLA_SCAN_TIMEOUT", "1"));
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("BULLA_SCAN_TIMEOUT, which means nothing"));
+    assert!(stderr(&output).contains("BULLA_SCAN_TIMEOUT is unknown"));
 }
 
 #[test]
 fn what_the_credential_store_would_not_start_with_is_refused_before() {
     for (variable, text, wanted) in [
-        ("BULLA_CREDENTIALS_RETENTION", "/ci/*", "says not which versions stay"),
+        ("BULLA_CREDENTIALS_RETENTION", "/ci/*", "is not a retention rule: write a path, then"),
         ("BULLA_CREDENTIALS_CA_MINIMUM_DAYS", "100000", "credentials.ca_minimum_days is 100000"),
         ("BULLA_CREDENTIALS_LEAF_MINIMUM_DAYS", "100000", "credentials.leaf_minimum_days is 100000"),
     ] {
@@ -69,8 +69,8 @@ fn what_the_credential_store_would_not_start_with_is_refused_before() {
 #[test]
 fn wrong_arguments_say_what_would_be_right() {
     for (arguments, wanted) in [
-        (&["scan"][..], "nothing to scan"),
-        (&["scan", "a.example", "--timeout", "5"], "no unit"),
+        (&["scan"][..], "no targets given"),
+        (&["scan", "a.example", "--timeout", "5"], "unknown unit"),
         (&["scan", "a.example", "--starttls", "gopher"], "hint: use one of: smtp"),
         (&["scan", "a.example", "--dns", "resolver"], "hint: give an IP address"),
         (&["scan", "a.example", "--port", "0-70000"], "hint: for example --port"),

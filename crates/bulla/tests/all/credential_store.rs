@@ -152,7 +152,7 @@ fn an_agent_is_all_that_a_machine_needs() {
     assert_eq!(output.status.code(), Some(7), "{}", describe(&output));
     let output = alone(&["credential", "get", "/a"]);
     assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
-    assert!(stderr(&output).contains("no credential store is known"), "{}", describe(&output));
+    assert!(stderr(&output).contains("no credential store is configured"), "{}", describe(&output));
 }
 
 #[test]

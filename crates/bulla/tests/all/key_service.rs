@@ -238,9 +238,9 @@ fn a_service_without_a_usable_key_says_which_are_missing() {
     let said = place.serve(&["--dir", "keys", "--dir", "empty"]);
     assert!(said.contains("bulla signs with 0 keys at unix:"), "{said}");
     for line in [
-        "it signs nothing, for it has no usable key:",
-        "keys: none of 1 files *.key holds a usable key; each is named above",
-        "empty: the folder has no files *.key",
+        "the service cannot sign, because it has no usable key:",
+        "keys: none of 1 *.key files contains a usable key; the errors are above",
+        "empty: the folder has no *.key files",
     ] {
         until(line, || place.log().contains(line));
     }
@@ -335,7 +335,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     let made = native(&runtime, &client, web, 100);
     let done = made.iter().filter(|made| made.is_ok()).count();
     assert!((5..50).contains(&done), "{done}");
-    assert!(made.contains(&Err("overloaded: the tenant's rate is reached".to_owned())));
+    assert!(made.contains(&Err("overloaded: the tenant's rate limit is reached".to_owned())));
     std::fs::write(place.path("digest"), [7; 32]).unwrap();
     std::fs::write(place.path("signature"), made.into_iter().find_map(Result::ok).unwrap()).unwrap();
     place.openssl("pkeyutl -verify -pubin -inkey keys/web-1.pub -in digest -sigfile signature");
@@ -347,13 +347,13 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     // Other limits, on the same connection.
     configure("keys = [\"web-*\"]");
     until("the end of the limit", || native(&runtime, &client, web, 100).iter().all(Result::is_ok));
-    let unknown = "no such key, or none that this client may use";
+    let unknown = "unknown key, or the client is not allowed to use it";
     assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
     // What cannot be is no start, and changes nothing where it runs.
     configure("share = 0");
     let checked = run(place.command(&[]).args(["--config", "bulla.toml"]));
     assert_eq!(checked.status.code(), Some(2), "{}", describe(&checked));
-    assert!(stderr(&checked).contains("share is from 1 to 100"), "{}", describe(&checked));
+    assert!(stderr(&checked).contains("share must be 1 to 100"), "{}", describe(&checked));
 
     // Neither does a file that is being written, or gone: without tenants everybody would have every key.
     for is_gone in [false, true] {
@@ -363,7 +363,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
         } else {
             std::fs::write(file, "").unwrap()
         }
-        let looks = || place.log().matches("the tenants stay as they are").count();
+        let looks = || place.log().matches("the tenants are unchanged").count();
         let before = looks();
         until("a look at it", || looks() > before);
         assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);

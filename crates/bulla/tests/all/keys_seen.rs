@@ -33,7 +33,7 @@ impl World {
         let mut place = Fixture::new();
         let ski = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
         let said = place.serve(&["--dir", "keys", "--native-socket", "native.sock"]);
-        let url = said.split("figures at ").nth(1).unwrap().split("/metrics").next().unwrap().to_owned();
+        let url = said.split("metrics at ").nth(1).unwrap().split("/metrics").next().unwrap().to_owned();
         let runtime = Runtime::new().unwrap();
         let socket = place.path("native.sock");
         let client = runtime.block_on(async { Client::socket(socket) });

@@ -109,8 +109,9 @@ impl World {
         }
         std::thread::spawn(move || errors.read_to_end(&mut Vec::new()));
         let after = |mark: &str| said.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
-        let minting = said.contains("leaves for others").then(|| after("leaves for others are at "));
-        Proxy { process, address: after("the proxy is at "), figures: after("figures at "), minting }
+        let minting =
+            said.contains("the minting service listens on").then(|| after("the minting service listens on "));
+        Proxy { process, address: after("the proxy listens on "), figures: after("metrics at "), minting }
     }
 
     pub(crate) fn authority(&self) -> PathBuf {
@@ -190,9 +191,9 @@ fn names_are_passed_on_or_refused_and_signals_end_it() {
 fn an_authority_that_cannot_be_is_refused_with_a_hint() {
     let world = World::new();
     for (arguments, wanted) in [
-        (["--ca-certificate", "up.pem", "--ca-key", "up.key"], "is no authority's certificate"),
-        (["--ca-certificate", "ca.pem", "--ca-key", "up.key"], "the key is not that of"),
-        (["--tunnel", "a*.example", "--reject", "b.example"], "is no host name or address"),
+        (["--ca-certificate", "up.pem", "--ca-key", "up.key"], "is not a CA certificate: it needs"),
+        (["--ca-certificate", "ca.pem", "--ca-key", "up.key"], "the key does not match the certificate of"),
+        (["--tunnel", "a*.example", "--reject", "b.example"], "server_name is not a host name or IP address"),
     ] {
         let output = run(&mut world.command(&arguments));
         let said = describe(&output);

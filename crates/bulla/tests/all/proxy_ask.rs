@@ -143,14 +143,14 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
     let world = World::new();
     for (key, value, wanted) in [
         ("ASK_URL", "http://permission.example/", "must use https"),
-        ("ASK_URL", "permission.example", "is no http or https URL"),
-        ("ASK_TOKEN_FILE", "token", "are for proxy.ask.url"),
-        ("ASK_TIMEOUT_MS", "60000", "proxy.ask.timeout_ms is from 10 to 5000"),
+        ("ASK_URL", "permission.example", "is not an http or https URL"),
+        ("ASK_TOKEN_FILE", "token", "need proxy.ask.url"),
+        ("ASK_TIMEOUT_MS", "60000", "proxy.ask.timeout_ms must be from 10 to 5000"),
         ("ASK_WHEN_AWAY", "perhaps", "refuse"),
         ("MINTING_CLIENT_CRL_FILES", "a.crl", "needs TLS"),
-        ("ACCESS_CLIENT_CRL_FILES", "a.crl", "is for proxy.access.client_ca_files"),
+        ("ACCESS_CLIENT_CRL_FILES", "a.crl", "needs proxy.access.client_ca_files"),
         ("LEAF_KEYS", "by-moon", "by-host"),
-        ("LEAF_KEYS", "by-user", "nobody says who they are"),
+        ("LEAF_KEYS", "by-user", "clients are not authenticated"),
     ] {
         let refused = run(world.command(&[]).env(format!("BULLA_PROXY_{key}"), value));
         let said = describe(&refused);
@@ -165,7 +165,7 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
     let refused = run(&mut command);
     let said = describe(&refused);
     assert_eq!(refused.status.code(), Some(2), "{said}");
-    assert!(said.contains("proxy.ask.token_file holds one line of visible ASCII"), "{said}");
+    assert!(said.contains("proxy.ask.token_file must contain one line of visible ASCII"), "{said}");
     assert!(!said.contains("two"), "{said}");
 }
 

@@ -136,8 +136,11 @@ fn access_that_cannot_be_is_refused_with_a_hint() {
     for (text, wanted) in [
         ("users_file = \"plain\"", "line 1: the hash is neither"),
         ("users_file = \"nowhere\"", "nowhere"),
-        ("tokens = [{ name = \"ci\", sha256 = \"token-of-ci\" }]", "has no SHA-256"),
-        ("certificate_file = \"up.pem\"", "go together"),
+        (
+            "tokens = [{ name = \"ci\", sha256 = \"token-of-ci\" }]",
+            "in proxy.access.tokens has no name or no",
+        ),
+        ("certificate_file = \"up.pem\"", "must be set together"),
         ("tls_only = true", "need TLS"),
     ] {
         std::fs::write(world.place.path("bulla.toml"), format!("[proxy.access]\n{text}\n")).unwrap();
@@ -179,15 +182,12 @@ fn upstreams_that_cannot_be_are_refused_with_a_hint() {
     std::fs::write(world.place.path("credentials"), "alice\n").unwrap();
     for (text, wanted) in [
         ("[proxy.parent]\nurl = \"proxy.example\"", "is not http://HOST:PORT"),
-        ("[proxy.parent]\ncredentials_file = \"credentials\"", "and no parent"),
+        ("[proxy.parent]\ncredentials_file = \"credentials\"", "but no parent proxy"),
         ("[proxy.parent]\nurl = \"http://p:1\"\ncredentials_file = \"credentials\"", "USER:PASSWORD"),
-        ("[[proxy.upstreams]]\nnames = []", "there is no name"),
-        ("[[proxy.upstreams]]\nnames = [\"a*\"]", "is no host name or address"),
-        (
-            "[[proxy.upstreams]]\nnames = [\"a\"]\nverify = false\nca_files = [\"ca.pem\"]",
-            "count for nothing",
-        ),
-        ("[[proxy.upstreams]]\nnames = [\"a\"]\nclient_key_file = \"up.key\"", "go together"),
+        ("[[proxy.upstreams]]\nnames = []", "the entry has no names"),
+        ("[[proxy.upstreams]]\nnames = [\"a*\"]", "server_name is not a host name or IP address"),
+        ("[[proxy.upstreams]]\nnames = [\"a\"]\nverify = false\nca_files = [\"ca.pem\"]", "have no effect"),
+        ("[[proxy.upstreams]]\nnames = [\"a\"]\nclient_key_file = \"up.key\"", "must be set together"),
     ] {
         std::fs::write(world.place.path("bulla.toml"), format!("{text}\n")).unwrap();
         let output = run(&mut world.command(&["--config", "bulla.toml"]));
@@ -225,7 +225,7 @@ fn nobody_comes_through_the_proxy_to_its_own_listeners() {
         for url in hosts.map(|host| format!("http://{host}:{port}/{path}")) {
             for way in [&[][..], &["--proxytunnel"]] {
                 let said = by(way, &url);
-                assert!(said.contains("that is this proxy itself"), "{url} {way:?}: {said}");
+                assert!(said.contains("the address is this proxy itself"), "{url} {way:?}: {said}");
             }
         }
     }

@@ -743,7 +743,7 @@ fn a_policy_that_cannot_be_says_where_it_is_wrong() {
             "users = [\"stranger\"]",
             "proxy.policy.identities[2] (other): users: [proxy.access] has no token or user \"stranger\"",
         ),
-        ("default = \"deny\"", "default = \"no\"", "proxy.policy.default is \"no\""),
+        ("default = \"deny\"", "default = \"no\"", "proxy.policy.default: \"no\" is not an action"),
         (
             "users = [\"ci\"]",
             "jwt = [{ issuer = \"none\", claims = { sub = \"ci\" } }]",

@@ -85,7 +85,7 @@ fn leaves_for_others_are_refused_in_the_clear_and_for_no_names() {
     for (variables, wanted) in [
         (&[("LISTEN", "0.0.0.0:0"), ("NAMES", "*.example")][..], "is reachable from other machines"),
         (&[("LISTEN", "127.0.0.1:0")], "proxy.minting.names is empty"),
-        (&[("LISTEN", "127.0.0.1:0"), ("NAMES", "*.a"), ("KEY_FILE", "up.key")], "go together"),
+        (&[("LISTEN", "127.0.0.1:0"), ("NAMES", "*.a"), ("KEY_FILE", "up.key")], "must be set together"),
     ] {
         let mut command = world.command(&[]);
         for (name, value) in variables {
@@ -114,7 +114,7 @@ fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
     drop(proxy);
     world.place.stop();
     let said = describe(&run(&mut command));
-    assert!(said.contains("no intermediate authority") && said.contains("hint:"), "{said}");
+    assert!(said.contains("cannot create the intermediate CA:") && said.contains("hint:"), "{said}");
 }
 
 /// See `.ci/interop leaves`.

@@ -115,7 +115,7 @@ impl World {
         house.configure(&rules(port, ""));
         let proxy = Beside::start(&mut house.bulla(&["proxy", "--log", "trace"]));
         let said = proxy.says(0, |said| said.contains("try: curl"));
-        let address = said.split("the proxy is at ").nth(1).unwrap().lines().next().unwrap().to_owned();
+        let address = said.split("the proxy listens on ").nth(1).unwrap().lines().next().unwrap().to_owned();
         Self { house, upstream, port, proxy, address, heard: 0 }
     }
 
@@ -233,14 +233,14 @@ fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
     let changed = rules(world.port, &more);
     let before = world.proxy.said().len();
     world.house.configure(&changed);
-    world.proxy.says(before, |said| said.contains("were read again"));
+    world.proxy.says(before, |said| said.contains("were reloaded"));
     let output = run(&mut world.curl("/blocked"));
     assert!(describe(&output).contains("418"), "{}", describe(&output));
     // What cannot be used changes nothing, and is said.
     let before = world.proxy.said().len();
     world.house.configure(&rules(world.port, "[[proxy.rules]]\nblock = 200\n"));
-    let said = world.proxy.says(before, |said| said.contains("stay as they were"));
-    assert!(said.contains("rule 2: block: 200 refuses nothing"), "{said}");
+    let said = world.proxy.says(before, |said| said.contains("are unchanged"));
+    assert!(said.contains("rule 2: block: 200 is not an error status"), "{said}");
     let output = run(&mut world.curl("/blocked"));
     assert!(describe(&output).contains("418"), "{}", describe(&output));
     // Told to look, it looks at once.
@@ -249,7 +249,7 @@ fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
     assert!(
         Command::new("kill").args(["-HUP", &world.proxy.child.id().to_string()]).status().unwrap().success()
     );
-    world.proxy.says(before, |said| said.contains("were read again"));
+    world.proxy.says(before, |said| said.contains("were reloaded"));
     // The store falls: what it was never asked for is not there, and nothing is sent.
     world.house.kill();
     let output = run(&mut world.curl("/other"));

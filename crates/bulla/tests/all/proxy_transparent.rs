@@ -237,7 +237,7 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
         (PROXYS, "http://plain.example/", "[fd88::2]", "plain plain.example at fd88::2 key=\n"),
         (PROXYS, "http://refused.example/", "10.88.0.2", "not allowed here"),
         // In the clear nobody shows who they are.
-        (PROXYS, "http://api.example/", "10.88.0.3", "verified alone"),
+        (PROXYS, "http://api.example/", "10.88.0.3", "on a redirected connection the credential is"),
     ] {
         let output = world.get(ca, url, address);
         assert!(stdout(&output).contains(wanted), "{url} at {address}: {}", describe(&output));
@@ -351,12 +351,12 @@ fn settings_that_cannot_be_are_refused_with_a_hint() {
         ("[proxy.transparent]\nlisten = [\"3129\"]\n".to_owned(), "proxy.transparent.listen is \"3129\""),
         (
             format!("[proxy.transparent]\nlisten = [\"127.0.0.1:0\"]\n[proxy.access]\n{tokens}\n"),
-            "which those of proxy.transparent cannot say",
+            "which clients of proxy.transparent cannot send",
         ),
-        ("[proxy.transparent]\nclients = [\"10.0.0.0/8\"]\n".to_owned(), "has no proxy.transparent.listen"),
+        ("[proxy.transparent]\nclients = [\"10.0.0.0/8\"]\n".to_owned(), "proxy.transparent.listen is not set"),
         (
             "[proxy]\nclients = [\"10.1.0.0/16\"]\n[proxy.transparent]\nlisten = [\"[::]:0\"]\nclients = [\"10.2.0.0/16\"]\n".to_owned(),
-            "10.2.0.0/16, which proxy.clients has none of",
+            "10.2.0.0/16, which is not in proxy.clients",
         ),
     ] {
         std::fs::write(place.path("bulla.toml"), text).unwrap();

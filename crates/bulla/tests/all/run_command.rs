@@ -144,7 +144,11 @@ fn curl_and_git_inside_reach_the_origin_and_leave_no_files() {
     assert_eq!(std::fs::read_dir(world.place.path("scratch")).unwrap().count(), 0);
     // What is not allowed is refused by the proxy: by default this machine's own servers.
     let refused = world.inside(&["curl", "-sS", &format!("https://localhost:{}/", world.port)]);
-    assert!(stdout(&refused).contains("only the proxy's own machine reaches"), "{}", describe(&refused));
+    assert!(
+        stdout(&refused).contains("the address is local to the proxy's machine,"),
+        "{}",
+        describe(&refused)
+    );
     world.configure("others = \"reject\"");
     let refused = world.inside(&["curl", "-sS", ORIGIN]);
     assert!(!refused.status.success() && stderr(&refused).contains("403"), "{}", describe(&refused));
@@ -398,7 +402,7 @@ fn no_other_way_leads_out() {
     let output = run(world.bulla(&["run", "--allow-unix-sockets", "--"]).args(&arguments));
     let found = open(&stdout(&output));
     assert_eq!(found, ["unix-path", "unix-pair"], "{}", describe(&output));
-    assert!(stderr(&output).contains("Unix sockets are open"), "{}", describe(&output));
+    assert!(stderr(&output).contains("Unix sockets are reachable"), "{}", describe(&output));
 }
 
 #[test]
@@ -715,14 +719,14 @@ fn without_a_sandbox_the_proxy_is_for_the_command_alone() {
 fn what_cannot_be_is_refused_with_a_hint() {
     let world = World::new();
     for (arguments, wanted) in [
-        (&["--as", "a:b"][..], "cannot be the name of an identity"),
+        (&["--as", "a:b"][..], "is not a valid name of an identity"),
         (&["--proxy", "127.0.0.1:1"], "it is not http://HOST:PORT or https://HOST:PORT"),
         (&["--proxy", "socks5://127.0.0.1:1"], "it is not http://HOST:PORT or https://HOST:PORT"),
         (&["--read-only", "--write", "none"], "--write none: No such file"),
-        (&["--read-only", "--write", "data"], "which the command must not see"),
-        (&["--proxy", "http://a:b@127.0.0.1:1"], "visible to others"),
+        (&["--read-only", "--write", "data"], "which must be hidden from the command"),
+        (&["--proxy", "http://a:b@127.0.0.1:1"], "visible to other users"),
         (&["--proxy", "http://127.0.0.1:1", "--password-file", "none"], "--password-file none"),
-        (&["--proxy", "http://127.0.0.1:1"], "the CA of the proxy at --proxy is not known"),
+        (&["--proxy", "http://127.0.0.1:1"], "the CA of the proxy at --proxy is unknown"),
     ] {
         let output = run(world.bulla(&["run"]).args(arguments).args(["--", "true"]));
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", describe(&output));
@@ -750,7 +754,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert_eq!(output.status.code(), Some(5), "{}", describe(&output));
     let said = stderr(&output);
     assert!(
-        said.contains("does not let this user make namespaces")
+        said.contains("does not allow this user to create namespaces")
             && said.contains("user.max_user_namespaces is 0")
             && said.contains("sysctl -w user.max_user_namespaces=")
             && said.contains("--no-sandbox"),

@@ -143,7 +143,7 @@ fn read(path: &Path) -> Outcome<String> {
     };
     let size = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
     if size > FILE_OCTETS_MAX {
-        return Err(refuse(format!("{size} octets are too many")));
+        return Err(refuse(format!("{size} bytes are too many")));
     }
     std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))
 }
@@ -176,7 +176,7 @@ fn key_of(
     match found {
         Some((key, kind, _)) => Ok(Some((key, *kind))),
         None if unknown == UnknownVariables::Ignored => Ok(None),
-        None => Err(Problem::usage(format_args!("the environment has {variable}, which means nothing"))
+        None => Err(Problem::usage(format_args!("the environment variable {variable} is unknown"))
             .hint("`bulla config show` lists every variable")),
     }
 }
@@ -202,9 +202,9 @@ fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
         Kind::Boolean => "true or false",
         Kind::Number => "a number",
         Kind::Text | Kind::List => "text",
-        Kind::Toml => "TOML, as after the equals sign in the file",
+        Kind::Toml => "a TOML value",
     };
-    Problem::usage(format_args!("{variable} is {text:?} and should be {wanted}"))
+    Problem::usage(format_args!("{variable}: {text:?} is not {wanted}"))
         .hint(format!("unset {variable} or correct it"))
 }
 

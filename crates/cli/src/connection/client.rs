@@ -89,7 +89,7 @@ impl Client {
             }
         };
         if base.is_empty() {
-            return Err(Problem::usage("no credential store is known").hint(
+            return Err(Problem::usage("no credential store is configured").hint(
                 "start one with `bulla up`, or give --credential-server https://HOST:8844 (client.credential_url in \
                  the configuration)",
             ));
@@ -106,9 +106,8 @@ impl Client {
     /// folder.
     fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         if goes_in_clear(base) {
-            return Err(
-                Problem::usage(format_args!("the token would go to {base} unencrypted")).hint("use https")
-            );
+            return Err(Problem::usage(format_args!("the token would be sent to {base} unencrypted"))
+                .hint("use https"));
         }
         let token = match std::env::var("BULLA_CLIENT_TOKEN") {
             Ok(token) if !token.is_empty() => Some(token),
@@ -239,8 +238,8 @@ impl Client {
     ) -> Outcome<reqwest::Response> {
         let base = if self.base.starts_with(SOCKET) { "http://localhost" } else { &self.base };
         let url = reqwest::Url::parse(&format!("{base}{path}")).map_err(|error| {
-            Problem::usage(format_args!("{:?} is no address of a server: {error}", self.base))
-                .hint("give it as https://HOST:PORT")
+            Problem::usage(format_args!("{:?} is not an address of a server: {error}", self.base))
+                .hint("for example https://HOST:PORT")
         })?;
         let mut request = self.http.request(method.clone(), url);
         if let Some(token) = &self.token {
@@ -275,8 +274,8 @@ pub fn document_of(request: &impl Serialize) -> Outcome<Value> {
 /// Parses a response of the API from its JSON document. Unknown fields are ignored.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Outcome<T> {
     T::deserialize(document).map_err(|error| {
-        Problem::new(Exit::Server, format_args!("the server's response cannot be read: {error}"))
-            .hint("is this a Bulla server of the same version?")
+        Problem::new(Exit::Server, format_args!("cannot read the server's response: {error}"))
+            .hint("check that the address is a Bulla server of the same version")
     })
 }
 
@@ -298,9 +297,9 @@ fn given_path(path: &Path) -> Option<PathBuf> {
 }
 
 fn no_server() -> Problem {
-    Problem::usage("no server is known").hint(
-        "start one with `bulla up`, or give --server https://HOST:PORT with --token-file and --server-ca \
-         (or client.url and so on in the configuration)",
+    Problem::usage("no server is configured").hint(
+        "start one with `bulla up`, or give --server https://HOST:PORT with --token-file and --server-ca (or client.url, \
+         client.token_file and client.ca_file in the configuration)",
     )
 }
 
@@ -324,21 +323,21 @@ fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client>
     }
     if let Some(path) = roots {
         let certificates = Certificate::from_pem_bundle(read(path)?.as_bytes()).map_err(|error| {
-            Problem::usage(format_args!("{} holds no certificates: {error}", path.display()))
+            Problem::usage(format_args!("{} contains no certificates: {error}", path.display()))
                 .hint("give a PEM file of certificates")
         })?;
         builder = builder.tls_certs_only(certificates);
     }
     builder
         .build()
-        .map_err(|error| Problem::new(Exit::Machine, format_args!("no client can be made: {error}")))
+        .map_err(|error| Problem::new(Exit::Machine, format_args!("cannot create an HTTP client: {error}")))
 }
 
 async fn json(answer: reqwest::Response) -> Outcome<Value> {
     let status = answer.status();
     let body: Value = answer.json().await.map_err(|error| {
-        Problem::new(Exit::Server, format_args!("the server's answer ({status}) is no JSON: {error}"))
-            .hint("is this a Bulla server of the same version?")
+        Problem::new(Exit::Server, format_args!("the server's response ({status}) is not JSON: {error}"))
+            .hint("check that the address is a Bulla server of the same version")
     })?;
     if let Some(notice) = waits(status, &body) {
         eprintln!("{notice}");
@@ -353,13 +352,13 @@ fn waits(status: StatusCode, body: &Value) -> Option<String> {
     let needed = body.get("approvals_needed").and_then(Value::as_u64).unwrap_or(1);
     let people = if needed == 1 { "another person".to_owned() } else { format!("{needed} other people") };
     (status == StatusCode::ACCEPTED).then(|| {
-        format!("{object} is not changed yet: approval by {people} is needed. See: bulla change show {id}")
+        format!("{object} is not changed yet: approval by {people} is required. See: bulla change show {id}")
     })
 }
 
 fn lost(base: &str, error: &reqwest::Error) -> Problem {
     let hint = if error.is_timeout() {
-        "the server is slow or gone: see its log"
+        "the server is slow or unreachable: see its log"
     } else {
         "check that the server runs (`bulla up`), the address, and --server-ca"
     };
@@ -390,7 +389,7 @@ async fn refused(answer: reqwest::Response) -> Problem {
     match hint {
         Some(hint) => problem.hint(hint),
         None if status == StatusCode::PRECONDITION_FAILED => {
-            problem.hint("somebody else has changed it meanwhile: run it again")
+            problem.hint("another user changed the object in the meantime: run the command again")
         }
         None if status == StatusCode::UNAUTHORIZED => {
             problem.hint("give --token-file, or BULLA_CLIENT_TOKEN")

@@ -44,12 +44,12 @@ async fn id_of(client: &Client, path: &str, what: &str, given: &str) -> Outcome<
 fn only(found: &[Uuid], what: &str, given: &str) -> Outcome<Uuid> {
     match found {
         [id] => Ok(*id),
-        [] => Err(Problem::new(Exit::Refused, format_args!("there is no {what} named {given:?}"))
-            .hint("the command `list` shows names and ids")),
+        [] => Err(Problem::new(Exit::Refused, format_args!("unknown {what} {given:?}"))
+            .hint("the command `list` shows names and IDs")),
         several => {
             let ids: Vec<String> = several.iter().map(Uuid::to_string).collect();
-            Err(Problem::usage(format_args!("{} objects are named {given:?}", several.len()))
-                .hint(format!("give the id of the {what} that you mean: {}", ids.join(", "))))
+            Err(Problem::usage(format_args!("{} objects have the name {given:?}", several.len()))
+                .hint(format!("give the ID of one {what}: {}", ids.join(", "))))
         }
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     fn a_name_that_nothing_or_more_than_one_has_is_refused() {
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         assert_eq!(only(&[one], "token", "ci").unwrap(), one);
-        assert!(only(&[], "token", "ci").unwrap_err().message.contains("there is no token named \"ci\""));
-        assert!(only(&[one, other], "token", "ci").unwrap_err().message.contains("2 objects are named"));
+        assert!(only(&[], "token", "ci").unwrap_err().message.contains("unknown token \"ci\""));
+        assert!(only(&[one, other], "token", "ci").unwrap_err().message.contains("2 objects have the name"));
     }
 }

@@ -66,7 +66,7 @@ impl SeriesArgs {
 /// One object for each interval with activity.
 fn rows(found: &SeriesCountsView) -> Outcome<Vec<Value>> {
     let start: jiff::Timestamp =
-        found.from.parse().map_err(|_| Problem::usage("the server's answer has no time"))?;
+        found.from.parse().map_err(|_| Problem::usage("the server's response has no time"))?;
     let intervals = found.series.iter().map(|series| series.counts.len()).max().unwrap_or(0);
     let mut rows = Vec::new();
     for at in 0..intervals {
@@ -76,7 +76,7 @@ fn rows(found: &SeriesCountsView) -> Outcome<Vec<Value>> {
         }
         let seconds = found.step_seconds.saturating_mul(at as i64);
         let from = start.saturating_add(jiff::SignedDuration::from_secs(seconds));
-        let from = from.map_err(|_| Problem::usage("the server's answer has no time"))?;
+        let from = from.map_err(|_| Problem::usage("the server's response has no time"))?;
         let mut row = json!({ "from": from.to_string() });
         for (series, count) in found.series.iter().zip(counts()) {
             row[&series.name] = count.into();

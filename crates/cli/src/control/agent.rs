@@ -213,7 +213,7 @@ async fn list(client: &Client, args: &ListArgs) -> Outcome<()> {
 
 async fn update(client: &Client, args: &UpdateArgs) -> Outcome<()> {
     if args.name.is_none() && args.labels.is_empty() {
-        return Err(Problem::usage("there is nothing to change").hint("give --name or --label"));
+        return Err(Problem::usage("no change given").hint("give --name or --label"));
     }
     let labels = (!args.labels.is_empty()).then(|| args.labels.iter().cloned().collect());
     let patch = AgentPatch { name: args.name.clone(), labels };

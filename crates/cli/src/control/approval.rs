@@ -119,7 +119,7 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
     show_approval(&document, &Output { output: Format::Table, color: Colour::Auto, query: None })?;
     let Some(hash) = approval.plan_sha256 else {
         return Err(Problem::usage(format_args!(
-            "the approval {} has no plan, so nobody can approve it",
+            "the approval {} has no plan, so it cannot be approved",
             approval.id
         )));
     };

@@ -131,7 +131,7 @@ impl Run for AuditCommand {
             Self::Verify { export: Some(_), .. } | Self::Verify { proof: Some(_), .. } => Ok(()),
             Self::Verify { head: Some(_), .. } | Self::Verify { key: Some(_), .. } => {
                 Err(Problem::usage("--head and --key need --export or --proof").hint(
-                    "the server compares with its own signed heads: give --export FILE to compare with heads kept elsewhere",
+                    "the server compares with its own signed heads: give --export FILE to compare with heads stored elsewhere",
                 ))
             }
             Self::Verify { show, .. } => {
@@ -188,13 +188,13 @@ fn good_or_altered(verified: &VerificationView) -> Outcome<()> {
         return Ok(());
     }
     Err(Problem::new(Exit::Findings, "the audit log was altered")
-        .hint("compare with an export and with heads kept elsewhere; the faults name the chains"))
+        .hint("compare with an export and with heads stored elsewhere; the faults name the chains"))
 }
 
 fn unreadable(path: &Path, error: impl std::fmt::Display) -> Problem {
     Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint(
-        "--export takes a file of `bulla audit export`, --proof one of `bulla audit prove`, --head signed heads of a witness or \
-         of `bulla audit head`, --key a file of `bulla audit key`",
+        "--export needs a file of `bulla audit export`, --proof one of `bulla audit prove`, --head signed heads of a \
+         witness or of `bulla audit head`, --key a file of `bulla audit key`",
     )
 }
 
@@ -209,7 +209,7 @@ fn public_key(key: Option<&Path>) -> Outcome<Option<Vec<u8>>> {
     let Some(path) = key else { return Ok(None) };
     let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
     let found = x509::pem::blocks(&text).find(|(label, _)| label == "PUBLIC KEY").map(|(_, der)| der);
-    found.map(Some).ok_or_else(|| unreadable(path, "it holds no PUBLIC KEY block"))
+    found.map(Some).ok_or_else(|| unreadable(path, "the file contains no PUBLIC KEY block"))
 }
 
 /// Verifies an export, and that it continues the stored heads.
@@ -229,8 +229,8 @@ fn verify_proof(path: &Path, head: Option<&Path>, key: Option<&Path>) -> Outcome
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
     let proof: InclusionProof = serde_json::from_str(&text).map_err(|error| unreadable(path, error))?;
     let wrong = |fault: String| {
-        Problem::new(Exit::Findings, format!("the proof does not hold: {fault}"))
-            .hint("compare with another copy of the proof and with heads kept elsewhere")
+        Problem::new(Exit::Findings, format!("the proof is not valid: {fault}"))
+            .hint("compare with another copy of the proof and with heads stored elsewhere")
     };
     if let Some(fault) = heads.check(key.as_deref()).1.into_iter().next() {
         return Err(wrong(fault));

@@ -236,7 +236,7 @@ fn named(certificate: &str) -> Outcome<String> {
     }
     let text = read(path)?;
     let (_, der) = x509::pem::certificates(text.as_bytes()).next().ok_or_else(|| {
-        Problem::usage(format_args!("there is no certificate in {certificate}")).hint("give a PEM file")
+        Problem::usage(format_args!("no certificate in {certificate}")).hint("give a PEM file")
     })?;
     Ok(x509::Fingerprint::of(&der).to_string())
 }

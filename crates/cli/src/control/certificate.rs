@@ -354,13 +354,13 @@ impl CertificateSelection {
         let filter = self.filter.conditions();
         let matches_all = filter == CertificateFilter::default();
         if self.certificates.is_empty() && !self.all && matches_all {
-            return Err(Problem::usage("which certificates?").hint("name some, give a filter, or say --all"));
+            return Err(Problem::usage("which certificates?").hint("give names, a filter, or --all"));
         }
         if self.certificates.is_empty() {
             return Ok(SelectionBody { ids: None, filter: Some(filter) });
         }
         if !matches_all {
-            return Err(Problem::usage("names and a filter do not go together").hint("give either"));
+            return Err(Problem::usage("names and a filter cannot be combined").hint("give either"));
         }
         let mut ids = Vec::with_capacity(self.certificates.len());
         for certificate in &self.certificates {
@@ -660,8 +660,8 @@ async fn id_of(client: &Client, given: &str) -> Outcome<Uuid> {
     let first = PageQuery { limit: Some(1), ..PageQuery::default() };
     let found: api::listing::Listing<CertificateView> = client.fetch(PATH, &first.of(&filter)).await?;
     found.items.first().map(|found| found.id).ok_or_else(|| {
-        Problem::new(crate::exit::Exit::Refused, format_args!("there is no certificate named {given:?}"))
-            .hint("`bulla cert list` shows names and ids")
+        Problem::new(crate::exit::Exit::Refused, format_args!("unknown certificate {given:?}"))
+            .hint("`bulla cert list` shows names and IDs")
     })
 }
 

@@ -36,9 +36,8 @@ impl Consent {
 /// Asks for confirmation at the terminal. Returns an error without a terminal, and for every answer but yes.
 pub fn confirm(question: &str) -> Outcome<()> {
     if !std::io::stdin().is_terminal() {
-        return Err(
-            Problem::usage("nobody is there to be asked").hint("give --yes to go on without a question")
-        );
+        return Err(Problem::usage("no terminal to ask for confirmation")
+            .hint("give --yes to continue without confirmation"));
     }
     let mut answer = String::new();
     let asked = std::io::stderr()

@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &ConsoleArgs, settings: &ClientSettings) -> Outcom
     let made = client.submit(Method::POST, "/api/v1/auth/links", &new).await?;
     let link: SignInLinkView = read_as(&made)?;
     print(&link.url)?;
-    eprintln!("open it in a browser: it signs in once, until {}", link.expires_at);
+    eprintln!("open the link in a browser: it signs in once, until {}", link.expires_at);
     if args.open {
         open(&link.url)?;
     }
@@ -48,12 +48,12 @@ fn open(url: &str) -> Outcome<()> {
     let opened = command.arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
     match opened {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(cannot_open(format_args!("it ended with {status}"))),
+        Ok(status) => Err(cannot_open(format_args!("the program ended with {status}"))),
         Err(error) => Err(cannot_open(format_args!("{error}"))),
     }
 }
 
 fn cannot_open(why: std::fmt::Arguments<'_>) -> Problem {
-    Problem::new(Exit::Machine, format_args!("{OPENER} did not open the link: {why}"))
-        .hint("open the printed link in a browser yourself")
+    Problem::new(Exit::Machine, format_args!("{OPENER} cannot open the link: {why}"))
+        .hint("open the printed link in a browser")
 }

@@ -47,7 +47,7 @@ pub enum DocumentCommand<D: Document> {
     #[command(about = of_one::<D>("Create", "from a file"))]
     Create(FileArgs),
     /// Replaces a document.
-    #[command(about = of_one::<D>("Replace", "by what a file says"))]
+    #[command(about = of_one::<D>("Replace", "from a file"))]
     Update(UpdateArgs),
     /// Deletes a document.
     #[command(about = of_one::<D>("Delete", ""))]

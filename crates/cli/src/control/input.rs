@@ -15,7 +15,7 @@ const DOCUMENT_OCTETS_MAX: u64 = 1024 * 1024;
 pub(super) fn document(path: &Path) -> Outcome<Value> {
     let refuse = |why: String| {
         Problem::usage(format_args!("cannot read {}: {why}", path.display()))
-            .hint("give a JSON or TOML file, or - for JSON on standard input; `show --output json` prints one to begin with")
+            .hint("give a JSON or TOML file, or - for JSON on standard input; `show --output json` prints an example")
     };
     let mut text = String::new();
     if path.as_os_str() == "-" {

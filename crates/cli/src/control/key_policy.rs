@@ -133,7 +133,7 @@ async fn create(client: &Client, name: &str, formula: &str, consent: Consent, sh
         }
         // If no node satisfies the formula, the server rejects it and reports the existing attributes.
         if !resolved.nodes.is_empty() {
-            confirm(&format!("Make the policy {name:?}?"))?;
+            confirm(&format!("Create the policy {name:?}?"))?;
         }
     }
     let policy = PolicyBody { name: name.to_owned(), formula: formula.to_owned() };
@@ -165,7 +165,7 @@ fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     eprintln!("{}", told(&resolved));
     if resolved.nodes.is_empty() {
         for (name, values) in &resolved.attributes {
-            eprintln!("  there is {name}: {}", values.join(", "));
+            eprintln!("  existing values of {name}: {}", values.join(", "));
         }
     }
     Ok(())

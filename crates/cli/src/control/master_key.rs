@@ -104,7 +104,7 @@ async fn until_ended(client: &Client) -> Outcome<()> {
         tokio::time::sleep(LOOK_EVERY).await;
         let MasterKeysView { remaining, rotating, .. } = client.fetch(KEYS, &()).await?;
         if std::io::stderr().is_terminal() {
-            eprintln!("{remaining} values are under older master keys");
+            eprintln!("{remaining} values are encrypted with old master keys");
         }
         // Behind a load balancer another node may respond. That node is not rotating, but the count decreases.
         let stands = before.replace(remaining) == Some(remaining) && !rotating;
@@ -131,9 +131,9 @@ async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
     show_one(&shown, show)?;
     match remaining {
         0 => Ok(()),
-        _ => Err(Problem::new(Exit::Findings, "some values are still under another master key").hint(
-            "keep it in authority.old_master_keys (or old_master_key_files); `failed` says what does not open, then \
-             try again; `bulla key master status` counts",
+        _ => Err(Problem::new(Exit::Findings, "some values are still encrypted with an old master key").hint(
+            "leave it in authority.old_master_keys (or old_master_key_files); `failed` lists values that cannot be \
+             decrypted, then try again; `bulla key master status` shows the counts",
         )),
     }
 }

@@ -69,44 +69,44 @@ pub struct NewRule {
     #[arg(long, value_name = "POSITION")]
     position: Option<u32>,
     /// Pattern of the host or the server name: '*.pay.example'; * matches any characters
-    #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all that are given must hold)")]
+    #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all given conditions must match)")]
     host: Option<String>,
     /// Pattern of one of the certificate's names
-    #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all that are given must hold)")]
+    #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all given conditions must match)")]
     san: Option<String>,
     /// Network that contains the address, or the address
-    #[arg(long, value_name = "NETWORK", help_heading = "Conditions (all that are given must hold)")]
+    #[arg(long, value_name = "NETWORK", help_heading = "Conditions (all given conditions must match)")]
     network: Option<String>,
     /// Pattern of the protocol (tls, smtp, aws-acm) or of the watch's group
-    #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all that are given must hold)")]
+    #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all given conditions must match)")]
     source: Option<String>,
     /// Text in the issuer's name
-    #[arg(long, value_name = "TEXT", help_heading = "Conditions (all that are given must hold)")]
+    #[arg(long, value_name = "TEXT", help_heading = "Conditions (all given conditions must match)")]
     issuer: Option<String>,
     /// Tag of the certificate in a cloud or cluster: KEY, or KEY=PATTERN for its value
-    #[arg(long, value_name = "KEY[=PATTERN]", help_heading = "Conditions (all that are given must hold)")]
+    #[arg(long, value_name = "KEY[=PATTERN]", help_heading = "Conditions (all given conditions must match)")]
     cloud_tag: Option<String>,
     /// Team to assign
-    #[arg(long, value_name = "TEAM", help_heading = "Whom it names (at least one of these)")]
+    #[arg(long, value_name = "TEAM", help_heading = "Assigned values (at least one is required)")]
     team: Option<String>,
     /// Owner to assign
-    #[arg(long, value_name = "OWNER", help_heading = "Whom it names (at least one of these)")]
+    #[arg(long, value_name = "OWNER", help_heading = "Assigned values (at least one is required)")]
     owner: Option<String>,
     /// Environment to assign
-    #[arg(long, value_name = "ENVIRONMENT", help_heading = "Whom it names (at least one of these)")]
+    #[arg(long, value_name = "ENVIRONMENT", help_heading = "Assigned values (at least one is required)")]
     environment: Option<String>,
     /// Tag to assign; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = input::pair,
-        help_heading = "Whom it names (at least one of these)")]
+        help_heading = "Assigned values (at least one is required)")]
     tag: Vec<(String, String)>,
     /// Take the team from the value of this tag; the rule applies only if it finds a value to take
-    #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
+    #[arg(long, value_name = "KEY", help_heading = "Assigned values (at least one is required)")]
     team_from_tag: Option<String>,
     /// Take the owner from the value of this tag
-    #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
+    #[arg(long, value_name = "KEY", help_heading = "Assigned values (at least one is required)")]
     owner_from_tag: Option<String>,
     /// Take the environment from the value of this tag
-    #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
+    #[arg(long, value_name = "KEY", help_heading = "Assigned values (at least one is required)")]
     environment_from_tag: Option<String>,
     #[command(flatten)]
     show: Output,

@@ -65,7 +65,7 @@ fn line(from: impl BufRead) -> Outcome<Zeroizing<String>> {
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() {
         return Err(
-            Problem::usage("there is no password on standard input").hint("type it, or give it as one line")
+            Problem::usage("no password on standard input").hint("type the password, or give it as one line")
         );
     }
     Ok(Zeroizing::new(password.to_owned()))

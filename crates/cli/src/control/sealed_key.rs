@@ -71,7 +71,7 @@ pub(super) async fn withdraw(client: &Client, key: &str, consent: Consent) -> Ou
     let KeyView { name, .. } = client.fetch(&path, &()).await?;
     if !consent.is_given() {
         confirm(&format!(
-            "Withdraw the key {name:?}? Nodes sign with it no more, and it cannot be had back."
+            "Withdraw the key {name:?}? Nodes stop signing with it, and it cannot be restored."
         ))?;
     }
     client.send(Method::DELETE, &path, None).await.map(drop)
@@ -79,15 +79,18 @@ pub(super) async fn withdraw(client: &Client, key: &str, consent: Consent) -> Ou
 
 fn read(file: &Path) -> Outcome<PrivateKey> {
     PrivateKey::from_file(file).map_err(|error| {
-        Problem::usage(format_args!("{}: {error}", file.display()))
-            .hint("give a private key in PEM or DER; `openssl pkey -in ENCRYPTED -out PLAIN` takes a passphrase away")
+        Problem::usage(format_args!("{}: {error}", file.display())).hint(
+            "give a private key in PEM or DER; `openssl pkey -in ENCRYPTED -out PLAIN` removes a passphrase",
+        )
     })
 }
 
 /// The key, sealed to the newest pair of a policy, as a request for the server.
 fn sealed(key: &PrivateKey, policy: &DetailView, name: &str) -> Outcome<KeyBody> {
-    let strange =
-        || Problem::new(Exit::Machine, "the server's answer is not a policy").hint("is it of this version?");
+    let strange = || {
+        Problem::new(Exit::Machine, "the server's response is not a policy")
+            .hint("check that the server has the same version")
+    };
     let newest = policy.generations.last().ok_or_else(strange)?;
     let (id, generation) = (policy.policy.id, newest.generation);
     let to = KemPublic::from_text(&newest.public_key).map_err(|_| strange())?;

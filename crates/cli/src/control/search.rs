@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &SearchArgs, settings: &ClientSettings) -> Outcome
     printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))?;
     if found.more {
-        eprintln!("there is more: give a longer text, or --limit");
+        eprintln!("there are more results: give a longer text, or --limit");
     }
     Ok(Exit::Ok)
 }

@@ -190,7 +190,7 @@ fn expand(targets: &[String]) -> Outcome<Vec<String>> {
         });
         let text = read.map_err(|error| {
             Problem::usage(format_args!("cannot read the list {path}: {error}"))
-                .hint("give a text file with a target a line")
+                .hint("give a text file with one target per line")
         })?;
         let lines = text.lines().map(without_comment);
         all.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));

@@ -220,7 +220,10 @@ async fn interpolated(State(agent): State<AgentState>, body: Bytes) -> Response 
 async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     let client = &agent.client;
     let Some(path) = passed_path(request.uri()) else {
-        return refusal(StatusCode::NOT_FOUND, "The agent does not pass this on: it logs in by itself.");
+        return refusal(
+            StatusCode::NOT_FOUND,
+            "The agent does not forward this request: it logs in by itself.",
+        );
     };
     let (parts, body) = request.into_parts();
     let Ok(body) = axum::body::to_bytes(body, BODY_MAX).await else {

@@ -62,7 +62,7 @@ fn now() -> u64 {
 impl DiskCache {
     /// Opens the cache in this file, which may be missing.
     pub(super) fn open(path: PathBuf, token: &Secret) -> Result<Self, AgentError> {
-        let unusable = |_| AgentError::Tls("no key can be derived from the token".to_owned());
+        let unusable = |_| AgentError::Tls("cannot derive a key from the token".to_owned());
         let pseudo_random = hkdf::Salt::new(hkdf::HKDF_SHA256, MAGIC).extract(token.expose().as_bytes());
         let key = pseudo_random.expand(LABEL, &AES_256_GCM).map(UnboundKey::from).map_err(unusable)?;
         Ok(Self { path, key: Arc::new(LessSafeKey::new(key)) })
@@ -76,7 +76,7 @@ impl DiskCache {
             other => other.map_err(|source| AgentError::Io { path: self.path.clone(), source })?,
         };
         let Some(document) = unseal(&self.key, sealed) else {
-            tracing::warn!(file = %self.path.display(), "the cache does not open under this token: the agent starts without it");
+            tracing::warn!(file = %self.path.display(), "cannot decrypt the cache with this token: the agent starts without it");
             return Ok(());
         };
         let passed = now().saturating_sub(document.saved_at);
@@ -112,7 +112,7 @@ impl DiskCache {
         let write = move || seal(&key, &client).and_then(|sealed| put(&path, &sealed));
         let written = tokio::task::spawn_blocking(write).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, file = %self.path.display(), "the cache cannot be written");
+            tracing::warn!(%error, file = %self.path.display(), "cannot write the cache");
         }
     }
 }
@@ -131,7 +131,7 @@ fn seal(key: &LessSafeKey, client: &Client) -> std::io::Result<Vec<u8>> {
         .iter_mut()
         .filter_map(|entry| entry.credential.as_mut())
         .for_each(crate::credential::wipe);
-    let failed = |_| std::io::Error::other("the cache cannot be sealed");
+    let failed = |_| std::io::Error::other("cannot encrypt the cache");
     let mut nonce = [0; NONCE];
     aws_lc_rs::rand::fill(&mut nonce).map_err(failed)?;
     let mut inside = Zeroizing::new(Vec::with_capacity(text.len() + AES_256_GCM.tag_len()));

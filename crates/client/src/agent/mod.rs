@@ -54,13 +54,13 @@ pub struct AgentOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// Another agent already listens on the socket.
-    #[error("an agent listens on {0} already")]
+    #[error("an agent already listens on {0}")]
     Running(PathBuf),
     /// The certificate, its key, or the agent's own token cannot be used.
-    #[error("the agent cannot listen with TLS: {0}")]
+    #[error("the agent cannot use TLS: {0}")]
     Tls(String),
     /// The path is not a socket, it belongs to another user, or others may write to its folder.
-    #[error("{path} cannot be the agent's socket: {why}")]
+    #[error("cannot use {path} as the agent's socket: {why}")]
     UnusableSocket {
         /// The socket or its folder.
         path: PathBuf,
@@ -97,15 +97,15 @@ impl Agent {
         let path = &options.socket;
         let place = |why| AgentError::UnusableSocket { path: path.clone(), why };
         if options.mode & !MODES != 0 || options.mode & 0o600 != 0o600 {
-            return Err(place("its mode is 0600 or 0660"));
+            return Err(place("its mode must be 0600 or 0660"));
         }
         check_folder(folder_of(path))?;
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() {
-                return Err(place("something else is there"));
+                return Err(place("the path exists and is not a socket"));
             }
             if found.uid() != own_user() {
-                return Err(place("it belongs to somebody else"));
+                return Err(place("another user owns it"));
             }
             if UnixStream::connect(path).await.is_ok() {
                 return Err(AgentError::Running(path.clone()));
@@ -131,12 +131,12 @@ impl Agent {
         let slots = Slots::new(CONNECTIONS_MAX);
         Acceptor::new(&tasks, slots, WhenFull::Wait).run(&self.listener, Arc::new(handler)).await;
         if !tasks.close(DRAIN).await {
-            tracing::warn!("connections were cut off");
+            tracing::warn!("closed connections that had not finished");
         }
         let same =
             std::fs::symlink_metadata(&self.options.socket).is_ok_and(|found| found.ino() == self.inode);
         if same && let Err(error) = std::fs::remove_file(&self.options.socket) {
-            tracing::warn!(%error, "the socket stays behind");
+            tracing::warn!(%error, "cannot remove the socket");
         }
     }
 
@@ -151,7 +151,7 @@ impl Agent {
 fn is_of_owner(stream: &UnixStream) -> bool {
     let is_of_owner = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
     if !is_of_owner {
-        tracing::warn!("somebody else's process was turned away");
+        tracing::warn!("refused a connection from a process of another user");
     }
     is_of_owner
 }
@@ -171,7 +171,10 @@ fn check_folder(folder: &Path) -> Result<(), AgentError> {
     let found =
         std::fs::metadata(folder).map_err(|source| AgentError::Io { path: folder.to_owned(), source })?;
     if found.mode() & EVERYBODY != 0 && found.mode() & STICKY == 0 {
-        return Err(AgentError::UnusableSocket { path: folder.to_owned(), why: "everybody may write there" });
+        return Err(AgentError::UnusableSocket {
+            path: folder.to_owned(),
+            why: "every user may write to it",
+        });
     }
     Ok(())
 }

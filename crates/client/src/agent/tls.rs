@@ -91,14 +91,14 @@ impl TlsAgent {
                 match timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
                     Ok(Ok(stream)) => connection(stream, router, stop).await,
                     Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    Err(_) => tracing::debug!("a TLS handshake timed out"),
                 }
             }
         };
         let slots = Slots::new(CONNECTIONS_MAX);
         Acceptor::new(&tasks, slots, WhenFull::Wait).run(&self.listener, Arc::new(handler)).await;
         if !tasks.close(DRAIN).await {
-            tracing::warn!("connections were cut off");
+            tracing::warn!("closed connections that had not finished");
         }
     }
 }

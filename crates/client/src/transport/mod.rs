@@ -92,7 +92,7 @@ impl Transport {
             tries += 1;
             // A request with a single attempt may use the whole deadline.
             let most = if request.once { left } else { left.min(self.deadline / TRY_PARTS) };
-            let late = |_| Err(Error::Unavailable(format!("no answer within {most:?}")));
+            let late = |_| Err(Error::Unavailable(format!("no response within {most:?}")));
             let outcome = timeout(most, self.attempt(request)).await.unwrap_or_else(late);
             let passing = match &outcome {
                 Ok(answer) => is_passing(answer.status),
@@ -133,11 +133,11 @@ impl Transport {
             let answer = read(response).await?;
             self.login.ended(token.as_ref(), &answer.refusal().0);
             match answer.checked() {
-                Ok(_) => Err(Error::Unavailable("it answered nothing".to_owned())),
+                Ok(_) => Err(Error::Unavailable("the response is empty".to_owned())),
                 Err(error) => Err(error),
             }
         };
-        let late = || Error::Unavailable(format!("no answer within {:?}", self.deadline));
+        let late = || Error::Unavailable(format!("no response within {:?}", self.deadline));
         timeout(self.deadline, begin).await.unwrap_or_else(|_| Err(late()))
     }
 

@@ -83,7 +83,7 @@ pub(crate) struct StoreResponse {
 impl StoreResponse {
     pub(crate) fn json(&self) -> Result<Value, Error> {
         serde_json::from_slice(&self.body)
-            .map_err(|_| Error::Unavailable(format!("its answer ({}) is no JSON", self.status)))
+            .map_err(|_| Error::Unavailable(format!("its response ({}) is not JSON", self.status)))
     }
 
     /// The error in the store's form: `error`, and `error_description` from OAuth.
@@ -213,7 +213,7 @@ pub(super) async fn read(mut response: reqwest::Response) -> Result<StoreRespons
         if body.len() + chunk.len() > ANSWER_MAX {
             return Err(Error::Refused {
                 status: StatusCode::PAYLOAD_TOO_LARGE.as_u16(),
-                text: format!("the answer has more than {ANSWER_MAX} octets"),
+                text: format!("the response has more than {ANSWER_MAX} bytes"),
             });
         }
         body.extend_from_slice(&chunk);
@@ -233,7 +233,7 @@ fn lost(error: reqwest::Error) -> Error {
 }
 
 fn unusable(what: &'static str) -> impl Fn(reqwest::Error) -> Error {
-    move |error| Error::invalid(format_args!("the {what} cannot be used: {}", error.without_url()))
+    move |error| Error::invalid(format_args!("cannot use the {what}: {}", error.without_url()))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub fn check_socket(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::invalid(format_args!(
-        "{} belongs to user {}, who owns neither this process nor its folder",
+        "{} belongs to user {}, which owns neither this process nor the folder",
         path.display(),
         socket.uid()
     )))

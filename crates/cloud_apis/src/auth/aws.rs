@@ -144,7 +144,11 @@ impl JsonService {
     }
 
     async fn current(&self) -> Result<Credentials, ApiError> {
-        let none = || ApiError::credentials(&CredentialsError::not_loaded("there is no chain"));
+        let none = || {
+            ApiError::credentials(&CredentialsError::not_loaded(
+                "no credentials provider chain is configured",
+            ))
+        };
         self.credentials.as_ref().ok_or_else(none)?.current().await
     }
 
@@ -271,7 +275,7 @@ impl HttpConnector for HttpClient {
             let user = |why: &str| ConnectorError::user(why.into());
             let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
             let (parts, body) = request.into_parts();
-            let body = body.bytes().ok_or_else(|| user("a body that comes in pieces"))?;
+            let body = body.bytes().ok_or_else(|| user("a streaming request body is not supported"))?;
             let request = http::Request::from_parts(parts, Bytes::copy_from_slice(body));
             let response = client.send(request).await.map_err(|error| match error {
                 HttpError::NoAnswer(_) => ConnectorError::io(error.into()),

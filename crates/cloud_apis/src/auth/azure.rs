@@ -212,7 +212,7 @@ impl AzureHttpClient for HttpClient {
             builder = builder.header(name.as_str(), value.as_str());
         }
         let Body::Bytes(body) = request.body().clone() else {
-            return Err(other("a body that comes in pieces".to_owned()));
+            return Err(other("a streaming request body is not supported".to_owned()));
         };
         let request = builder.body(body).map_err(|error| other(error.to_string()))?;
         let response = self.send(request).await.map_err(|error| {

@@ -82,9 +82,7 @@ impl Renewing {
         now.failures = now.failures.saturating_add(1);
         now.anew_at = Instant::now() + wait.min(ANEW_AFTER_MAX);
         // The caller gets the reason. The library's error text may quote whole responses, tokens included, and is not logged.
-        tracing::warn!(
-            "the credentials for Google Cloud failed for good, as their library says: they are made anew"
-        );
+        tracing::warn!("the Google Cloud credentials failed permanently: creating new credentials");
         match (self.make)() {
             Ok(credentials) => {
                 now.credentials = credentials;
@@ -92,7 +90,7 @@ impl Renewing {
                 Some(now.credentials.clone())
             }
             Err(error) => {
-                tracing::warn!(%error, "the credentials for Google Cloud cannot be made anew");
+                tracing::warn!(%error, "new Google Cloud credentials cannot be created");
                 None
             }
         }
@@ -144,7 +142,7 @@ pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
     match credentials.headers(Extensions::new()).await.map_err(failed)? {
         CacheableResource::New { data, .. } => Ok(data),
         // Returned only for conditional requests, which are not used here.
-        CacheableResource::NotModified => Err(ApiError::malformed("the credentials gave no headers")),
+        CacheableResource::NotModified => Err(ApiError::malformed("the credentials returned no headers")),
     }
 }
 

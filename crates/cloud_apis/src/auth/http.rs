@@ -39,7 +39,7 @@ pub enum HttpError {
     #[error("no answer: {0}")]
     NoAnswer(String),
     /// The response body exceeds the size limit.
-    #[error("the answer has more than {BODY_MAX} bytes")]
+    #[error("the response has more than {BODY_MAX} bytes")]
     TooLarge,
 }
 

@@ -196,7 +196,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
             Err(error) => {
                 if let Some(lease) = &mut kept.lease {
                     lease.renew_at = (self.now)() + RENEW_AGAIN;
-                    tracing::warn!(%error, "credentials are not renewed yet; those that are kept serve until their end");
+                    tracing::warn!(%error, "the credentials could not be renewed; the current ones are used until they expire");
                 }
                 Err(Failed { error, lifetime: FAILED_FOR })
             }

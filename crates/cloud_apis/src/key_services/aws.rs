@@ -51,7 +51,7 @@ impl AwsKms {
     pub async fn new(region: &str, options: &AwsOptions, http: HttpClient) -> Result<Self, CloudKeyError> {
         let plain = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-';
         if region.is_empty() || !region.bytes().all(plain) {
-            return Err(CloudKeyError::Name { key: region.to_owned(), problem: "it is no name of a region" });
+            return Err(CloudKeyError::Name { key: region.to_owned(), problem: "not a valid region name" });
         }
         let service = JsonService::new(JsonProtocol::KMS, region, options, http).await;
         Ok(Self { service: Arc::new(service), region: region.into() })
@@ -74,7 +74,7 @@ impl AwsKms {
         let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
             service: KIND.name,
             key: key.to_owned(),
-            problem: "has no public half that can be read".to_owned(),
+            problem: "has no readable public key".to_owned(),
         })?;
         let key_id = answer.get("KeyId").and_then(Value::as_str).unwrap_or(key).to_owned();
         let service = Box::new(Kms { service: Arc::clone(&self.service), key_id });
@@ -111,7 +111,7 @@ impl Service for Kms {
             let answer = self.service.call("Sign", &question).await?;
             let signature = answer.get("Signature").and_then(Value::as_str);
             let signature = signature.and_then(|text| STANDARD.decode(text).ok());
-            signature.ok_or_else(|| ApiError::malformed("the answer has no signature"))
+            signature.ok_or_else(|| ApiError::malformed("the response has no signature"))
         }
         .boxed()
     }

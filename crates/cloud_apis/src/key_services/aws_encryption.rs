@@ -16,7 +16,7 @@ pub enum KmsError {
     #[error("KMS: {0}")]
     Call(#[from] ApiError),
     /// The response is malformed.
-    #[error("KMS's answer to {0} cannot be understood")]
+    #[error("KMS's response to {0} cannot be parsed")]
     Malformed(&'static str),
 }
 

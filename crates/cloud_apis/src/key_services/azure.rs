@@ -82,7 +82,7 @@ pub async fn open(
     calls: &Calls,
 ) -> Result<CloudKey, CloudKeyError> {
     let name = |problem| CloudKeyError::Name { key: key.key.clone(), problem };
-    let not_one = "it is no https://VAULT.vault.azure.net/keys/NAME[/VERSION]";
+    let not_one = "not https://VAULT.vault.azure.net/keys/NAME[/VERSION]";
     let (origin, path) = split(&key.key).ok_or_else(|| name(not_one))?;
     let resource = match &options.resource {
         Some(given) => given.clone(),
@@ -110,16 +110,17 @@ pub async fn open(
     }
     let kty = answer.pointer("/key/kty").and_then(Value::as_str).unwrap_or_default();
     if kty.starts_with("OKP") {
-        return Err(unusable("is on an Edwards curve (OKP), and the service has no such signatures"));
+        return Err(unusable(
+            "is on an Edwards curve (OKP), which the service does not support for signatures",
+        ));
     }
     // The key URL must be in the same vault: requests to it carry the token.
     let kid = answer.pointer("/key/kid").and_then(Value::as_str).and_then(split);
     let (_, pinned) = kid
         .filter(|(of, kid)| *of == origin && (*kid == path || kid.starts_with(&format!("{path}/"))))
-        .ok_or_else(|| unusable("has another name in the vault's answer"))?;
+        .ok_or_else(|| unusable("has another name in the vault's response"))?;
     vault.key = format!("{origin}/{pinned}");
-    let found =
-        found(&answer).ok_or_else(|| unusable("does not sign, or has no public half that can be read"))?;
+    let found = found(&answer).ok_or_else(|| unusable("cannot sign, or has no readable public key"))?;
     let host = origin.split_once("://").map_or(origin, |(_, host)| host);
     CloudKey::new((key.key.clone(), host), KIND, found, Box::new(vault), calls)
 }
@@ -250,7 +251,7 @@ impl Service for Vault {
                 Scheme::Ecdsa(_) => value.and_then(|raw| ecdsa_der(&raw)),
                 _ => value,
             };
-            signature.ok_or_else(|| ApiError::malformed("the answer has no signature"))
+            signature.ok_or_else(|| ApiError::malformed("the response has no signature"))
         }
         .boxed()
     }

@@ -65,7 +65,7 @@ pub async fn open(
     calls: &Calls,
 ) -> Result<CloudKey, CloudKeyError> {
     if !is_version(&key.version) {
-        let problem = "it is no projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V";
+        let problem = "not projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V";
         return Err(CloudKeyError::Name { key: key.version, problem });
     }
     let credentials = match &options.credentials {
@@ -83,7 +83,7 @@ pub async fn open(
     let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
         service: KIND.name,
         key: key.version.clone(),
-        problem: "has no public half that can be read".to_owned(),
+        problem: "has no readable public key".to_owned(),
     })?;
     // The fourth part of projects/P/locations/L/…
     let location = key.version.split('/').nth(3).unwrap_or_default().to_owned();
@@ -175,7 +175,7 @@ impl Service for Version {
             let answer = self.call(request, question.to_string().into()).await?;
             let signature = answer.get("signature").and_then(Value::as_str);
             let signature = signature.and_then(|text| STANDARD.decode(text).ok());
-            signature.ok_or_else(|| ApiError::malformed("the answer has no signature"))
+            signature.ok_or_else(|| ApiError::malformed("the response has no signature"))
         }
         .boxed()
     }

@@ -65,7 +65,7 @@ pub enum CloudKeyError {
         problem: &'static str,
     },
     /// The service did not return the public key.
-    #[error("{service} does not give the public half of {key}: {answer}")]
+    #[error("{service} does not return the public key of {key}: {answer}")]
     Refused {
         /// Name of the service.
         service: &'static str,
@@ -93,17 +93,16 @@ impl CloudKeyError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::Name { .. } => "correct it in [keys]".to_owned(),
+            Self::Name { .. } => "correct the name in [keys]".to_owned(),
             Self::Refused { answer, needs, .. } if answer.denied => {
-                format!("check the credentials of this process, and give them {needs}")
+                format!("check the credentials of this process, and grant them {needs}")
             }
             Self::Refused { answer, .. } if answer.code == "credentials" => {
-                "check the credentials of this process, and the way to whoever gives them".to_owned()
+                "check the credentials of this process, and that the credentials endpoint is reachable".to_owned()
             }
-            Self::Refused { .. } => "check the key's name, its region, and the way to the service".to_owned(),
+            Self::Refused { .. } => "check the key's name, its region, and that the service is reachable".to_owned(),
             Self::Unusable { .. } => {
-                "name an enabled key for signing: RSA of 2,048, 3,072 or 4,096 bits, P-256, P-384, P-521 or, but for \
-                 Azure, Ed25519"
+                "name an enabled signing key: RSA of 2,048, 3,072 or 4,096 bits, P-256, P-384, P-521 or, except on Azure, Ed25519"
                     .to_owned()
             }
         }
@@ -160,8 +159,8 @@ impl Calls {
         metrics.also(move |registry| {
             registry.register(
                 "bulla_keyless_cloud_signatures",
-                "Signatures asked of the key services of clouds, by what became of them; wrong: held back, for its own public \
-                 half did not verify it",
+                "Signatures requested from cloud key services, by outcome; wrong: rejected because the key's own public \
+                 key did not verify the signature",
                 shown.0.clone(),
             );
         });
@@ -211,11 +210,11 @@ impl CloudKey {
             problem: problem.into(),
         };
         let kind = KeyType::of_spki(&spki);
-        let kind = kind.ok_or_else(|| unusable("is of a size or curve that is not used here"))?;
+        let kind = kind.ok_or_else(|| unusable("has an unsupported size or curve"))?;
         // Only schemes that the service lists and the public key supports.
         let schemes: Vec<Scheme> = schemes.into_iter().filter(|scheme| fits(*scheme, kind)).collect();
         if schemes.is_empty() {
-            return Err(unusable("does not sign in any way that is used here"));
+            return Err(unusable("supports no signature algorithm that is used here"));
         }
         Ok(Self {
             destination: format!("{}:{place}", of.short),
@@ -244,14 +243,14 @@ impl CloudKey {
         if scheme == Scheme::Ed25519 && input.len() > self.of.message_max {
             let (service, most, given) = (self.of.name, self.of.message_max, input.len());
             return Err(SignError::Failed(format!(
-                "{service} signs messages of {most} octets at most, this one has {given}"
+                "{service} signs messages of at most {most} bytes; this message has {given}"
             )));
         }
         let given = input_for_service(self.kind, scheme, input);
         let given = given.filter(|(own, _)| self.schemes.contains(own));
         let (own, input) = given.ok_or_else(|| {
             SignError::Failed(format!(
-                "{} signs with this key by {} only",
+                "{} signs with this key only by {}",
                 self.of.name,
                 shown(&self.schemes)
             ))
@@ -283,9 +282,12 @@ impl CloudKey {
             tracing::error!(
                 key = self.name,
                 service = self.of.name,
-                "a signature that is none was held back"
+                "an invalid signature from a cloud key service was rejected"
             );
-            let why = format!("{} gave what is no signature of this key; it was held back", self.of.name);
+            let why = format!(
+                "{} returned an invalid signature for this key; the signature was rejected",
+                self.of.name
+            );
             return Err(SignError::Failed(why));
         }
         pending.count_outcome("done");

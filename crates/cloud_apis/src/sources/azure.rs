@@ -167,7 +167,7 @@ impl AzureSource {
                 // The token is sent to no other host.
                 Some(link) if link.starts_with(&format!("{}/", self.management)) => next = link,
                 Some(link) if !link.is_empty() => {
-                    let answer = ApiError::malformed(&format!("the next page is said to be at {link}"));
+                    let answer = ApiError::malformed(&format!("unexpected link to the next page: {link}"));
                     return Err(SourceError::Failed { operation: "resourcemanager:Read", answer });
                 }
                 _ => return Ok(found),
@@ -286,7 +286,7 @@ async fn one(
     let marker = marker(properties);
     let chain = match (sink.unchanged(&place, &marker), &properties.x509_thumbprint) {
         (Some(chain), _) => chain,
-        (None, None) => Chain::None("it is being issued".to_owned()),
+        (None, None) => Chain::None("the certificate is still being issued".to_owned()),
         (None, Some(_)) => {
             let read = || async {
                 let found = client.get_certificate(name, None).await.and_then(|found| found.into_model());
@@ -294,7 +294,7 @@ async fn one(
             };
             match pool.call("keyvault:Read", deadline, read).await?.cer {
                 Some(der) if !der.is_empty() => Chain::Read(vec![der]),
-                _ => Chain::None("it is being issued".to_owned()),
+                _ => Chain::None("the certificate is still being issued".to_owned()),
             }
         }
     };

@@ -279,7 +279,11 @@ fn classic(certificate: SslCertificate, project: &str, scope: &str, sink: &Sink)
 
 fn chain_of(pem: &str) -> Chain {
     let chain: Vec<Vec<u8>> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
-    if chain.is_empty() { Chain::None("it is being issued".to_owned()) } else { Chain::Read(chain) }
+    if chain.is_empty() {
+        Chain::None("the certificate is still being issued".to_owned())
+    } else {
+        Chain::Read(chain)
+    }
 }
 
 fn of_google(error: &Error) -> ApiError {

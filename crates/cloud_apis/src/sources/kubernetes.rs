@@ -227,11 +227,11 @@ impl CloudSource for KubernetesSource {
 
 fn chain_of(pem: Option<&str>) -> Chain {
     let Some(pem) = pem.and_then(|text| STANDARD.decode(text).ok()) else {
-        return Chain::None("it has no tls.crt".to_owned());
+        return Chain::None("the secret has no tls.crt".to_owned());
     };
     let chain: Vec<Vec<u8>> = x509::pem::certificates(&pem).map(|(_, der)| der).collect();
     if chain.is_empty() {
-        Chain::None("its tls.crt holds no certificate".to_owned())
+        Chain::None("tls.crt of the secret holds no certificate".to_owned())
     } else {
         Chain::Read(chain)
     }

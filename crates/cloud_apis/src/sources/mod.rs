@@ -52,7 +52,7 @@ pub async fn prepare_named(
 pub async fn prepare(settings: &CloudSettings, pools: &Pools) -> Sources {
     let count = settings.aws.len() + settings.azure.len() + settings.gcp.len() + settings.kubernetes.len();
     if count == 0 || count > SOURCES_MAX {
-        let problem = format!("{count} sources are configured; there may be 1 to {SOURCES_MAX}");
+        let problem = format!("{count} sources are configured; 1 to {SOURCES_MAX} are allowed");
         return Err(SourceError::Configuration(problem));
     }
     let http = http()?;

@@ -188,7 +188,7 @@ impl CertificateParameters {
         rsa_kind(self.key_length)?;
         if self.alternative_names.len() > NAMES_MAX {
             return Err(CredentialError::bad(format!(
-                "A certificate has at most {NAMES_MAX} alternative names."
+                "A certificate can have at most {NAMES_MAX} alternative names."
             )));
         }
         self.names()?;

@@ -138,7 +138,7 @@ impl Parameters {
                     || ssh.ssh_comment.chars().any(char::is_control)
                 {
                     return Err(CredentialError::bad(
-                        "The SSH comment has at most 1024 characters, none of them a control character.",
+                        "The SSH comment can have at most 1024 characters and no control characters.",
                     ));
                 }
                 Self::Ssh(ssh)
@@ -204,7 +204,7 @@ fn user(parameters: Option<Json>, value: Option<Json>) -> Result<UserParameters,
     let name = |from: Option<Json>| match from {
         Some(Json::String(name)) if !name.is_empty() => Ok(Some(name)),
         None | Some(Json::Null | Json::String(_)) => Ok(None),
-        Some(_) => Err(CredentialError::bad("The username is a text.")),
+        Some(_) => Err(CredentialError::bad("The username must be a string.")),
     };
     let within = parameters.as_object_mut().and_then(|fields| fields.remove("username"));
     let beside =
@@ -234,7 +234,7 @@ pub(crate) async fn make(parameters: &Parameters, stock: &RsaStock) -> Result<Va
             })
         }
         Parameters::Certificate(_) => {
-            return Err(CredentialError::Internal("a certificate needs its authority".to_owned()));
+            return Err(CredentialError::Internal("no CA was given to sign the certificate".to_owned()));
         }
     })
 }

@@ -6,16 +6,16 @@ use crate::{CredentialError, Refusal};
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RotateError {
     /// No rotation policy covers the credential.
-    #[error("The value was set by hand, so it cannot be generated again. Set a new value, or generate one.")]
+    #[error("The value was set by hand, so it cannot be regenerated. Set a new value, or generate one.")]
     ByHand,
     /// The hook rejected the rotation.
-    #[error("The hook did not agree: {0}")]
+    #[error("The hook did not approve the rotation: {0}")]
     Hook(String),
     /// Too many values are waiting for hooks to read them.
-    #[error("Too many values wait to be read by hooks. It is tried again.")]
+    #[error("Too many values are waiting for hooks to read them. The rotation is retried.")]
     Full,
     /// A certificate that the CA signed could not be regenerated.
-    #[error("{name}, which it signed: {why}")]
+    #[error("The certificate {name}, signed by this CA, could not be regenerated: {why}")]
     Follower {
         /// Name of the certificate.
         name: String,
@@ -23,7 +23,7 @@ pub(crate) enum RotateError {
         why: String,
     },
     /// Read-only mode was set during the rotation.
-    #[error("Nothing is to be changed: the store is read-only.")]
+    #[error("The credential cannot be rotated: the store is in read-only mode.")]
     ReadOnly,
     /// Any other error.
     #[error(transparent)]

@@ -82,7 +82,9 @@ impl Hooks {
     pub(super) fn asked(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
         let Some(name) = name else { return Ok(None) };
         let Some(Some(found)) = self.by_name.get(name) else {
-            return Err(RotateError::Hook(format!("there is no hook {name:?}, or its secret does not open")));
+            return Err(RotateError::Hook(format!(
+                "the hook {name:?} does not exist, or its secret cannot be decrypted"
+            )));
         };
         if !found.1.before {
             return Ok(None);
@@ -94,7 +96,7 @@ impl Hooks {
     /// Returns an error if the hook has timed out in this round.
     fn waited_for(&self, name: &str) -> Result<(), String> {
         match self.silent.0.lock().contains(name) {
-            true => Err(format!("{name}: another call was not answered just before")),
+            true => Err(format!("{name}: the hook timed out earlier in this rotation round")),
             false => Ok(()),
         }
     }
@@ -105,22 +107,26 @@ impl Hook {
         let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(letters) {
             return Err(CredentialError::bad(
-                "A hook's name has letters, digits, hyphens and underscores, at most 64.",
+                "A hook's name can have letters, digits, hyphens and underscores, and at most 64 characters.",
             ));
         }
         let https = self.url.starts_with("https://") || self.url.starts_with("http://");
         if !https || self.url.len() > TEXT_MAX {
-            return Err(CredentialError::bad("A hook's url begins with https:// (or http://)."));
+            return Err(CredentialError::bad("A hook's url must begin with https:// or http://."));
         }
         let secret = self.secret.expose().len();
         if !(SECRET_MIN..=TEXT_MAX).contains(&secret) {
-            return Err(CredentialError::bad(format!("A hook's secret has at least {SECRET_MIN} octets.")));
+            return Err(CredentialError::bad(format!(
+                "A hook's secret must have at least {SECRET_MIN} bytes."
+            )));
         }
         if self.roots.as_ref().is_some_and(|roots| roots.len() > TEXT_MAX) {
-            return Err(CredentialError::bad("A hook's roots are too long: give the one that signed."));
+            return Err(CredentialError::bad(
+                "A hook's roots are too long: give only the root that signed the hook's certificate.",
+            ));
         }
         if !self.before && !self.after {
-            return Err(CredentialError::bad("A hook is asked before, told after, or both."));
+            return Err(CredentialError::bad("A hook must be called before a rotation, after it, or both."));
         }
         Ok(())
     }
@@ -173,7 +179,7 @@ impl Credentials {
             return Ok(shown);
         }
         Err(CredentialError::bad(format!(
-            "There are {HOOKS_MAX} hooks. Remove one first: `bulla credential rotation hook remove`."
+            "The limit of {HOOKS_MAX} hooks is reached. Remove one first: `bulla credential rotation hook remove`."
         )))
     }
 
@@ -204,7 +210,7 @@ impl Credentials {
             Ok(true) => Ok(()),
             Ok(false) => Err(CredentialError::NotFound),
             Err(path) => Err(CredentialError::bad(format!(
-                "The policy for {path} names this hook. Set it without the hook first."
+                "The policy for {path} uses this hook. Remove the hook from the policy first."
             ))),
         }
     }
@@ -226,7 +232,7 @@ impl Credentials {
             let opened = self.keyring().open_sealed(&context(&row.id), &row.sealed);
             let secret = opened.ok().and_then(|octets| String::from_utf8(octets.to_vec()).ok());
             let Some(secret) = secret else {
-                tracing::error!(hook = row.name, "the secret of a hook does not open; set it again");
+                tracing::error!(hook = row.name, "the secret of a hook cannot be decrypted; set it again");
                 hooks.by_name.insert(row.name, None);
                 continue;
             };
@@ -264,7 +270,7 @@ impl Credentials {
         });
         let answer = self.post(hooks, hook, *revision, &body).await;
         if let Err(error) = self.forget_wrapped(&wrapped).await {
-            tracing::warn!(%error, "a candidate stays to be read until its time is over");
+            tracing::warn!(%error, "the token of a candidate value could not be deleted; it can be read until it expires");
         }
         answer.map_err(RotateError::Hook)
     }
@@ -277,7 +283,7 @@ impl Credentials {
         body: &serde_json::Value,
     ) -> Result<(), String> {
         let Some(sender) = self.hook_sender() else {
-            return Err("this process posts to no hooks".to_owned());
+            return Err("this process does not call hooks".to_owned());
         };
         hooks.waited_for(&hook.name)?;
         let began = tokio::time::Instant::now();
@@ -347,7 +353,7 @@ impl Credentials {
                 });
                 self.post(hooks, hook, *revision, &body).await
             }
-            Some(None) => Err("it does not open".to_owned()),
+            Some(None) => Err("the secret of the hook cannot be decrypted".to_owned()),
             // The hook was deleted after the call was queued, so that no notification is due.
             None => Ok(()),
         };
@@ -356,7 +362,7 @@ impl Credentials {
                 hook = call.hook,
                 why,
                 tries = call.tries + 1,
-                "a hook was not told of a rotation"
+                "a hook could not be notified of a rotation"
             );
         }
         let again = || self.now_us().saturating_add(backoff_us(call.tries).min(TOLD_AGAIN_MAX_US));

@@ -63,7 +63,7 @@ impl Credentials {
                 round = self.rotation_round() => round,
             };
             if let Err(error) = round {
-                tracing::warn!(%error, details = error.details(), "a round of rotation ended early");
+                tracing::warn!(%error, details = error.details(), "a rotation round ended early");
                 self.rotation_totals().lock().broken += 1;
             }
             tokio::select! {
@@ -118,9 +118,9 @@ impl Credentials {
             tokio::time::sleep(RENEW_EVERY).await;
             match self.has_duty().await {
                 Ok(true) => {}
-                Ok(false) => return tracing::warn!("another node has taken over the duty of rotating"),
+                Ok(false) => return tracing::warn!("another node has taken over the rotation lease"),
                 // The round itself sees the same database error.
-                Err(error) => tracing::warn!(%error, "the duty of rotating could not be renewed"),
+                Err(error) => tracing::warn!(%error, "the rotation lease could not be renewed"),
             }
         }
     }
@@ -212,7 +212,10 @@ fn rotated(at_us: i64, event: &Event) -> Option<(String, HookCall)> {
         return None;
     }
     let kind = change.kind.as_ref()?.parse();
-    let kind = kind.inspect_err(|error| tracing::error!(%error, name = change.name, "no hook is told"));
+    let kind = kind.inspect_err(|error| {
+        tracing::error!(%error, name = change.name, "the hook is not notified: unknown \
+     credential type")
+    });
     let call = HookCall {
         id: 0,
         hook: String::new(),

@@ -43,7 +43,7 @@ impl RotationPolicy {
     fn checked(mut self) -> Result<Self, CredentialError> {
         let within = |what: &str, given: Option<u32>, least: u32| match given {
             Some(seconds) if !(least..=ROTATE_PERIOD_MAX_S).contains(&seconds) => Err(CredentialError::bad(
-                format!("{what} is {seconds} s; it is between {least} and {ROTATE_PERIOD_MAX_S} s."),
+                format!("{what} is {seconds} s; it must be between {least} and {ROTATE_PERIOD_MAX_S} s."),
             )),
             _ => Ok(()),
         };
@@ -51,10 +51,12 @@ impl RotationPolicy {
         within("before_expiry", self.before_expiry_s, ROTATE_EVERY_MIN_S)?;
         within("overlap", self.overlap_s, OVERLAP_MIN_S)?;
         if self.before_expiry_percent.is_some_and(|part| !(1..=90).contains(&part)) {
-            return Err(CredentialError::bad("A part of a life is between 1 and 90 hundredths."));
+            return Err(CredentialError::bad("before_expiry must be between 1 % and 90 % of the lifetime."));
         }
         if self.before_expiry_s.is_some() && self.before_expiry_percent.is_some() {
-            return Err(CredentialError::bad("Give before_expiry as a time or as a part, not both."));
+            return Err(CredentialError::bad(
+                "Give before_expiry as a duration or as a part of the lifetime, not both.",
+            ));
         }
         if self.every_s.is_none() && self.before_expiry_s.is_none() && self.before_expiry_percent.is_none() {
             self.before_expiry_percent = Some(BEFORE_EXPIRY_PERCENT);
@@ -81,7 +83,7 @@ impl Credentials {
             && !tables::Credentials::of(self.store()).hooks().await?.iter().any(|known| known.name == *hook)
         {
             return Err(CredentialError::bad(format!(
-                "There is no hook {hook:?}. Make it first: `bulla credential rotation hook set`."
+                "There is no hook {hook:?}. Create it first: `bulla credential rotation hook set`."
             )));
         }
         let placed = RotationPolicyRow {
@@ -116,7 +118,7 @@ impl Credentials {
             return Ok(placed);
         }
         Err(CredentialError::bad(format!(
-            "There are {ROTATION_POLICIES_MAX} policies. Give one for a shorter path in place of many for names."
+            "The limit of {ROTATION_POLICIES_MAX} policies is reached. Replace several policies with one for a shorter path."
         )))
     }
 
@@ -216,8 +218,8 @@ impl Credentials {
         let count = count.await?;
         if count == 0 && one {
             return Err(CredentialError::bad(
-                "Nothing is planned for this name, or its change is under way. Give it a policy first: \
-                 `bulla credential rotation set`; or make it anew at once: `bulla credential regenerate`.",
+                "No rotation is scheduled for this name, or one is in progress. Set a policy first: `bulla credential \
+                 rotation set`; or regenerate the credential immediately: `bulla credential regenerate`.",
             ));
         }
         self.rotation_asked().notify_one();
@@ -248,7 +250,7 @@ impl Credentials {
 pub(crate) fn unpaged(error: StoreError) -> CredentialError {
     match error {
         StoreError::BadCursor => {
-            CredentialError::bad("The cursor is not one of this listing. Begin without it.")
+            CredentialError::bad("The cursor is not valid for this list. Start without a cursor.")
         }
         other => other.into(),
     }

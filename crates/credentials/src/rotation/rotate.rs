@@ -342,7 +342,7 @@ impl Credentials {
             }
             level = below;
         }
-        Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")).into())
+        Err(CredentialError::bad(format!("The CA chain has more than {DEPTH_MAX} levels.")).into())
     }
 
     /// Regenerates a page of certificates that a CA signed, and returns their number. Adds CAs among them to `below`.

@@ -26,7 +26,7 @@ impl From<FetchError> for FollowError {
         match error {
             // The log has signed a tree that contains this tile, so it must serve it; it may only be late.
             FetchError::Missing(path) => Self::Unavailable {
-                reason: format!("{path} is missing, though the checkpoint needs it"),
+                reason: format!("{path} is missing, but the checkpoint requires it"),
                 retry_after: Duration::ZERO,
             },
             FetchError::Unavailable { reason, retry_after } => Self::Unavailable { reason, retry_after },

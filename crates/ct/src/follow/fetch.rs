@@ -84,7 +84,7 @@ impl LogClient {
         if sha256(&der) == *fingerprint {
             return Ok(der);
         }
-        let reason = format!("issuer/{name} is another certificate");
+        let reason = format!("the certificate at issuer/{name} has another SHA-256 fingerprint");
         Err(FetchError::Unavailable { reason, retry_after: Duration::ZERO })
     }
 
@@ -124,8 +124,11 @@ impl LogClient {
             reason: format!("{path}: {reason}"),
             retry_after,
         };
-        let turn =
-            self.gate.enter().await.map_err(|wait| unavailable("it is not to be asked".to_owned(), wait))?;
+        let turn = self
+            .gate
+            .enter()
+            .await
+            .map_err(|wait| unavailable("requests to the log are paused by backoff".to_owned(), wait))?;
         let deadline = Deadline::within(self.answer_limit);
         let reply = match self.http.get(url, &[("accept-encoding", "gzip, identity")], most, deadline).await {
             Ok(reply) => reply,
@@ -159,9 +162,13 @@ fn unpacked(reply: Reply, most: usize) -> Result<Vec<u8>, String> {
             let mut out = Vec::new();
             // Reading one byte more than the limit detects a longer body.
             let mut limited = GzDecoder::new(&reply.body[..]).take(most as u64 + 1);
-            limited.read_to_end(&mut out).map_err(|error| format!("cannot be unpacked: {error}"))?;
-            if out.len() > most { Err(format!("over {most} octets unpacked")) } else { Ok(out) }
+            limited.read_to_end(&mut out).map_err(|error| format!("cannot be decompressed: {error}"))?;
+            if out.len() > most {
+                Err(format!("more than {most} bytes after decompression"))
+            } else {
+                Ok(out)
+            }
         }
-        Some(other) => Err(format!("packed in a way nobody asked for: {other}")),
+        Some(other) => Err(format!("unexpected content encoding {other}")),
     }
 }

@@ -337,7 +337,7 @@ impl Follower {
                 Ok((entries, hashes)) if tree.is_proven(id, &hashes) => {
                     return Ok(matched(id, &entries, place.next, domains));
                 }
-                Ok(_) => "its entries do not hash to the tree".clone_into(&mut reason),
+                Ok(_) => "the entries do not hash to the tree".clone_into(&mut reason),
                 Err(error) => reason = error,
             }
         }
@@ -369,7 +369,7 @@ fn entries_of(octets: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), 
     let entries: Result<Vec<_>, _> = Entries::new(octets).take(width).collect();
     let entries = entries.map_err(|error| error.to_string())?;
     if entries.len() != width {
-        return Err(format!("{} entries where there are {width}", entries.len()));
+        return Err(format!("{} entries instead of {width}", entries.len()));
     }
     let hashes = entries.iter().map(Entry::leaf_hash).collect();
     Ok((entries, hashes))

@@ -50,7 +50,7 @@ impl LogPosition {
 #[serde(rename_all = "snake_case", tag = "alarm")]
 pub enum Alarm {
     /// The log signed two inconsistent trees. The two notes are proof for third parties.
-    #[error("the log has forked: it signed two trees of which neither goes on from the other")]
+    #[error("the log has forked: it signed two trees that are not consistent with each other")]
     Forked {
         /// The note verified earlier.
         old: String,
@@ -70,7 +70,7 @@ pub enum Alarm {
         to: u64,
     },
     /// A tile did not match the checkpoint twice in a row: the log or a cache before it is broken.
-    #[error("{path} does not belong to the checkpoint: {reason}")]
+    #[error("{path} does not match the checkpoint: {reason}")]
     WrongTile {
         /// Path of the tile below the monitoring prefix.
         path: String,
@@ -80,7 +80,7 @@ pub enum Alarm {
         note: String,
     },
     /// The checkpoint is not valid for this log.
-    #[error("the checkpoint cannot be believed: {reason}")]
+    #[error("invalid checkpoint: {reason}")]
     BadCheckpoint {
         /// Description of the error.
         reason: String,

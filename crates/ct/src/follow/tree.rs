@@ -106,7 +106,7 @@ impl<'s> Tree<'s> {
                 return Ok(tile);
             }
         }
-        Err(wrong(id.path(), "it does not hash to the tile above it".to_owned(), self.note))
+        Err(wrong(id.path(), "the tile does not hash to the tile above it".to_owned(), self.note))
     }
 
     fn known(&self, id: TileId) -> Option<&[Hash]> {

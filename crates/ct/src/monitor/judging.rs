@@ -56,12 +56,16 @@ impl Monitor {
             match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
                 Ok(true) => {
                     if let Err(error) = self.look(&mut seen, looks).await {
-                        tracing::warn!(error = chain(&error), "issuances could not be judged");
+                        tracing::warn!(error = chain(&error), "CT issuances could not be evaluated");
                     }
                     looks += 1;
                 }
                 Ok(false) => {}
-                Err(error) => tracing::warn!(error = chain(&error), "no lease: the database is away"),
+                Err(error) => tracing::warn!(
+                    error = chain(&error),
+                    "the lease to evaluate CT issuances was not acquired: \
+                 the database is unreachable"
+                ),
             }
             let (domains, ..) = self.0.watched.read().stamp;
             tokio::select! {
@@ -72,7 +76,9 @@ impl Monitor {
         }
         let given_back = self.0.store.release(DUTY, node);
         if !matches!(tokio::time::timeout(PERIOD, given_back).await, Ok(Ok(()))) {
-            tracing::warn!("the duty to judge could not be given back; its lease ends within a minute");
+            tracing::warn!(
+                "the lease to evaluate CT issuances could not be released; the lease expires within a minute"
+            );
         }
     }
 
@@ -162,8 +168,7 @@ impl Monitor {
             // The search is overdue, or its last attempt failed.
             let overdue = (row.due_at_us < now_us).then_some(row.due_at_us);
             let since = [overdue, row.failing_since_us].into_iter().flatten().min();
-            let detail =
-                format!("{} of {} domains could not be asked for at the last try", row.failing, row.domains);
+            let detail = format!("the last search failed for {} of {} domains", row.failing, row.domains);
             let lag = CtLag { name: row.service.clone(), detail };
             let lag_s = tell(service_subject(&row.service), since, lag);
             self.0.counters.lock().service(&row.service).lag_s = lag_s;
@@ -173,7 +178,7 @@ impl Monitor {
                 continue;
             }
             let since = [row.failing_since_us, row.behind_since_us].into_iter().flatten().min();
-            let detail = row.last_error.unwrap_or_else(|| format!("{} entries are not read", row.behind));
+            let detail = row.last_error.unwrap_or_else(|| format!("{} entries are not read yet", row.behind));
             tell(log_subject(&row.log_id), since, CtLag { name: row.name, detail });
         }
         if events.is_empty() {
@@ -219,8 +224,8 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let why = match verdict {
         Verdict::Unasked(why) => why.iter().map(said_of).collect::<Vec<_>>().join("; "),
-        Verdict::NotWatched => "its domain is not watched any more".to_owned(),
-        _ => "it is known by now".to_owned(),
+        Verdict::NotWatched => "the domain is no longer watched".to_owned(),
+        _ => "the issuance is known by now".to_owned(),
     };
     format!("{}{more}: {why}", names.join(", "))
 }
@@ -229,13 +234,18 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
 fn said_of(why: &Unasked) -> String {
     match why {
         Unasked::IssuerNotAllowed => {
-            "its issuer has issued nothing known for the domain, or is not allowed".to_owned()
+            "the issuer has no known certificate for the domain, or is not allowed".to_owned()
         }
         Unasked::NamesNotKnown(names) => {
             let told: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
-            format!("no known certificate of its issuer has all of its names; new are: {}", told.join(", "))
+            format!(
+                "no known certificate of the issuer has all of these names; new names: {}",
+                told.join(", ")
+            )
         }
-        Unasked::TooEarly { .. } => "what it would renew is far from its end, and has another key".to_owned(),
-        Unasked::Unreadable => "it cannot be read".to_owned(),
+        Unasked::TooEarly { .. } => {
+            "the known certificate that it would renew does not expire soon and has another key".to_owned()
+        }
+        Unasked::Unreadable => "the certificate cannot be parsed".to_owned(),
     }
 }

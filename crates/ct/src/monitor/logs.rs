@@ -58,7 +58,7 @@ impl Monitor {
                     LISTS_EVERY
                 }
                 Err(error) => {
-                    tracing::warn!(error, "the list of CT logs could not be read");
+                    tracing::warn!(error, "the CT log list could not be read");
                     LISTS_RETRY
                 }
             };
@@ -84,7 +84,7 @@ impl Monitor {
         }
         let list = LogList::merged(lists);
         for unusable in &list.unusable {
-            tracing::warn!(log = unusable, "a CT log of the list cannot be followed");
+            tracing::warn!(log = unusable, "a CT log of the log list cannot be monitored");
         }
         Ok(list)
     }
@@ -118,7 +118,11 @@ impl Monitor {
     ) {
         let mut wanted: Vec<TiledLog> = list.tiled.into_iter().filter(|log| log.state.is_watched()).collect();
         if wanted.len() > FOLLOWED_MAX {
-            tracing::warn!(logs = wanted.len(), FOLLOWED_MAX, "more CT logs than are followed at once");
+            tracing::warn!(
+                logs = wanted.len(),
+                FOLLOWED_MAX,
+                "more CT logs than the limit; the rest is not monitored"
+            );
             wanted.truncate(FOLLOWED_MAX);
         }
         followed.retain(|id, ended| {
@@ -155,7 +159,7 @@ impl Monitor {
             let more = tokio::select! {
                 () = stop.cancelled() => break,
                 stepped = self.step(&follower, log, &lease, node) => stepped.unwrap_or_else(|error| {
-                    tracing::warn!(log = log.description, error = chain(&error), "a step was not stored");
+                    tracing::warn!(log = log.description, error = chain(&error), "the position in a CT log was not stored");
                     false
                 }),
             };
@@ -170,7 +174,10 @@ impl Monitor {
         // Another node can continue immediately.
         let given_back = self.0.store.release(&lease, node);
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
-            tracing::warn!(log = log.description, "a log could not be given back; its lease ends by itself");
+            tracing::warn!(
+                log = log.description,
+                "the lease of a CT log could not be released; the lease expires by itself"
+            );
         }
     }
 
@@ -198,7 +205,8 @@ impl Monitor {
             Some(text) => match serde_json::from_str::<LogPosition>(text) {
                 Ok(place) => Some(place),
                 Err(error) => {
-                    self.fail(log, format!("its place cannot be read: {error}")).await?;
+                    self.fail(log, format!("the stored position in the log cannot be parsed: {error}"))
+                        .await?;
                     return Ok(false);
                 }
             },
@@ -241,7 +249,10 @@ impl Monitor {
         let now_us = self.0.clock.now_us();
         let name = &log.description;
         let stale = step.stale.map(|age| {
-            format!("its newest checkpoint was signed {} s ago, more than its merge delay", age.as_secs())
+            format!(
+                "the newest checkpoint was signed {} s ago, longer than the log's maximum merge delay",
+                age.as_secs()
+            )
         });
         let (failing, behind) =
             row.as_ref().map_or((None, None), |row| (row.failing_since_us, row.behind_since_us));
@@ -286,7 +297,7 @@ impl Monitor {
         let event = news.then(|| self.log_event(log, Some(alarm)));
         // Serialization cannot fail.
         let text = serde_json::to_string(alarm).unwrap_or_default();
-        tracing::error!(log = name, alarm = alarm.code(), "a CT log is not what it was: {alarm}");
+        tracing::error!(log = name, alarm = alarm.code(), "a CT log is inconsistent: {alarm}");
         {
             let mut counters = self.0.counters.lock();
             let figures = counters.log(&name);

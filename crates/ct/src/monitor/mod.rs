@@ -123,16 +123,16 @@ pub enum MonitorError {
     #[error("{0} is watched already")]
     Taken(String),
     /// Too many domains are watched. Operator: remove some.
-    #[error("{CT_DOMAINS_MAX} domains are watched already")]
+    #[error("{CT_DOMAINS_MAX} domains are watched already: remove one first")]
     Full,
     /// Another request changed the domain first. Caller: read it again.
-    #[error("another request changed it: read it again")]
+    #[error("another request changed the object: read it again")]
     Changed,
     /// The domain is paused, or its searches are in progress. Caller: resume it, or wait.
-    #[error("{0} is paused, or its questions are under way")]
+    #[error("{0} is paused, or its searches are running")]
     NotNow(String),
     /// The issuance is expected or acknowledged, so no decision is needed.
-    #[error("the issuance is expected already, or has been seen to")]
+    #[error("the issuance is already expected or resolved")]
     Decided,
 }
 
@@ -483,7 +483,7 @@ impl Monitor {
     ) -> Result<CtIssuanceRow, MonitorError> {
         let reason = reason.trim();
         if reason.is_empty() || reason.len() > REASON_BYTES_MAX {
-            return Err(MonitorError::Invalid(format!("a reason has 1 to {REASON_BYTES_MAX} octets")));
+            return Err(MonitorError::Invalid(format!("a reason has 1 to {REASON_BYTES_MAX} bytes")));
         }
         let at_us = self.0.clock.now_us();
         let decision =
@@ -561,17 +561,15 @@ impl Monitor {
         let allowed = &new.rule.allowed;
         let fits = |word: &String| !word.trim().is_empty() && word.len() <= ALLOWED_BYTES_MAX;
         if allowed.len() > ALLOWED_MAX || !allowed.iter().all(fits) {
-            return invalid(format!(
-                "at most {ALLOWED_MAX} issuers, of 1 to {ALLOWED_BYTES_MAX} octets each"
-            ));
+            return invalid(format!("at most {ALLOWED_MAX} issuers, of 1 to {ALLOWED_BYTES_MAX} bytes each"));
         }
         if new.rule.trust_allowed && allowed.is_empty() {
-            return invalid("issuers can be trusted only where they are named".to_owned());
+            return invalid("allowed issuers cannot be trusted without a list of allowed issuers".to_owned());
         }
         let there = self.services();
         if let Some(unknown) = new.services.iter().find(|name| !there.contains(&name.as_str())) {
             let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-            return invalid(format!("nobody called {unknown:?} is configured; there are: {there}"));
+            return invalid(format!("unknown CT search service {unknown:?}; configured services: {there}"));
         }
         let mut services = new.services.clone();
         services.sort_unstable();
@@ -620,7 +618,7 @@ fn compiled(names: &[String]) -> DomainSet {
     let fit = names.iter().map(String::as_str).filter(|name| {
         let fits = DomainSet::compile([*name], 0).is_ok();
         if !fits {
-            tracing::warn!(domain = name, "a watched domain has become a public suffix and is left out");
+            tracing::warn!(domain = name, "a watched domain has become a public suffix and is ignored");
         }
         fits
     });
@@ -633,9 +631,9 @@ fn watchable(name: &str) -> Result<String, MonitorError> {
     let set = DomainSet::compile([name], 0).map_err(|error| invalid(error.to_string()))?;
     let name = set.domain(0).unwrap_or_default().to_owned();
     match registered_domain(&name) {
-        Some(registered) if registered != name => {
-            Err(invalid(format!("{name} is below the registered domain {registered}: watch that")))
-        }
+        Some(registered) if registered != name => Err(invalid(format!(
+            "{name} is below the registered domain {registered}: watch the registered domain"
+        ))),
         _ => Ok(name),
     }
 }

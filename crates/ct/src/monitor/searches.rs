@@ -57,7 +57,7 @@ impl Monitor {
         loop {
             let woken = self.0.wake.notified();
             if let Err(error) = asker.tick(looks.is_multiple_of(SEED_EVERY)).await {
-                tracing::warn!(error = chain(&error), "questions to CT search services could not be claimed");
+                tracing::warn!(error = chain(&error), "due CT searches could not be claimed");
             }
             let until = tokio::time::Instant::now() + PERIOD;
             let due = tokio::select! {
@@ -85,7 +85,12 @@ impl Monitor {
                     Ok(None) => return,
                     Err(error) => {
                         let (service, domain) = (&row.service, &row.domain);
-                        tracing::warn!(service, domain, error = chain(&error), "an answer was not stored");
+                        tracing::warn!(
+                            service,
+                            domain,
+                            error = chain(&error),
+                            "the result of a CT search was not stored"
+                        );
                         return;
                     }
                 }
@@ -261,7 +266,7 @@ impl SearchRunner {
         let id = match &ended {
             Ok((id, ())) => *id,
             Err(error) => {
-                tracing::error!(%error, "a question to a CT search service ended in a panic");
+                tracing::error!(%error, "a CT search ended in a panic");
                 error.id()
             }
         };
@@ -277,7 +282,7 @@ impl SearchRunner {
         }
         let given_back = tables::Ct::of(self.store()).release_searches(self.node);
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
-            tracing::warn!("questions under way could not be given back; their leases end within a minute");
+            tracing::warn!("running CT searches could not be released; their leases expire within a minute");
         }
     }
 }

@@ -157,7 +157,7 @@ pub struct SearchPage {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SearchError {
     /// The service throttled the request, or the wait for the rate limit would exceed the maximum.
-    #[error("{service} sent a rate limit: no request for {} s", retry_after.as_secs())]
+    #[error("{service} rate-limits requests: no request for {} s", retry_after.as_secs())]
     Throttled {
         /// Name of the service.
         service: String,
@@ -175,7 +175,9 @@ pub enum SearchError {
         retry_after: Duration,
     },
     /// The response was empty although the service must have results.
-    #[error("{service} has nothing for {domain}, where it had certificates that are still valid")]
+    #[error(
+        "{service} returned no certificates for {domain}, but returned certificates before that are still valid"
+    )]
     SuspiciousEmpty {
         /// Name of the service.
         service: String,
@@ -185,7 +187,7 @@ pub enum SearchError {
         retry_after: Duration,
     },
     /// The service rejected the request. Operator: correct the token or the domain. A retry does not help.
-    #[error("{service} refuses: {reason}")]
+    #[error("{service} rejects the request: {reason}")]
     Refused {
         /// Name of the service.
         service: String,

@@ -193,7 +193,10 @@ async fn free_head(tx: &mut Tx) -> Result<AuditHead, StoreError> {
     if found.is_none() {
         found = tx.row(HEAD_WAIT, vec![0.into()]).await?;
     }
-    found.map(head_of).transpose()?.ok_or_else(|| StoreError::Corrupt("there is no audit chain".to_owned()))
+    found
+        .map(head_of)
+        .transpose()?
+        .ok_or_else(|| StoreError::Corrupt("the audit chain is missing".to_owned()))
 }
 
 pub(crate) fn head_of(mut row: Row) -> Result<AuditHead, StoreError> {

@@ -42,14 +42,14 @@ impl AuditBounds {
         let last =
             self.points.range((shard, 0)..=(shard, i64::MAX)).next_back().map(|((_, place), _)| *place);
         match last.filter(|place| *place > end) {
-            Some(place) => {
-                Some(format!("chain {shard}: it ends at event {end}, and a signed head has event {place}"))
-            }
-            None if end < start => {
-                Some(format!("chain {shard}: it ends at event {end}, and events up to {start} are sealed"))
-            }
+            Some(place) => Some(format!(
+                "chain {shard}: the chain ends at event {end}, but a signed head covers event {place}"
+            )),
+            None if end < start => Some(format!(
+                "chain {shard}: the chain ends at event {end}, but events up to {start} are sealed"
+            )),
             None if end == start && head.hash != hash => {
-                Some(format!("chain {shard}: its head is not the last sealed event"))
+                Some(format!("chain {shard}: the head is not the last sealed event"))
             }
             None => None,
         }
@@ -105,7 +105,9 @@ impl Database {
             let found = self.audit_chain_page(shard, sequence, VERIFY_PAGE).await?;
             if found.is_empty() {
                 let end = head.sequence;
-                return Ok(Some(format!("chain {shard}: its head says {end} events, {sequence} are there")));
+                return Ok(Some(format!(
+                    "chain {shard}: the head counts {end} events, but {sequence} exist"
+                )));
             }
             for row in found {
                 if row.sequence != sequence + 1 {
@@ -116,7 +118,7 @@ impl Database {
                 }
                 if bounds.differs(shard, row.sequence, &row.hash) {
                     return Ok(Some(format!(
-                        "chain {shard}: event {} is not that of a signed head",
+                        "chain {shard}: event {} does not match a signed head",
                         row.sequence
                     )));
                 }

@@ -149,7 +149,8 @@ impl Postgres {
 
     fn replica(url: &StoreUrl, connections: usize, alone: Duration) -> Result<Replica, StoreError> {
         let Location::Postgres(address) = &url.0 else {
-            let reason = "a standby is a PostgreSQL server, as in postgres://bulla@standby/bulla".to_owned();
+            let reason =
+                "a standby must be a PostgreSQL server, as in postgres://bulla@standby/bulla".to_owned();
             return Err(StoreError::Url { text: url.to_string(), reason });
         };
         Ok(Replica::new(Server::parse(address, url.to_string())?, connections, alone))

@@ -71,7 +71,7 @@ impl Replica {
         let since = match *away {
             Some(away) => away.since,
             None => {
-                tracing::warn!("the database is away: its standby is read");
+                tracing::warn!("the primary database is unreachable: reading from the standby");
                 let now = Instant::now();
                 *away = Some(Away { since: now, probed: now });
                 now
@@ -82,7 +82,7 @@ impl Replica {
 
     pub(super) fn primary_is_back(&self) {
         if self.away().take().is_some() {
-            tracing::warn!("the database is back");
+            tracing::warn!("the primary database is reachable again");
         }
     }
 

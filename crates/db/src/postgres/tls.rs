@@ -90,7 +90,7 @@ fn load_roots(roots: Option<&str>) -> Result<RootCertStore, String> {
         None | Some("system") => {
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if store.is_empty() {
-                return Err("this system has no root certificates: give sslrootcert=FILE".to_owned());
+                return Err("this system has no root certificates: set sslrootcert=FILE".to_owned());
             }
         }
         Some(path) => {
@@ -99,7 +99,7 @@ fn load_roots(roots: Option<&str>) -> Result<RootCertStore, String> {
                 store.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
             }
             if store.is_empty() {
-                return Err(bad(&"the file holds no certificate"));
+                return Err(bad(&"the file contains no certificate"));
             }
         }
     }

@@ -85,7 +85,9 @@ impl Sqlite {
         let index = LogIndex::of(path);
         if index == LogIndex::Memory {
             let disk = Disk::of(path);
-            tracing::warn!("{disk} is full: until the next start no other process can open this database");
+            tracing::warn!(
+                "{disk} is full: no other process can open this database until this process restarts"
+            );
         }
         let mut writer = connect(path, WRITER_CACHE_KIB, index)?;
         let set = |connection: &Connection, name: &str, value: i64| {
@@ -357,7 +359,7 @@ fn write_until_closed(mut state: WriterState, mut queue: mpsc::Receiver<Job>) {
 }
 
 fn lost() -> StoreError {
-    StoreError::Unavailable { source: "another piece of work ended the shared transaction".into() }
+    StoreError::Unavailable { source: "another operation ended the shared transaction".into() }
 }
 
 /// Runs `read` with a reader connection. The caller has a permit, so one is free.

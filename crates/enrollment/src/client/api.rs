@@ -123,7 +123,7 @@ impl Api {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.away(&error))? {
             if body.len() + chunk.len() > ANSWER_MAX {
-                let reason = format!("more than {ANSWER_MAX} octets");
+                let reason = format!("more than {ANSWER_MAX} bytes");
                 return Err(ApiError::Answer { server: self.server.clone(), reason });
             }
             body.extend_from_slice(&chunk);

@@ -16,7 +16,7 @@ pub enum ApiError {
         reason: String,
     },
     /// The server rejected the request.
-    #[error("{server} refuses ({status}): {reason}")]
+    #[error("{server} rejects the request ({status}): {reason}")]
     Refused {
         /// URL of the server.
         server: String,
@@ -28,7 +28,7 @@ pub enum ApiError {
         retry_after: Option<Duration>,
     },
     /// The response is invalid.
-    #[error("{server} answers what cannot be understood: {reason}")]
+    #[error("invalid response from {server}: {reason}")]
     Answer {
         /// URL of the server.
         server: String,
@@ -62,7 +62,7 @@ impl ApiError {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The server's URL is invalid.
-    #[error("{0:?} is no server's address: give https://HOST or https://HOST:PORT")]
+    #[error("{0:?} is not a server address: give https://HOST or https://HOST:PORT")]
     Server(String),
     /// The trust anchors or the pin are invalid.
     #[error("{0}")]
@@ -71,7 +71,7 @@ pub enum JoinError {
     #[error("{0}")]
     Identity(String),
     /// The state directory failed.
-    #[error("the state folder: {0}")]
+    #[error("state folder: {0}")]
     State(#[from] StateError),
     /// A request to the server failed.
     #[error(transparent)]

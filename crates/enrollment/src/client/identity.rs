@@ -86,7 +86,9 @@ impl IdentityFolder {
     /// [`JoinError::Identity`] when it does not match; [`JoinError::State`]
     pub fn write_certificate(&self, key: &PrivateKey, pem: &str) -> Result<(), JoinError> {
         Material::from_pem(pem, key.clone()).map_err(|error| {
-            JoinError::Identity(format!("the server's certificate for this host: {error}"))
+            JoinError::Identity(format!(
+                "the certificate that the server issued for this host is invalid: {error}"
+            ))
         })?;
         Ok(write_private(&self.path("identity.pem"), pem.as_bytes())?)
     }
@@ -100,8 +102,9 @@ impl IdentityFolder {
         let pem = read_text(&self.path("identity.pem"))?;
         let chain: Vec<_> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
         let Some(first) = chain.first() else { return Ok(None) };
-        let leaf = Certificate::parse(first)
-            .map_err(|error| JoinError::Identity(format!("this host's own certificate: {error}")))?;
+        let leaf = Certificate::parse(first).map_err(|error| {
+            JoinError::Identity(format!("the stored certificate of this host cannot be parsed: {error}"))
+        })?;
         Ok(Some(Identity { key, leaf, chain }))
     }
 
@@ -136,7 +139,8 @@ impl IdentityFolder {
 pub fn bare_csr(key: &PrivateKey) -> Result<String, JoinError> {
     let tbs = x509::csr::tbs(&DistinguishedName::empty().der, key.spki(), &[], None);
     let signature = key.sign_now(&tbs);
-    let signature = signature.map_err(|error| JoinError::Identity(format!("no CSR can be made: {error}")))?;
+    let signature =
+        signature.map_err(|error| JoinError::Identity(format!("the CSR cannot be created: {error}")))?;
     Ok(x509::pem::encode("CERTIFICATE REQUEST", &signed(&tbs, &key.algorithm(), &signature)))
 }
 

@@ -88,9 +88,9 @@ pub fn api_of(
     let ca = folder.ca()?;
     let trust = match (ca.is_empty(), pin) {
         (false, _) => Trust::roots(&ca)?,
-        (true, Some(pin)) => {
-            Trust::Pinned(pin.parse().map_err(|_| JoinError::Trust(format!("{pin:?} is no SHA-256")))?)
-        }
+        (true, Some(pin)) => Trust::Pinned(
+            pin.parse().map_err(|_| JoinError::Trust(format!("{pin:?} is not a SHA-256 hash")))?,
+        ),
         (true, None) => Trust::System,
     };
     Api::new(program, server, &trust, Some(identity))

@@ -27,7 +27,7 @@ impl Trust {
     pub(super) fn roots(pem: &str) -> Result<Self, JoinError> {
         let roots: Vec<_> = x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect();
         if roots.is_empty() {
-            return Err(JoinError::Trust("the file of certificates to trust holds none".to_owned()));
+            return Err(JoinError::Trust("the CA file contains no certificate".to_owned()));
         }
         Ok(Self::Roots(roots))
     }
@@ -64,7 +64,7 @@ fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, JoinError> {
     store.add_parsable_certificates(roots.into_iter().map(CertificateDer::from));
     if store.is_empty() {
         return Err(JoinError::Trust(
-            "there is no certificate to trust the server by: give --ca or --ca-sha256, or install ca-certificates"
+            "no CA certificate to verify the server with: give --ca or --ca-sha256, or install ca-certificates"
                 .to_owned(),
         ));
     }

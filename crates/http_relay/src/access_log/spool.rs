@@ -76,7 +76,7 @@ async fn keep<S: Sink>(
             (sink, written, done)
         });
         let Ok((back, written, done)) = work.await else {
-            return tracing::error!(task = S::TASK, "ended: what requests leave behind is lost from now on");
+            return tracing::error!(task = S::TASK, "the log writer stopped: entries are lost from now on");
         };
         sink = back;
         match done {
@@ -84,7 +84,7 @@ async fn keep<S: Sink>(
             Err(error) => {
                 dropped.inc_by(count.saturating_sub(written) as u64);
                 if !is_failing {
-                    tracing::warn!(task = S::TASK, %error, "cannot be written: see what is dropped among the metrics");
+                    tracing::warn!(task = S::TASK, %error, "cannot write log entries; see the metrics of dropped entries");
                 }
                 is_failing = true;
             }

@@ -200,7 +200,7 @@ impl Dialler {
         };
         let (stream, slot) = self.tls(origin, server, true, deadline).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-            return Err(NoConnection::Tls(std::io::Error::other("it speaks HTTP/2 no more")));
+            return Err(NoConnection::Tls(std::io::Error::other("the server no longer negotiates HTTP/2")));
         }
         self.websockets_on(stream, slot, deadline).await
     }
@@ -249,7 +249,7 @@ impl Dialler {
             let _live = telemetry::tasks::guard("proxy-upstream");
             let served = poll_fn(move |cx| Pin::new(&mut *connection.lock()).poll(cx));
             if let Err(error) = served.await {
-                tracing::debug!(%error, "a connection to an upstream broke");
+                tracing::debug!(%error, "a connection to an upstream failed");
             }
         });
         asked
@@ -406,7 +406,7 @@ impl Dialler {
         self.tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to an upstream broke");
+                tracing::debug!(%error, "a connection to an upstream failed");
             }
         });
         Ok(Sender::Http1(sender))

@@ -16,10 +16,10 @@ pub enum NoAnswer {
     #[error(transparent)]
     Connection(#[from] Arc<NoConnection>),
     /// The upstream did not respond within the timeout.
-    #[error("the upstream did not answer in its time")]
+    #[error("the upstream did not answer in time")]
     Late,
     /// The upstream closed the connection before its response was complete, or sent invalid HTTP.
-    #[error("the upstream broke off: {0}")]
+    #[error("the upstream closed the connection early or sent invalid HTTP: {0}")]
     Broken(hyper::Error),
 }
 
@@ -27,31 +27,31 @@ pub enum NoAnswer {
 #[derive(Debug, thiserror::Error)]
 pub enum NoConnection {
     /// The name cannot be resolved.
-    #[error("its name is not resolved: {0}")]
+    #[error("cannot resolve the host name: {0}")]
     Name(#[from] ResolveError),
     /// No address can be reached.
-    #[error("it is not reached: {0}")]
+    #[error("cannot connect: {0}")]
     Dial(DialError),
     /// The address is a listener of this process.
-    #[error("that is this proxy itself")]
+    #[error("the address is this proxy itself")]
     Loop,
     /// The address belongs to this machine, but the client does not.
-    #[error("its address is one that only the proxy's own machine reaches, for clients of that machine")]
+    #[error("the address is local to the proxy's machine, and only clients on that machine may reach it")]
     NotAllowed,
     /// The guard blocks every address.
     #[error(transparent)]
     Guarded(Refused),
     /// The rules reject every address.
-    #[error("the rules reject its address")]
+    #[error("a rule rejects the address")]
     Rejected,
     /// The TLS handshake failed.
-    #[error("its TLS is refused: {0}")]
+    #[error("TLS handshake failed: {0}")]
     Tls(std::io::Error),
     /// The TLS handshake exceeded its timeout.
-    #[error("its TLS was not done in its time")]
+    #[error("TLS handshake timeout")]
     Late,
     /// A parent proxy did not connect.
-    #[error("the parent proxy {parent}: {why}")]
+    #[error("cannot connect through the parent proxy {parent}: {why}")]
     Parent {
         /// The parent's URL.
         parent: String,
@@ -59,16 +59,16 @@ pub enum NoConnection {
         why: NoParent,
     },
     /// All connection slots are in use.
-    #[error("there are as many connections as there may be")]
+    #[error("the maximum number of upstream connections is reached")]
     Full,
     /// The upstream closed the new connection before a request was sent.
-    #[error("it closed the connection at once")]
+    #[error("the server closed the connection before a request was sent")]
     ClosedAtOnce,
     /// The upstream does not speak HTTP.
-    #[error("it does not speak HTTP: {0}")]
+    #[error("the server sent invalid HTTP: {0}")]
     Http(hyper::Error),
     /// The upstream supports only HTTP/2, and no WebSockets over it.
-    #[error("it speaks HTTP/2 alone, and allows no WebSockets by it (RFC 8441)")]
+    #[error("the server supports HTTP/2 only, without WebSockets over HTTP/2 (RFC 8441)")]
     NoWebsockets,
 }
 
@@ -92,15 +92,15 @@ pub enum NoParent {
     #[error("{0}")]
     Connection(Box<NoConnection>),
     /// The parent did not respond within the timeout.
-    #[error("it did not connect in its time")]
+    #[error("timeout")]
     Late,
     /// The parent rejected CONNECT.
     #[error("it answered {0}")]
     Refused(StatusCode),
     /// The parent does not speak HTTP.
-    #[error("it does not speak HTTP: {0}")]
+    #[error("invalid HTTP response: {0}")]
     Http(#[from] hyper::Error),
     /// The target is not a valid authority.
-    #[error("the name cannot be sent as SNI")]
+    #[error("the host name is not valid as SNI")]
     Name,
 }

@@ -48,7 +48,7 @@ pub enum BadParent {
     #[error("{0:?} is not http://HOST:PORT or https://HOST:PORT")]
     Url(String),
     /// The user name or the password is invalid.
-    #[error("its credentials are not USER:PASSWORD in one line")]
+    #[error("the credentials are not USER:PASSWORD on one line")]
     Credentials,
 }
 
@@ -105,7 +105,7 @@ impl Parent {
         tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-parent");
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a parent proxy broke");
+                tracing::debug!(%error, "a connection to a parent proxy failed");
             }
         });
         let (authority, host) =

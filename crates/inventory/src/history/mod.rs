@@ -134,7 +134,7 @@ impl History {
             {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
-                    "the scanner's history could not be looked after"
+                    "the scanner's history could not be maintained"
                 );
             }
             samples += 1;
@@ -249,10 +249,7 @@ impl History {
                 None => return Ok(()),
             }
         }
-        tracing::warn!(
-            rows = PAGES_MAX * PAGE,
-            "history: there is more than can be read; the rest is left out"
-        );
+        tracing::warn!(rows = PAGES_MAX * PAGE, "history: more rows than the limit; the rest is ignored");
         Ok(())
     }
 
@@ -323,7 +320,9 @@ async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
             let hour = (start_of(row.key.from_us, HOUR_US), row.key.series.clone());
             hours.entry(hour).or_default().merge(&sketch);
         }
-        Err(error) => tracing::warn!(%error, series = row.key.series, "history: a row is left out"),
+        Err(error) => {
+            tracing::warn!(%error, series = row.key.series, "history: an unreadable row is ignored")
+        }
     };
     rows.iter().for_each(&mut add);
     let limit = usize::try_from(KEPT_US / HOUR_US).unwrap_or(PAGE) * Series::all().count() * 2;
@@ -375,6 +374,6 @@ fn detail(judgement: &Judgement) -> String {
     let before = judgement.base_value.map(|base| format!(", and {} over the seven days before", shown(base)));
     match judgement.value.filter(|_| judgement.verdict != Verdict::Learning) {
         Some(value) => format!("{}{}", shown(value), before.unwrap_or_default()),
-        None => "too little was measured to tell".to_owned(),
+        None => "not enough measurements".to_owned(),
     }
 }

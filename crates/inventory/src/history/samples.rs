@@ -54,7 +54,7 @@ impl Samples {
         values.iter().for_each(|(value, times)| sketch.record_many(*value, *times));
         while kept.len() > SLOTS_MAX {
             kept.pop_first();
-            tracing::warn!("history: the database is away, and the oldest measurements are given up");
+            tracing::warn!("history: the database is unreachable; the oldest measurements are dropped");
         }
     }
 

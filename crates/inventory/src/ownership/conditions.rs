@@ -126,11 +126,15 @@ impl When {
         match unmet {
             Unmet::Host => {
                 let is = listed(&[place.host.as_str(), place.server_name.as_str()]);
-                format!("host {}: it is {is}", shown(self.host.as_ref().map(Glob::to_string)))
+                format!("host {}: the host is {is}", shown(self.host.as_ref().map(Glob::to_string)))
             }
             Unmet::Name => {
                 let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
-                format!("name {}: it has {}", shown(self.name.as_ref().map(Glob::to_string)), listed(&names))
+                format!(
+                    "name {}: the certificate has {}",
+                    shown(self.name.as_ref().map(Glob::to_string)),
+                    listed(&names)
+                )
             }
             Unmet::Network => {
                 let is = place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
@@ -138,15 +142,19 @@ impl When {
             }
             Unmet::Source => {
                 let is = listed(&[place.protocol.as_str(), place.group.as_str()]);
-                format!("source {}: it is {is}", shown(self.source.as_ref().map(Glob::to_string)))
+                format!("source {}: the source is {is}", shown(self.source.as_ref().map(Glob::to_string)))
             }
             Unmet::Issuer => {
-                format!("issuer {}: it is {}", shown(self.issuer.clone()), listed(&[place.issuer.as_str()]))
+                format!(
+                    "issuer {}: the issuer is {}",
+                    shown(self.issuer.clone()),
+                    listed(&[place.issuer.as_str()])
+                )
             }
             Unmet::Tag => {
-                format!("tag {}: its tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
+                format!("tag {}: the tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
             }
-            Unmet::Taken => format!("no tag to take from: its tags are {}", tags_of(place)),
+            Unmet::Taken => format!("no tag to copy the value from: the tags are {}", tags_of(place)),
         }
     }
 }

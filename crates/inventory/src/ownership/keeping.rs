@@ -70,7 +70,7 @@ pub enum OwnershipError {
     #[error("another ownership rule is called {0}")]
     Taken(String),
     /// There are too many rules. Operator: remove some, or merge several with wider patterns.
-    #[error("there are {OWNERSHIP_RULES_MAX} ownership rules already")]
+    #[error("there are {OWNERSHIP_RULES_MAX} ownership rules already: remove or combine some")]
     Full,
     /// Another request changed the rule first. Caller: read it again.
     #[error("another request changed the ownership rule: read it again")]
@@ -270,7 +270,7 @@ fn checked(new: &NewRule) -> Result<Body, OwnershipError> {
         )));
     }
     if new.position.is_some_and(|position| position > POSITION_MAX) {
-        return Err(OwnershipError::Invalid(format!("a position is at most {POSITION_MAX}")));
+        return Err(OwnershipError::Invalid(format!("the maximum position is {POSITION_MAX}")));
     }
     new.assign.check_texts()?;
     new.from_tags.check()?;

@@ -219,9 +219,9 @@ mod tests {
         (&[("tag", "empty=*")], None),
         (
             &[("tag", "team=bank")],
-            Some("tag team=bank: its tags are Team=Pay, cost-center=4711, empty=, Team=web"),
+            Some("tag team=bank: the tags are Team=Pay, cost-center=4711, empty=, Team=web"),
         ),
-        (&[("tag", "tea")], Some("tag tea: its tags are Team=Pay, cost-center=4711, empty=, Team=web")),
+        (&[("tag", "tea")], Some("tag tea: the tags are Team=Pay, cost-center=4711, empty=, Team=web")),
         // All given conditions must hold.
         (
             &[("host", "*.pay.example"), ("network", "10.0.0.0/8"), ("source", "prod"), ("issuer", "R11")],
@@ -324,7 +324,10 @@ mod tests {
         }
         let none = taking(FromTags { team: key("none"), ..FromTags::default() }, Assignment::default());
         let why = none.explain(&place())[0].unmet.clone().unwrap();
-        assert_eq!(why, "no tag to take from: its tags are Team=Pay, cost-center=4711, empty=, Team=web");
+        assert_eq!(
+            why,
+            "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web"
+        );
         assert!(none.look_at_tags() && !Rules::new(vec![rule("one", 1, &[])]).look_at_tags());
         assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).look_at_tags());
         // With several candidates, the first one that the rule matches provides the values.

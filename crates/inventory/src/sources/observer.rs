@@ -75,7 +75,7 @@ impl Observer {
     /// Returns the observation of a resource that no longer exists.
     #[must_use]
     pub fn gone(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
-        let detail = format!("{source} does not list it any more");
+        let detail = format!("{source} no longer lists the resource");
         observation(source, place, ProbeOutcome::Gone, Some(detail))
     }
 
@@ -119,8 +119,8 @@ impl Observer {
                 match chain.iter().map(of).collect() {
                     Some(ders) => ders,
                     None => {
-                        let why =
-                            "unchanged by its source's word, but not in this inventory; read anew next time";
+                        let why = "the source reports the certificate as unchanged, but the inventory does not have it; the next \
+                             run reads it again";
                         return observation(source, &place, ProbeOutcome::Unknown, Some(why.to_owned()));
                     }
                 }

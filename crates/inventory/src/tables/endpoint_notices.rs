@@ -291,8 +291,8 @@ impl EndpointNotices<'_> {
         let unseen = |mut row: Row| {
             let number = row.int()?;
             let endpoint = endpoint_key(&mut row)?;
-            let told =
-                told_of(&mut row)?.ok_or_else(|| StoreError::Corrupt("nothing was told".to_owned()))?;
+            let told = told_of(&mut row)?
+                .ok_or_else(|| StoreError::Corrupt("no notification is stored for an endpoint".to_owned()))?;
             Ok(UnseenEndpoint { row: number, endpoint, told })
         };
         rows.into_iter().map(unseen).collect()
@@ -304,7 +304,8 @@ fn silent(mut row: Row) -> Result<SilentEndpoint, StoreError> {
     let endpoint = endpoint_key(&mut row)?;
     let (at_us, outcome, sha256) = (row.int()?, row.named("observations.outcome")?, row.hash()?);
     let (name, issuer_name) = (row.text()?, row.text()?);
-    let told = told_of(&mut row)?.ok_or_else(|| StoreError::Corrupt("nothing was told".to_owned()))?;
+    let told = told_of(&mut row)?
+        .ok_or_else(|| StoreError::Corrupt("no notification is stored for an endpoint".to_owned()))?;
     Ok(SilentEndpoint { row: number, endpoint, at_us, outcome, sha256, name, issuer_name, told })
 }
 

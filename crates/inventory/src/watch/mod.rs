@@ -197,7 +197,7 @@ pub enum WatchError {
     #[error("another watch is called {0}")]
     Taken(String),
     /// There are too many watches. Operator: remove some, or combine targets.
-    #[error("there are {WATCHES_MAX} watches already")]
+    #[error("there are {WATCHES_MAX} watches already: remove or combine some")]
     Full,
     /// Another request changed the watch first. Caller: read it again.
     #[error("another request changed the watch: read it again")]
@@ -429,7 +429,7 @@ impl Watches {
         let invalid = |why: String| Err(WatchError::Invalid(why));
         if new.name.is_empty() || !is_name(&new.name) || new.name.parse::<Uuid>().is_ok() {
             return invalid(format!(
-                "a name has 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and is no UUID"
+                "a name has 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and is not a UUID"
             ));
         }
         if !is_name(&new.group) {
@@ -440,7 +440,7 @@ impl Watches {
             return invalid(format!("the interval is {least} to {most} seconds"));
         }
         if new.jitter > new.interval {
-            return invalid("the jitter is at most the interval".to_owned());
+            return invalid("the jitter must not exceed the interval".to_owned());
         }
         self.check_targets(&new.spec).map_err(WatchError::Invalid)?;
         self.check_sources(&new.spec).map_err(WatchError::Invalid)?;
@@ -456,18 +456,18 @@ impl Watches {
 
     fn check_targets(&self, spec: &WatchSpec) -> Result<(), String> {
         if spec.targets.is_empty() && spec.sources.is_empty() {
-            return Err("a watch has at least one target or source".to_owned());
+            return Err("a watch needs at least one target or source".to_owned());
         }
         if spec.targets.len() > TARGETS_MAX {
             return Err(format!("a watch has at most {TARGETS_MAX} targets"));
         }
         if spec.targets.iter().any(|target| target.len() > TARGET_BYTES_MAX) {
-            return Err(format!("a target has at most {TARGET_BYTES_MAX} octets"));
+            return Err(format!("a target has at most {TARGET_BYTES_MAX} bytes"));
         }
         let endpoints = self.0.kit.targets(spec)?.expected();
         if endpoints.is_none_or(|endpoints| endpoints > ENDPOINTS_MAX) {
             return Err(format!(
-                "the targets stand for more than {ENDPOINTS_MAX} endpoints: make several watches"
+                "the targets expand to more than {ENDPOINTS_MAX} endpoints: create several watches"
             ));
         }
         Ok(())
@@ -476,11 +476,11 @@ impl Watches {
     fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
         if spec.sources.len() > SOURCES_MAX {
             return Err(format!(
-                "a watch has at most {SOURCES_MAX} sources; a provider's word or all stands for many"
+                "a watch has at most {SOURCES_MAX} sources; a provider's name or `all` selects many sources"
             ));
         }
         if spec.sources.iter().any(|source| source.is_empty() || source.len() > TARGET_BYTES_MAX) {
-            return Err(format!("a source has 1 to {TARGET_BYTES_MAX} octets"));
+            return Err(format!("a source has 1 to {TARGET_BYTES_MAX} bytes"));
         }
         self.0.kit.check_sources(spec)
     }

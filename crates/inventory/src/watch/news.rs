@@ -253,8 +253,8 @@ fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
             Condition::Outdated,
             StoredFinding {
                 code: "endpoint.outdated".to_owned(),
-                title: "a version that was replaced is still served".to_owned(),
-                evidence: format!("there has been a newer one since {since}"),
+                title: "a replaced certificate version is still served".to_owned(),
+                evidence: format!("a newer version has existed since {since}"),
                 severity: Severity::High,
             },
         ));
@@ -277,9 +277,9 @@ fn chain_ends(seen: &SeenEndpoint) -> Option<(Condition, StoredFinding)> {
     }
     let at = jiff::Timestamp::from_microsecond(above.not_after_us).map(|at| at.to_string());
     let title = if early {
-        "a certificate of the chain ends before the leaf"
+        "a certificate of the chain expires before the leaf"
     } else {
-        "a certificate of the chain ends soon"
+        "a certificate of the chain expires soon"
     };
     let finding = StoredFinding {
         code: "chain.ends".to_owned(),
@@ -306,7 +306,7 @@ pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: 
         },
         condition: Condition::Silent,
         code: "endpoint.silent".to_owned(),
-        detail: format!("it answered before; the last look ended with: {}", silent.outcome),
+        detail: format!("the endpoint answered before; the last probe ended with: {}", silent.outcome),
         ownership: Ownership::default(),
     });
     let event = EndpointEvent { at_us: silent.at_us, subject: subject(&silent.endpoint), event };

@@ -82,7 +82,11 @@ impl Watches {
             // The watch was deleted, and its parts with it.
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(error = chain(&error), "a part of a watch's run is left to its lease")
+                tracing::warn!(
+                    error = chain(&error),
+                    "a part of a watch run could not be started; it is claimed again \
+                 when its lease expires"
+                )
             }
         }
     }
@@ -97,7 +101,7 @@ impl Watches {
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
         if let Err(error) = tables::WatchParts::of(&self.0.store).end(&part, node.id, &result).await {
-            tracing::warn!(error = chain(&error), "the end of a part of a watch's run was not stored");
+            tracing::warn!(error = chain(&error), "the result of a part of a watch run was not stored");
         }
     }
 

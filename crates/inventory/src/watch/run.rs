@@ -59,13 +59,13 @@ impl Watches {
             Ok(counts) => self.end(held, scan, Ok(counts)).await,
             Err(Unfinished::Cancelled) => self.abandon_without_watch(held, scan).await,
             Err(Unfinished::Failed(why)) => {
-                tracing::warn!(watch = name, error = why, "a watch's run failed");
+                tracing::warn!(watch = name, error = why, "a watch run failed");
                 self.abandon(scan).await;
                 self.end(held, scan, Err(why)).await
             }
         };
         if let Err(error) = ended {
-            tracing::warn!(watch = name, error = chain(&error), "the end of a watch's run was not stored");
+            tracing::warn!(watch = name, error = chain(&error), "the end of a watch run was not stored");
         }
     }
 
@@ -137,7 +137,7 @@ impl Watches {
             return Err(Unfinished::Cancelled);
         }
         let Some(stored) = store::Scans::of(store).get(scan).await? else {
-            return Err(Unfinished::Failed(format!("scan {scan} is not there any more")));
+            return Err(Unfinished::Failed(format!("scan {scan} no longer exists")));
         };
         let counts = WatchCounts {
             endpoints: stored.observations,

@@ -35,7 +35,10 @@ impl Watches {
         let mut runner = self.runner();
         loop {
             if let Err(error) = runner.tick().await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "watches could not be looked after");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "due watches could not be processed"
+                );
             }
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -157,7 +160,7 @@ impl Runner {
             Ok((id, ())) => *id,
             // The lease expires, and the node that claims the run continues after what was stored.
             Err(error) => {
-                tracing::error!(%error, "a watch's run ended in a panic");
+                tracing::error!(%error, "a watch run ended in a panic");
                 error.id()
             }
         };
@@ -178,7 +181,9 @@ impl Runner {
             tables::Watches::of(store).release(self.node.id).await
         };
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
-            tracing::warn!("the runs under way could not be given back; their leases end within a minute");
+            tracing::warn!(
+                "watch runs in progress could not be released; their leases expire within a minute"
+            );
         }
     }
 }

@@ -52,7 +52,8 @@ impl Watches {
             tokio::time::sleep(pause).await;
             let began = tokio::time::Instant::now();
             if let Err(error) = self.tell_of_seen(scan, row, Pass::Meanwhile, budget, stop).await {
-                tracing::debug!(%scan, error = &error as &dyn std::error::Error, "what a run saw is told later");
+                tracing::debug!(%scan, error = &error as &dyn std::error::Error, "results of a watch run could not be \
+                 reported yet; retrying");
             }
             pause = TELL_EVERY.max(began.elapsed() * PASS_SHARE);
         }

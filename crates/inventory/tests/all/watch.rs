@@ -478,10 +478,13 @@ async fn what_cannot_be_watched_is_refused_with_the_reason() {
     let cases = [
         (NewWatch { name: String::new(), ..usual() }, "a name has"),
         (NewWatch { name: "a/b".into(), ..usual() }, "a name has"),
-        (NewWatch { name: Uuid::nil().to_string(), ..usual() }, "is no UUID"),
+        (
+            NewWatch { name: Uuid::nil().to_string(), ..usual() },
+            "letters, digits, '.', '_' or '-', and is not",
+        ),
         (NewWatch { group: "a b".into(), ..usual() }, "a group has"),
         (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval is 60 to"),
-        (NewWatch { jitter: 2 * HOUR, ..usual() }, "the jitter is at most"),
+        (NewWatch { jitter: 2 * HOUR, ..usual() }, "the jitter must not exceed the interval"),
         (NewWatch { spec: of(&[]), ..usual() }, "at least one target or source"),
         (NewWatch { spec: of(&["a.example", "/etc/ssl"]), ..usual() }, "only hosts"),
         (NewWatch { spec: of(&["@/etc/passwd"]), ..usual() }, "only hosts"),

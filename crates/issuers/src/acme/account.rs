@@ -104,7 +104,8 @@ impl Accounts {
         let request = new_account(&directory, config, &key)?;
         let reply = client.post(&directory.new_account, Some(&request), Signed::Key(&key), deadline).await?;
         let url = reply.header("location").map(str::to_owned);
-        let url = url.ok_or_else(|| IssuerError::unavailable("a new account without a URL"))?;
+        let url =
+            url.ok_or_else(|| IssuerError::unavailable("the server created an account without a URL"))?;
         let made = IssuerAccount { url: Some(url.clone()), ..kept };
         tables::ExternalIssuers::of(&self.store).set_account(self.identity.id, made).await?;
         tracing::info!(issuer = %self.identity.name, account = %url, "ACME account ready");
@@ -123,13 +124,13 @@ impl Accounts {
 }
 
 fn key_failed(error: impl std::fmt::Display) -> IssuerError {
-    IssuerError::Storage { reason: format!("the account key: {error}") }
+    IssuerError::Storage { reason: format!("the account key cannot be used: {error}") }
 }
 
 fn new_account(directory: &Directory, config: &AcmeConfig, key: &JwsKey) -> Result<Value, IssuerError> {
     if let Some(terms) = directory.meta.terms_of_service.as_ref().filter(|_| !config.terms_agreed) {
         return Err(IssuerError::misconfigured(format!(
-            "the server has terms of service at {terms}; set terms_agreed once they are agreed to"
+            "the server has terms of service at {terms}; set terms_agreed after you agree to them"
         )));
     }
     let mut request = json!({ "termsOfServiceAgreed": config.terms_agreed });
@@ -140,7 +141,7 @@ fn new_account(directory: &Directory, config: &AcmeConfig, key: &JwsKey) -> Resu
         Some(eab) => request["externalAccountBinding"] = binding(directory, eab, key)?,
         None if directory.meta.external_account_required => {
             return Err(IssuerError::misconfigured(
-                "the server wants an external account binding; set eab.key_id and eab.hmac_key as the CA gives them",
+                "the server requires an external account binding; set eab.key_id and eab.hmac_key as given by the CA",
             ));
         }
         None => {}

@@ -89,7 +89,7 @@ impl Prover<'_> {
         let Some((kind, challenge)) = found else {
             let offers: Vec<&str> = authorization.challenges.iter().map(|c| c.kind.as_str()).collect();
             return Err(IssuerError::misconfigured(format!(
-                "no configured way to prove control over {}{name}; the server offers {}; wildcards need dns-01",
+                "no configured challenge type can validate {}{name}; the server offers {}; wildcards need dns-01",
                 if authorization.wildcard { "*." } else { "" },
                 excerpt(&offers.join(", ")),
             )));
@@ -164,7 +164,7 @@ impl Prover<'_> {
             match authorization.status {
                 AuthorizationStatus::Valid => return Ok(()),
                 AuthorizationStatus::Pending => {
-                    wait(pace.next(retry_after), self.deadline, "the server validates our names").await?;
+                    wait(pace.next(retry_after), self.deadline, "the server validates the names").await?;
                 }
                 _ => return Err(unproven(&authorization)),
             }
@@ -226,7 +226,7 @@ impl PublishedChallenges {
         if !self.tokens.is_empty()
             && let Err(error) = self.responders.remove_http01(self.tokens.clone()).await
         {
-            tracing::warn!(%error, "answers to http-01 stay until they expire");
+            tracing::warn!(%error, "responses to http-01 challenges could not be removed; they stay until they expire");
         }
         self.tokens.clear();
         if let Some(solver) = self.dns01.as_ref().filter(|_| !self.records.is_empty()) {

@@ -85,7 +85,7 @@ impl Client {
             return Ok(Arc::clone(directory));
         }
         let reply =
-            self.http.send(Request::get(&self.directory_url), deadline, "asking for the directory").await?;
+            self.http.send(Request::get(&self.directory_url), deadline, "fetching the directory").await?;
         if !reply.status.is_success() {
             return Err(Problem::of(&reply).error(&reply, self.now()));
         }
@@ -96,7 +96,7 @@ impl Client {
 
     /// Sends an unsigned GET request, used only for renewal information.
     pub(super) async fn get(&self, url: &str, deadline: Instant) -> Result<Reply, IssuerError> {
-        Ok(self.http.send(Request::get(url), deadline, "asking for renewal information").await?)
+        Ok(self.http.send(Request::get(url), deadline, "fetching renewal information").await?)
     }
 
     /// Sends a signed POST request with a payload; `None` is POST-as-GET (RFC 8555 section 6.3). Retries with a new nonce if the
@@ -124,7 +124,7 @@ impl Client {
                 return Err(Failure { problem, error, status: reply.status.as_u16() });
             }
         }
-        Err(IssuerError::unavailable("the server takes none of the nonces it gives").into())
+        Err(IssuerError::unavailable("the server rejects the nonces that it issued").into())
     }
 
     async fn body(
@@ -140,10 +140,9 @@ impl Client {
             Signed::Key(key) => (key, "jwk", key.jwk().clone()),
         };
         let protected = json!({ "alg": key.algorithm(), who: value, "nonce": nonce, "url": url });
-        let jws = key
-            .flattened(&protected, payload, deadline)
-            .await
-            .map_err(|error| IssuerError::Storage { reason: format!("the account key: {error}") })?;
+        let jws = key.flattened(&protected, payload, deadline).await.map_err(|error| {
+            IssuerError::Storage { reason: format!("the account key cannot be used: {error}") }
+        })?;
         Ok(jws.to_string().into_bytes())
     }
 
@@ -155,10 +154,12 @@ impl Client {
         }
         let directory = self.directory(deadline).await?;
         let request = Request { method: http::Method::HEAD, ..Request::get(&directory.new_nonce) };
-        let reply = self.http.send(request, deadline, "asking for a nonce").await?;
+        let reply = self.http.send(request, deadline, "fetching a nonce").await?;
         match reply.header("replay-nonce") {
             Some(nonce) => Ok(nonce.to_owned()),
-            None if reply.status.is_success() => Err(IssuerError::unavailable("the server gives no nonce")),
+            None if reply.status.is_success() => {
+                Err(IssuerError::unavailable("the server returned no nonce"))
+            }
             None => Err(Problem::of(&reply).error(&reply, self.now())),
         }
     }

@@ -62,7 +62,7 @@ impl Acme {
         let http = HttpClient::new(&config.http, &context.resolver)?;
         http.guard().url(&config.directory).map_err(|error| IssuerError::misconfigured(error.to_string()))?;
         if config.challenges.is_empty() {
-            return Err(IssuerError::misconfigured("challenges names no way to prove control"));
+            return Err(IssuerError::misconfigured("challenges must name a challenge type"));
         }
         if config.challenges.contains(&ChallengeKind::Dns01) && config.dns01.is_none() {
             return Err(IssuerError::misconfigured("challenges names dns-01, but dns01 is not set"));

@@ -69,7 +69,7 @@ impl Acme {
             Ok(chain) => Ok(is_for(&chain, order)?.then_some(chain)),
             // The server validated while this process was down. The failure says nothing about a new attempt.
             Err(failed) if matches!(failed.error, IssuerError::Unproven { .. }) => {
-                tracing::info!(problem = %failed.error, "the order begun before has failed meanwhile");
+                tracing::info!(problem = %failed.error, "the order started earlier has failed");
                 Ok(None)
             }
             Err(failed) => Err(failed),
@@ -84,7 +84,7 @@ impl Acme {
             Ok(_) => Ok(None),
             // The order expired and was deleted, or belongs to another account.
             Err(failed) if (400..500).contains(&failed.status) && failed.status != 429 => {
-                tracing::info!(order = %url, problem = %failed.error, "the order begun before is gone");
+                tracing::info!(order = %url, problem = %failed.error, "the order started earlier no longer exists");
                 Ok(None)
             }
             Err(failed) => Err(failed),
@@ -123,7 +123,7 @@ impl Acme {
             other => other?,
         };
         let url = reply.header(header::LOCATION).map(str::to_owned);
-        let url = url.ok_or_else(|| IssuerError::unavailable("a new order without a URL"))?;
+        let url = url.ok_or_else(|| IssuerError::unavailable("the server created an order without a URL"))?;
         let object = reply.json()?;
         self.memory.begun(order, &url).await?;
         Ok(KnownOrder { url, object })
@@ -154,8 +154,9 @@ impl Acme {
             match object.status {
                 OrderStatus::Valid => {
                     let certificate = object.certificate.as_deref();
-                    let certificate = certificate
-                        .ok_or_else(|| IssuerError::unavailable("a valid order without a certificate"))?;
+                    let certificate = certificate.ok_or_else(|| {
+                        IssuerError::unavailable("the server returned a valid order without a certificate")
+                    })?;
                     return self.download(account, certificate, order.deadline).await;
                 }
                 OrderStatus::Invalid => {
@@ -167,14 +168,14 @@ impl Acme {
                     proven = true;
                 }
                 OrderStatus::Pending | OrderStatus::Processing => {
-                    wait(pace.next(asked), order.deadline, "the server works on the order").await?;
+                    wait(pace.next(asked), order.deadline, "the server processes the order").await?;
                 }
                 OrderStatus::Ready => match self.finalize(account, order, &object).await? {
                     Some(finalized) => {
                         (object, asked) = finalized;
                         continue;
                     }
-                    None => wait(pace.next(None), order.deadline, "the server takes the request").await?,
+                    None => wait(pace.next(None), order.deadline, "the server accepts the request").await?,
                 },
             }
             (object, asked) = self.order_at(account, &url, order.deadline).await?;
@@ -237,7 +238,7 @@ impl Acme {
                 return Ok(chain);
             }
         }
-        tracing::info!(%preferred, "no chain of the preferred issuer; the server's first one is taken");
+        tracing::info!(%preferred, "no chain of the preferred issuer; the server's first chain is used");
         Ok(first)
     }
 }
@@ -251,7 +252,7 @@ fn is_for(chain: &[Vec<u8>], order: &Order) -> Result<bool, IssuerError> {
 
 fn why_invalid(object: &OrderObject, order: &Order) -> IssuerError {
     let problem = object.error.clone().unwrap_or_else(|| Problem {
-        detail: "the order became invalid and the server does not say why".to_owned(),
+        detail: "the order became invalid and the server gives no reason".to_owned(),
         ..Problem::default()
     });
     let reason = problem.text();

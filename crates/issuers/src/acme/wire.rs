@@ -174,7 +174,9 @@ pub(super) fn identifier(name: &GeneralName) -> Result<Value, IssuerError> {
     match name {
         GeneralName::Dns(name) => Ok(json!({ "type": "dns", "value": name.to_ascii_lowercase() })),
         GeneralName::Ip(address) => Ok(json!({ "type": "ip", "value": address.to_string() })),
-        _ => Err(IssuerError::Unsupported { what: "certify names other than DNS names and addresses" }),
+        _ => Err(IssuerError::Unsupported {
+            what: "issue certificates for names other than DNS names and addresses",
+        }),
     }
 }
 

@@ -47,11 +47,11 @@ impl Program {
         let ran = ran.map_err(|error| format!("{program} {what}: {error}"))?;
         let output = Zeroizing::new(ran.output);
         if ran.code != 0 {
-            return Err(format!("{program} {what} ended with {}: {}", ran.code, ran.errors));
+            return Err(format!("{program} {what} exited with {}: {}", ran.code, ran.errors));
         }
         if output.is_empty() || output.len() > OUTPUT_MAX {
             let many = output.len();
-            return Err(format!("{program} {what} wrote {many} octets; 1 to {OUTPUT_MAX} are expected"));
+            return Err(format!("{program} {what} wrote {many} bytes; 1 to {OUTPUT_MAX} are expected"));
         }
         Ok(output)
     }

@@ -79,25 +79,26 @@ impl Transit {
         let reply = self.http.send(request, Instant::now() + LIMIT, "waiting for Vault").await;
         let reply = reply.map_err(|error| error.to_string())?;
         if !reply.status.is_success() {
-            return Err(format!("{what} was answered {}: {}", reply.status.as_u16(), reply.excerpt()));
+            return Err(format!("{what}: Vault responded {}: {}", reply.status.as_u16(), reply.excerpt()));
         }
         // Errors must not contain the response: it may include the key.
         let answer: TransitResponse = serde_json::from_slice(&reply.body)
-            .map_err(|_| format!("{what} was answered by something else than Vault's transit engine"))?;
+            .map_err(|_| format!("{what}: the response is not from Vault's transit engine"))?;
         Ok(answer.data)
     }
 
     async fn encrypt(&self, key: &[u8]) -> Result<Vec<u8>, String> {
         let plaintext = Zeroizing::new(STANDARD.encode(key));
         let data = self.ask("encrypt", &json!({ "plaintext": *plaintext })).await?;
-        Ok(data.ciphertext.ok_or("encrypt gave no ciphertext")?.into_bytes())
+        Ok(data.ciphertext.ok_or("encrypt returned no ciphertext")?.into_bytes())
     }
 
     async fn decrypt(&self, wrapped: &[u8]) -> Result<Zeroizing<Vec<u8>>, String> {
-        let ciphertext = std::str::from_utf8(wrapped).map_err(|_| "the wrapped key is no text of Vault's")?;
+        let ciphertext =
+            std::str::from_utf8(wrapped).map_err(|_| "the wrapped key is not Vault ciphertext")?;
         let data = self.ask("decrypt", &json!({ "ciphertext": ciphertext })).await?;
-        let plaintext = data.plaintext.ok_or("decrypt gave no plaintext")?;
-        let key = STANDARD.decode(plaintext.expose()).map_err(|_| "decrypt gave no base64")?;
+        let plaintext = data.plaintext.ok_or("decrypt returned no plaintext")?;
+        let key = STANDARD.decode(plaintext.expose()).map_err(|_| "decrypt did not return base64")?;
         Ok(Zeroizing::new(key))
     }
 }

@@ -34,7 +34,7 @@ impl Program {
         match run.map_err(|error| PublishError(error.to_string()))? {
             CommandOutput { code: 0, .. } => Ok(()),
             CommandOutput { code, errors, .. } => {
-                Err(PublishError(format!("the program ended with code {code}: {errors}")))
+                Err(PublishError(format!("the program exited with code {code}: {errors}")))
             }
         }
     }
@@ -88,12 +88,12 @@ impl Service {
     ) -> Result<(), PublishError> {
         let body = json!({ "action": action, "name": record.name, "value": record.value, "ttl": ttl });
         let request = self.key.sign(Request::post_json(&self.url, &body));
-        let sent = self.http.send(request, deadline, "the DNS service publishes").await;
+        let sent = self.http.send(request, deadline, "the DNS service publishes the record").await;
         let reply = sent.map_err(|error| PublishError(error.to_string()))?;
         if reply.status.is_success() {
             return Ok(());
         }
-        Err(PublishError(format!("the DNS service answers {}: {}", reply.status.as_u16(), reply.excerpt())))
+        Err(PublishError(format!("the DNS service responded {}: {}", reply.status.as_u16(), reply.excerpt())))
     }
 }
 

@@ -48,7 +48,7 @@ impl Dns {
             let answer = match self.recursive(&name, RecordType::CNAME, deadline).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    tracing::debug!(%name, %error, "cannot tell whether the name is an alias; taken as none");
+                    tracing::debug!(%name, %error, "cannot check whether the name is a CNAME alias; the name is used unchanged");
                     return name;
                 }
             };
@@ -102,7 +102,7 @@ impl Dns {
                         found.addresses.iter().filter(|address| self.guard.address(**address).is_ok());
                     servers.extend(allowed.map(|address| SocketAddr::new(*address, port)));
                 }
-                Err(error) => tracing::debug!(server = %name, %error, "a name server without addresses"),
+                Err(error) => tracing::debug!(server = %name, %error, "a name server has no address"),
             }
         }
         servers.truncate(SERVERS_MAX);
@@ -130,7 +130,8 @@ impl Dns {
         kind: RecordType,
         deadline: Instant,
     ) -> Result<Message, PublishError> {
-        let mut failure = PublishError("no name server is known; set propagation.resolvers".to_owned());
+        let mut failure =
+            PublishError("no recursive resolver is known; set propagation.resolvers".to_owned());
         for &server in &self.recursive {
             match ask(server, name, kind, Recursion::Desired, deadline).await {
                 Ok(answer) => return Ok(answer),

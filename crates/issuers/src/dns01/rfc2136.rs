@@ -51,8 +51,8 @@ impl Rfc2136 {
             TsigAlgorithm::HmacSha256 => tsig::TsigAlgorithm::HmacSha256,
             TsigAlgorithm::HmacSha512 => tsig::TsigAlgorithm::HmacSha512,
         };
-        let key_name = full_name(key_name).ok_or_else(|| bad("tsig_name is no domain name"))?;
-        let zone = zone.map(|zone| full_name(zone).ok_or_else(|| bad("zone is no domain name")));
+        let key_name = full_name(key_name).ok_or_else(|| bad("tsig_name is not a domain name"))?;
+        let zone = zone.map(|zone| full_name(zone).ok_or_else(|| bad("zone is not a domain name")));
         Ok(Self {
             server,
             zone: zone.transpose()?,
@@ -72,7 +72,7 @@ impl Rfc2136 {
             Some(zone) => zone.clone(),
             None => {
                 let found = Dns::zone_at(self.server, &record.name, deadline).await?;
-                full_name(&found).ok_or_else(|| PublishError(format!("{found} is no zone")))?
+                full_name(&found).ok_or_else(|| PublishError(format!("{found} is not a zone")))?
             }
         };
         let (message, mut verifier) = update(&zone, record, class, ttl, &self.signer, wall_clock())?;
@@ -87,7 +87,7 @@ impl Rfc2136 {
                 shown(&zone)
             )))),
             ResponseCode::Refused => Err(PublishError(format!(
-                "{} refuses the update: allow the key in the zone's update-policy",
+                "{} refuses the update: allow the TSIG key in the zone's update-policy",
                 self.server
             ))),
             ResponseCode::NotZone => {
@@ -125,7 +125,7 @@ fn update(
     signer: &TSigner,
     now: u64,
 ) -> Result<(Vec<u8>, TSigVerifier), PublishError> {
-    let too_long = || PublishError(format!("{} or its text is too long for the DNS", record.name));
+    let too_long = || PublishError(format!("{} or its TXT value is too long for DNS", record.name));
     let mut id = [0; 2];
     aws_lc_rs::rand::fill(&mut id).map_err(|error| PublishError(error.to_string()))?;
     let mut message = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Update);
@@ -145,20 +145,22 @@ fn check(
     verifier: &mut TSigVerifier,
 ) -> Result<(ResponseCode, Result<(), PublishError>), PublishError> {
     let message = Message::from_vec(answer)
-        .map_err(|error| PublishError(format!("an answer that cannot be read: {error}")))?;
+        .map_err(|error| PublishError(format!("the response cannot be parsed: {error}")))?;
     let checked = match message.signature().map(|signature| signature.data.error) {
-        None => Err("an answer without a readable signature".to_owned()),
+        None => Err("the response has no readable signature".to_owned()),
         Some(None) => match verifier.verify(answer) {
             Ok(_) => Ok(()),
-            Err(error) => Err(format!("the answer's signature is not the server's: {error}")),
+            Err(error) => Err(format!("the signature of the response is not from the server: {error}")),
         },
-        Some(Some(TsigError::BadSig)) => Err("the server says BADSIG: the TSIG secret is another".to_owned()),
-        Some(Some(TsigError::BadKey)) => {
-            Err("the server says BADKEY: it does not know the TSIG key".to_owned())
+        Some(Some(TsigError::BadSig)) => {
+            Err("the server returned BADSIG: the TSIG secret does not match".to_owned())
         }
-        Some(Some(TsigError::BadTime)) => Err("the server says BADTIME: the clocks differ".to_owned()),
+        Some(Some(TsigError::BadKey)) => {
+            Err("the server returned BADKEY: the TSIG key is unknown to the server".to_owned())
+        }
+        Some(Some(TsigError::BadTime)) => Err("the server returned BADTIME: the clocks differ".to_owned()),
         Some(Some(other)) => {
-            Err(format!("the server refuses the signature: TSIG error {}", u16::from(other)))
+            Err(format!("the server rejects the signature: TSIG error {}", u16::from(other)))
         }
     };
     Ok((message.metadata.response_code, checked.map_err(PublishError)))

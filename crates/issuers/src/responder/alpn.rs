@@ -48,7 +48,7 @@ impl TlsAlpnAnswers {
         let certified = certificate(name, digest, UnixTime(now))?;
         let mut answers = self.0.write();
         if answers.len() >= NAMES_MAX {
-            return Err(IssuerError::unavailable("too many names are being validated at once; try again"));
+            return Err(IssuerError::unavailable("too many concurrent validations; try again"));
         }
         answers.insert(server_name_of(name), Arc::new(certified));
         Ok(())
@@ -84,8 +84,9 @@ fn server_name_of(name: &str) -> String {
 
 /// Generates the certificate of RFC 8737 section 3: the name as its only alternative name, the digest in a critical extension.
 fn certificate(name: &str, digest: &[u8; 32], now: UnixTime) -> Result<CertifiedKey, IssuerError> {
-    let failed =
-        |what: String| IssuerError::Storage { reason: format!("no certificate for tls-alpn-01: {what}") };
+    let failed = |what: String| IssuerError::Storage {
+        reason: format!("the tls-alpn-01 certificate cannot be created: {what}"),
+    };
     let key = PrivateKey::generate(KeyType::P256).map_err(|error| failed(error.to_string()))?;
     let mut serial = [0; 16];
     rand::fill(&mut serial).map_err(|error| failed(error.to_string()))?;

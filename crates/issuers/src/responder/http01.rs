@@ -86,7 +86,7 @@ async fn answer(mut stream: TcpStream, answers: Arc<Http01Answers>) -> std::io::
         Ok(Some(answer)) => ("200 OK", answer),
         Ok(None) => ("404 Not Found", "no such challenge\n".to_owned()),
         Err(error) => {
-            tracing::warn!(%error, "an http-01 validation could not be answered");
+            tracing::warn!(%error, "an http-01 validation request could not be answered");
             ("503 Service Unavailable", "try again\n".to_owned())
         }
     };

@@ -146,13 +146,19 @@ async fn a_request_names_a_program_and_never_says_what_is_run() {
         })
     };
     let table = [
-        (json!({"type": "exec", "issue": argv}), "named here, not given"),
-        (json!({"type": "exec", "issue": "true", "revoke": argv}), "named here, not given"),
-        (json!({"type": "exec", "issue": "true", "test": argv}), "named here, not given"),
-        (json!({"type": "exec", "issue": {"argv": argv}}), "named here, not given"),
-        (hook(json!({"type": "exec", "argv": argv})), "named here, not given"),
-        (hook(json!({"type": "exec", "program": "true", "argv": argv})), "named here, not given"),
-        (hook(json!({"type": "exec", "program": argv})), "named here, not given"),
+        (json!({"type": "exec", "issue": argv}), "give the name of a program instead of its"),
+        (
+            json!({"type": "exec", "issue": "true", "revoke": argv}),
+            "give the name of a program instead of its",
+        ),
+        (json!({"type": "exec", "issue": "true", "test": argv}), "give the name of a program instead of its"),
+        (json!({"type": "exec", "issue": {"argv": argv}}), "give the name of a program instead of its"),
+        (hook(json!({"type": "exec", "argv": argv})), "give the name of a program instead of its"),
+        (
+            hook(json!({"type": "exec", "program": "true", "argv": argv})),
+            "give the name of a program instead of its",
+        ),
+        (hook(json!({"type": "exec", "program": argv})), "give the name of a program instead of its"),
         (json!({"type": "exec", "issue": "/bin/sh"}), "[programs./bin/sh]"),
         (json!({"type": "exec", "issue": "true", "test": "other"}), "[programs.other]"),
         (hook(json!({"type": "exec", "program": "other"})), "[programs.other]"),

@@ -44,7 +44,11 @@ async fn it_issues_once_a_key_and_revokes() {
     assert_eq!(issuer.issue(&first).await.unwrap(), delivered, "repeated");
     let again = world.again().get(INTERNAL).await.unwrap();
     assert_eq!(again.issue(&first).await.unwrap(), delivered, "repeated by another process");
-    assert_ne!(issuer.issue(&wish("job", "a.example")).await.unwrap(), delivered, "another public key");
+    assert_ne!(
+        issuer.issue(&wish("job", "a.example")).await.unwrap(),
+        delivered,
+        "the public key of the certificate is not"
+    );
     let leaf = Certificate::parse(&delivered.chain[0]).unwrap();
     issuer.revoke(&leaf, Reason::Superseded).await.unwrap();
     issuer.revoke(&leaf, Reason::Superseded).await.unwrap();

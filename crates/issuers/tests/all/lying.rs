@@ -68,22 +68,24 @@ fn every_lie_is_caught() {
     let other_key = request(&["a.example"]).1;
     let other_spki = keys::Signer::spki(&other_key).to_vec();
     let lies: [(&str, Vec<u8>); 9] = [
-        ("another public key", alter(&|leaf| leaf.spki = other_spki.clone())),
-        ("lacks the name", alter(&|leaf| drop(leaf.names.pop()))),
-        ("lacks the name", alter(&|leaf| leaf.names[1] = dns("b.example"))),
-        ("nobody asked for", alter(&|leaf| leaf.names.push(dns("evil.example")))),
-        ("nobody asked for", alter(&|leaf| leaf.common_name = Some("evil.example".to_owned()))),
+        ("the public key of the certificate is not", alter(&|leaf| leaf.spki = other_spki.clone())),
+        ("the certificate does not contain the name", alter(&|leaf| drop(leaf.names.pop()))),
+        ("the certificate does not contain the name", alter(&|leaf| leaf.names[1] = dns("b.example"))),
+        ("the certificate also contains", alter(&|leaf| leaf.names.push(dns("evil.example")))),
+        ("the certificate also contains", alter(&|leaf| leaf.common_name = Some("evil.example".to_owned()))),
         ("expired", alter(&|leaf| leaf.not_after = NOW)),
         ("not valid before", alter(&|leaf| leaf.not_before = NOW.plus(HOUR))),
         ("certification authority", alter(&|leaf| leaf.ca = true)),
-        ("does not hold", TestCa::root("Middle", NOW).sign(&good)),
+        ("the chain is invalid:", TestCa::root("Middle", NOW).sign(&good)),
     ];
     for (words, leaf) in lies {
         let reason = lie(&plain, &order, &[leaf, middle.der.clone()]);
         assert!(reason.contains(words), "{words}: {reason}");
     }
     assert!(lie(&plain, &order, &[]).contains("0 certificates"));
-    assert!(lie(&plain, &order, &[middle.sign(&good)]).contains("no issuer's certificate"));
+    assert!(
+        lie(&plain, &order, &[middle.sign(&good)]).contains("the issuer's certificate is missing from the")
+    );
     assert!(lie(&plain, &order, &[vec![0x30, 0], middle.der.clone()]).contains("not an X.509"));
     let elsewhere =
         check(VerifyConfig { roots: Some(TestCa::root("Root", NOW).pem()), ..VerifyConfig::default() });

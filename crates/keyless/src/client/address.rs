@@ -22,7 +22,7 @@ pub enum Server {
 
 /// The text is not the address of a key service.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0:?} is no key service: write unix:PATH or tls:HOST:PORT")]
+#[error("{0:?} is not a key service: write unix:PATH or tls:HOST:PORT")]
 pub struct InvalidServer(pub String);
 
 impl FromStr for Server {

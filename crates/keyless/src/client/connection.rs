@@ -60,7 +60,7 @@ async fn keep_connected(channel: &Channel) {
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::info!(server = %channel.server(), %error, "the key service cannot be reached");
                 } else {
-                    tracing::warn!(server = %channel.server(), %error, "the key service cannot be reached; it is tried again");
+                    tracing::warn!(server = %channel.server(), %error, "the key service cannot be reached; will retry");
                 }
             }
         }
@@ -133,7 +133,7 @@ async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Erro
         while let Some((header, body)) = wire::first(&buffer[start..end]) {
             start += HEADER + body.len();
             if header.major != MAJOR {
-                return io::Error::other("it speaks another protocol");
+                return io::Error::other("the server uses another protocol version");
             }
             let items = match Items::parse(body) {
                 Ok(items) => items,
@@ -142,7 +142,7 @@ async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Erro
             let answer = match (items.opcode, items.payload) {
                 (opcode::SUCCESS | opcode::PONG, payload) => Ok(payload.to_vec()),
                 (opcode::ERROR, [octet]) => Err(ErrorCode::of(*octet).unwrap_or(ErrorCode::Internal)),
-                (other, _) => return io::Error::other(format!("a reply with the opcode {other:#04x}")),
+                (other, _) => return io::Error::other(format!("unexpected opcode {other:#04x} in a reply")),
             };
             channel.complete(header.id, answer);
         }

@@ -8,19 +8,19 @@ use crate::wire::ErrorCode;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientStartError {
     /// No server is configured.
-    #[error("there is no key service to ask")]
+    #[error("no key service is configured")]
     NoServer,
     /// The configuration has more than [`SERVERS_MAX`] servers.
     #[error("{0} key services are configured; at most {SERVERS_MAX} are supported")]
     TooMany(usize),
     /// A server uses TLS, but no client certificate is configured.
-    #[error("{0} is spoken to over TLS, which takes a certificate of our own and roots for its")]
+    #[error("{0} uses TLS, which requires a client certificate and trust anchors for the server")]
     NoCertificate(Server),
     /// The host is not a valid name for a certificate.
-    #[error("{0} has no host that a certificate could name")]
+    #[error("the host of {0} is not valid as a certificate name")]
     BadName(Server),
     /// A root or the client's own certificate is invalid.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -48,7 +48,7 @@ pub enum ClientError {
         code: ErrorCode,
     },
     /// The payload is longer than a message permits.
-    #[error("the request is longer than a message can be")]
+    #[error("the request is longer than the maximum message length")]
     TooLong,
 }
 

@@ -73,32 +73,32 @@ impl ClientMetrics {
         let inner = &self.0;
         registry.register(
             "bulla_keyless_client_request_duration_seconds",
-            "Requests to key services, from asked to answered, late or lost, by server",
+            "Duration of requests to key services, including timeouts and lost connections, by server",
             inner.durations.clone(),
         );
         registry.register(
             "bulla_keyless_client_requests_in_flight",
-            "Requests to key services that are under way, by server",
+            "Requests in flight to key services, by server",
             inner.in_flight.clone(),
         );
         registry.register(
             "bulla_keyless_client_up",
-            "Whether a key service is connected, by server",
+            "1 if a key service is connected, by server",
             inner.up.clone(),
         );
         registry.register(
             "bulla_keyless_client_errors",
-            "Requests to key services without a result, by server and why",
+            "Failed requests to key services, by server and reason",
             inner.errors.clone(),
         );
         registry.register(
             "bulla_keyless_client_connects",
-            "Connections to key services that were tried, by server and outcome",
+            "Connection attempts to key services, by server and outcome",
             inner.connects.clone(),
         );
         registry.register(
             "bulla_keyless_client_retries",
-            "Requests that another key service could be asked for: made, or refused by the budget",
+            "Retries at another key service: made, or refused by the retry budget",
             inner.retries.clone(),
         );
     }

@@ -36,7 +36,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server's name is neither a DNS name nor an IP address.
-    #[error("the server's name is invalid: {0}")]
+    #[error("invalid server name: {0}")]
     Name(#[from] InvalidDnsNameError),
 }
 
@@ -126,7 +126,9 @@ impl Client {
                 stream.set_nodelay(true)?;
                 let stream = connector.connect(name, stream).await?;
                 if pin.is_some_and(|pin| !presents(&stream, pin)) {
-                    return Err(io::Error::other("it presents a certificate for another key than its own"));
+                    return Err(io::Error::other(
+                        "the server presented a certificate for a key other than its pinned key",
+                    ));
                 }
                 Ok(TokioIo::new(stream))
             }
@@ -198,7 +200,7 @@ impl Client {
         let mut inner = self.inner.clone();
         let begun = inner.sign_stream(terms.stream(requests));
         let begun = tokio::time::timeout_at(terms.deadline.into(), begun).await;
-        let begun = begun.map_err(|_| Status::deadline_exceeded("the stream was not begun in time"))?;
+        let begun = begun.map_err(|_| Status::deadline_exceeded("timeout while opening the stream"))?;
         Ok(begun.map_err(described)?.into_inner())
     }
 
@@ -264,7 +266,7 @@ fn presents(stream: &TlsStream<TcpStream>, spki_sha256: SpkiHash) -> bool {
 /// Maps client-side failures to gRPC codes: a passed deadline to `DeadlineExceeded`, and a lost connection to `Unavailable`.
 fn described(status: Status) -> Status {
     if is_in_chain::<TimeoutExpired>(&status) {
-        return Status::deadline_exceeded("not in time: the deadline passed here, in the client");
+        return Status::deadline_exceeded("deadline exceeded in the client");
     }
     let is_transport = is_in_chain::<tonic::transport::Error>(&status);
     if matches!(status.code(), Code::Unknown | Code::Cancelled) && is_transport {
@@ -293,6 +295,6 @@ pub fn signature(reply: SignReply) -> Result<Vec<u8>, Status> {
     match reply.outcome {
         Some(sign_reply::Outcome::Signature(signature)) => Ok(signature),
         Some(sign_reply::Outcome::Failure(failure)) => Err(Status::new(failure.code.into(), failure.message)),
-        None => Err(Status::internal("the reply says nothing")),
+        None => Err(Status::internal("the reply is empty")),
     }
 }

@@ -20,15 +20,17 @@ const RESERVED: [&str; 3] = ["and", "or", "not"];
 pub enum BadAttribute {
     /// The name is invalid.
     #[error(
-        "{0:?} is no attribute's name: a letter, then letters, digits, `_` and `-`, in lower case, {NAME_MAX} at most"
+        "{0:?} is not an attribute name: use a letter, then letters, digits, `_` and `-`, in lower case, at most \
+         {NAME_MAX} characters"
     )]
     Name(String),
     /// The name is a reserved word of formulas.
-    #[error("no attribute can be named {0:?}: formulas have another use for it")]
+    #[error("{0:?} is reserved in formulas and cannot be an attribute name")]
     Reserved(String),
     /// The value is invalid.
     #[error(
-        "{value:?} is no value of {name}: a letter or digit, then letters, digits, `.`, `_` and `-`, {VALUE_MAX} at most"
+        "{value:?} is not a value of {name}: use a letter or digit, then letters, digits, `.`, `_` and `-`, at most \
+         {VALUE_MAX} characters"
     )]
     Value {
         /// Name of the attribute.

@@ -20,19 +20,19 @@ const DOMAIN: &[u8] = b"bulla key node statement v1\n";
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StatementError {
     /// The signature is invalid: another control plane signed the statement, or its content was changed.
-    #[error("the statement's signature is not this control plane's")]
+    #[error("the statement is not signed by this control plane")]
     Forged,
     /// The signing key is not an Ed25519 key.
-    #[error("statements are signed by an Ed25519 key, and this key is of another type")]
+    #[error("statements require an Ed25519 key, but this key has another type")]
     NotEd25519,
     /// The signature is valid, but the content is malformed.
-    #[error("the statement cannot be read; update the program: {0}")]
+    #[error("cannot parse the statement; update the program: {0}")]
     Malformed(String),
     /// The statement is longer than any valid one.
     #[error("the statement is longer than {PAYLOAD_MAX} bytes")]
     TooLong,
     /// The key failed to sign.
-    #[error("the statement could not be signed: {0}")]
+    #[error("cannot sign the statement: {0}")]
     Sign(#[from] SignError),
 }
 

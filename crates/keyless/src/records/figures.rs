@@ -22,9 +22,9 @@ pub(crate) fn register(metrics: &Metrics, recorder: &Recorder) {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counters = [
-            ("bulla_keyless_records", "Records of signatures that are on the disk", self.0.written()),
-            ("bulla_keyless_records_lost", "Signatures that were made without a record", self.0.lost()),
-            ("bulla_keyless_records_write_failures", "Writes of records that failed", self.0.failures()),
+            ("bulla_keyless_records", "Signature records written to disk", self.0.written()),
+            ("bulla_keyless_records_lost", "Signatures made without a record", self.0.lost()),
+            ("bulla_keyless_records_write_failures", "Failed writes of signature records", self.0.failures()),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);
@@ -33,8 +33,8 @@ impl Collector for Figures {
         }
         let (waiting, most) = self.0.waiting();
         let gauges = [
-            ("bulla_keyless_records_waiting", "Signatures whose records are not on the disk yet", waiting),
-            ("bulla_keyless_records_waiting_max", "How many may be", most),
+            ("bulla_keyless_records_waiting", "Signature records not yet written to disk", waiting),
+            ("bulla_keyless_records_waiting_max", "Maximum signature records not yet written to disk", most),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as f64);

@@ -26,7 +26,7 @@ pub enum RecordsError {
         source: io::Error,
     },
     /// A head is malformed, or does not follow the previous one.
-    #[error("{path}: head {line} does not follow the one before it: heads were changed, removed or added")]
+    #[error("{path}: head {line} does not follow the previous head: heads were changed, removed or added")]
     Chain {
         /// Path of the file of heads.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum RecordsError {
         line: usize,
     },
     /// The records do not match their head.
-    #[error("{path}: the records are not those of head {segment}: they were changed, removed or added")]
+    #[error("{path}: the records do not match head {segment}: records were changed, removed or added")]
     Records {
         /// Path of the segment's file.
         path: PathBuf,

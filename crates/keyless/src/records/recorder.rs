@@ -190,10 +190,10 @@ impl Recorder {
             if let Ok(Err(error)) = written
                 && !is_failing
             {
-                tracing::error!(%error, "records of signatures cannot be written: free space on the disk, or check it");
+                tracing::error!(%error, "cannot write signature records: check the disk and its free space");
             }
             if is_failing && !fails {
-                tracing::info!("records of signatures are written again");
+                tracing::info!("writing signature records works again");
             }
             is_failing = fails;
             if is_stopped {
@@ -248,7 +248,7 @@ impl Shared {
             records,
             root = head.root,
             head = hash,
-            "a segment of records of signatures is closed"
+            "closed a segment of signature records"
         );
         *self.newest.lock() = Some(head);
         Ok(())

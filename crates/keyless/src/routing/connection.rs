@@ -73,7 +73,7 @@ async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>,
                 if std::mem::replace(&mut is_known_to_be_away, true) {
                     tracing::debug!(node, site, error = %status, "a node cannot be reached");
                 } else {
-                    tracing::warn!(node, site, error = %status, "a node cannot be reached; it is tried again");
+                    tracing::warn!(node, site, error = %status, "a node cannot be reached; will retry");
                 }
             }
         }
@@ -109,12 +109,12 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
         let reply = match replies.next().await {
             Some(Ok(reply)) => reply,
             Some(Err(status)) => return status,
-            None => return Status::unavailable("the node takes no more requests"),
+            None => return Status::unavailable("the node accepts no more requests"),
         };
         let answer = match reply.outcome {
             Some(sign_reply::Outcome::Signature(signature)) => Ok(signature),
             Some(sign_reply::Outcome::Failure(failure)) => Err(failed(failure)),
-            None => Err(PeerError::Answered(Status::internal("the reply says nothing"))),
+            None => Err(PeerError::Answered(Status::internal("the reply is empty"))),
         };
         peer.complete(reply.id, answer);
     }
@@ -146,7 +146,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
             () = peer.woken() => pause = Duration::ZERO,
         }
         let Some(wanted) = router().map(|router| router.wanted_of(node)) else {
-            return Status::unavailable("nobody asks any more");
+            return Status::unavailable("the router has stopped");
         };
         let began = Instant::now();
         let request = PingRequest { wanted: wanted.iter().map(|node| node.0.to_vec()).collect() };

@@ -60,10 +60,10 @@ impl PeerError {
 impl std::fmt::Display for PeerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Full => f.write_str("too many concurrent requests to it"),
-            Self::Unsent => f.write_str("there is no connection to it"),
-            Self::Lost => f.write_str("the connection to it was lost"),
-            Self::Late => f.write_str("it did not answer in time"),
+            Self::Full => f.write_str("too many concurrent requests to the node"),
+            Self::Unsent => f.write_str("no connection to the node"),
+            Self::Lost => f.write_str("the connection to the node was lost"),
+            Self::Late => f.write_str("the node did not answer in time"),
             Self::Answered(status) => f.write_str(status.message()),
         }
     }
@@ -76,7 +76,7 @@ pub enum RouteError {
     #[error("none of the nodes that may use this key can be reached")]
     Nobody,
     /// The round trip to the nearest node takes longer than the remaining time.
-    #[error("{node} is {way_ms} ms away and {left_ms} ms are left")]
+    #[error("{node} is {way_ms} ms away, but only {left_ms} ms are left until the deadline")]
     TooFar {
         /// Name of the nearest node.
         node: String,
@@ -86,7 +86,7 @@ pub enum RouteError {
         left_ms: u64,
     },
     /// No node replied before the deadline.
-    #[error("not in time: {0}")]
+    #[error("deadline exceeded: {0}")]
     Late(String),
     /// All eligible nodes are overloaded.
     #[error("overloaded: {0}")]
@@ -118,16 +118,16 @@ impl From<RouteError> for SignError {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum RelayError {
     /// This node has no connection to the destination.
-    #[error("this node has no way to that one")]
+    #[error("this node has no connection to the requested node")]
     NoWay,
     /// The destination has the maximum number of requests in progress.
-    #[error("too many concurrent requests to that node")]
+    #[error("too many concurrent requests to the requested node")]
     Full,
     /// The connection to the destination was lost.
-    #[error("the way to that node was lost")]
+    #[error("the connection to the requested node was lost")]
     Lost,
     /// The destination did not reply in time, or the remaining time is shorter than the round trip.
-    #[error("that node did not answer in time")]
+    #[error("the requested node did not answer in time")]
     Late,
     /// The destination returned this gRPC code and message.
     #[error("{1}")]

@@ -92,63 +92,64 @@ impl RoutingMetrics {
         let inner = &self.0;
         registry.register(
             "bulla_keyless_site_request_duration_seconds",
-            "Requests passed on to nodes, from asked to answered, late or lost, by their site",
+            "Duration of requests forwarded to nodes, including timeouts and lost connections, by site",
             inner.durations.clone(),
         );
         registry.register(
             "bulla_keyless_site_requests_in_flight",
-            "Requests passed on to nodes that are under way, by their site",
+            "Forwarded requests in flight, by site",
             inner.in_flight.clone(),
         );
         registry.register(
             "bulla_keyless_site_requests_in_flight_max",
-            "Requests that may be under way to the nodes of a site that can be asked",
+            "Maximum requests in flight to the reachable nodes of a site",
             inner.in_flight_max.clone(),
         );
         registry.register(
             "bulla_keyless_site_nodes_up",
-            "Other nodes that can be asked, by site",
+            "Other nodes that are reachable, by site",
             inner.nodes_up.clone(),
         );
         registry.register(
             "bulla_keyless_site_connections",
-            "Connections of this node to others, by their site; what it has none to is asked through others of its pod",
+            "Connections of this node to other nodes, by site; nodes without a connection are reached through other nodes \
+             of the pod",
             inner.connections.clone(),
         );
         registry.register(
             "bulla_keyless_relayed_requests",
-            "Requests of other nodes of the pod, passed on",
+            "Requests of other nodes of the pod that this node forwarded",
             inner.relayed.clone(),
         );
         registry.register(
             "bulla_keyless_site_relayed_requests",
-            "Requests to nodes of the site that another of the pod passed on",
+            "Requests to nodes of the site that another node of the pod forwarded",
             inner.relayed_by_others.clone(),
         );
         registry.register(
             "bulla_keyless_site_round_trip_seconds",
-            "The way to a node of the site and back, as measured last",
+            "Last measured round-trip time to a node of the site",
             inner.round_trip.clone(),
         );
         registry.register(
             "bulla_keyless_site_errors",
-            "Requests passed on without a result, by the node's site and why",
+            "Failed forwarded requests, by site and reason",
             inner.errors.clone(),
         );
         registry.register(
             "bulla_keyless_second_tries",
-            "Second and third nodes that could be asked for one signature: retried, hedged, or out of the budget",
+            "Second and third attempts at other nodes for one signature: retried, hedged, or refused by the retry budget",
             inner.second_tries.clone(),
         );
         registry.register(
             "bulla_keyless_site_second_tries",
-            "Nodes asked as the second or third for one signature, by their site: retried or hedged",
+            "Second and third attempts for one signature, by site: retried or hedged",
             inner.site_second_tries.clone(),
         );
         registry.register(
             "bulla_keyless_site_littles_law_ratio",
-            "Requests under way over those begun times what they took, of the last minute, by site: 1 unless something \
-             waits that is not measured",
+            "Little's law check of the last minute, by site: requests in flight divided by (requests started times their \
+             duration); a value other than 1 means waiting that is not measured",
             inner.ratio.clone(),
         );
     }

@@ -120,12 +120,12 @@ async fn over_tls(
             Ok(stream) => stream,
             // A port probe that closed without sending data.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                tracing::debug!(%address, "a client went before it said who it is");
+                tracing::debug!(%address, "a client disconnected before the handshake");
                 return end::NO_HANDSHAKE;
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => return end::TIMED_OUT,
             Err(error) => {
-                tracing::info!(%address, %error, "a client was refused");
+                tracing::info!(%address, %error, "rejected a client");
                 return end::REFUSED;
             }
         },
@@ -136,19 +136,19 @@ async fn over_tls(
     let is_node = matches!(protocol, Protocol::Nodes);
     let identity = if is_node { identity.into_node() } else { identity };
     if !shared.lets_in(&identity) {
-        tracing::info!(%address, "a node was refused that is none of those there are");
+        tracing::info!(%address, "rejected an unknown node");
         return end::NO_NODE;
     }
     let places = if is_node { &shared.slots.nodes } else { &shared.slots.known };
     let Some(_slot) = places.take(None) else {
-        tracing::warn!(%address, "there are as many connections as may be (keys.connections_max)");
+        tracing::warn!(%address, "rejected a connection: the maximum number of connections is reached (keys.connections_max)");
         return end::FULL;
     };
     let place = if is_node { Ok(None) } else { shared.tenants.connection(&identity).map(Some) };
     let _place = match place {
         Ok(place) => place,
         Err(tenant) => {
-            tracing::warn!(%address, tenant, "the tenant has as many connections as it may");
+            tracing::warn!(%address, tenant, "rejected a connection: the tenant has reached its maximum number of connections");
             return end::FULL;
         }
     };
@@ -189,7 +189,7 @@ async fn shaken(
 fn ends_in(chain: Option<&[CertificateDer<'_>]>, address: SocketAddr) -> Duration {
     let leaf = chain.and_then(<[_]>::first).and_then(|leaf| Certificate::parse(leaf).ok());
     let Some(leaf) = leaf else { return Duration::MAX };
-    tracing::info!(%address, subject = leaf.subject.text, serial = %leaf.serial, "a client was let in");
+    tracing::info!(%address, subject = leaf.subject.text, serial = %leaf.serial, "accepted a client");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let left = u64::try_from(leaf.not_after.0).unwrap_or_default().saturating_add(1).saturating_sub(now);
     Duration::from_secs(left)

@@ -51,8 +51,7 @@ impl Arriving {
         let before = self.half_sent.0.fetch_add(self.held, Relaxed);
         self.half_sent.0.fetch_sub(held, Relaxed);
         if before + self.held - held > HALF_SENT_MAX {
-            let why =
-                format!("more than {HALF_SENT_MAX} octets of messages that are not whole on one connection");
+            let why = format!("more than {HALF_SENT_MAX} bytes of incomplete messages on one connection");
             return Err(Status::resource_exhausted(why));
         }
         Ok(())
@@ -66,7 +65,7 @@ impl Arriving {
         let patience = self.patience;
         let due = self.due.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         due.as_mut().poll(context).map(|()| {
-            Status::deadline_exceeded(format!("the message was not whole after {} s", patience.as_secs()))
+            Status::deadline_exceeded(format!("the message was incomplete after {} s", patience.as_secs()))
         })
     }
 }

@@ -199,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             while let Some((header, body)) = wire::first(&self.input[self.start..self.end]) {
                 let length = HEADER + body.len();
                 if let Err(error) = self.shared.take(&self.outbox, header, body) {
-                    tracing::info!(%error, "a connection sent what is no message");
+                    tracing::info!(%error, "received an invalid message");
                     return Some(End::Malformed);
                 }
                 self.start += length;

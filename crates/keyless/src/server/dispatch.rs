@@ -26,7 +26,7 @@ const LONG: usize = 4_096;
 const NAMING: Duration = Duration::from_millis(20);
 
 /// Error message for the schemes of [`is_legacy`].
-const LEGACY: &str = "signatures by RSA with MD5, SHA-1 or SHA-224 are made by security modules only";
+const LEGACY: &str = "RSA signatures with MD5, SHA-1 or SHA-224 are supported by security modules only";
 
 /// Returns whether only security modules support the scheme, because the crypto library does not.
 const fn is_legacy(scheme: Scheme) -> bool {

@@ -25,19 +25,21 @@ use crate::wire::ErrorCode;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     /// The request names no key, or the name has an invalid length.
-    #[error("no key is named: give its SKI (20 bytes) or the SHA-256 of its SubjectPublicKeyInfo (32 bytes)")]
+    #[error(
+        "no key is specified: give its SKI (20 bytes) or the SHA-256 of its SubjectPublicKeyInfo (32 bytes)"
+    )]
     NoKey,
     /// The key does not exist, or the tenant may not use it: clients cannot tell which.
-    #[error("no such key, or none that this client may use")]
+    #[error("unknown key, or the client is not allowed to use it")]
     UnknownKey,
     /// The request names no scheme, or an unknown one.
-    #[error("no such scheme")]
+    #[error("unknown signature scheme")]
     NoScheme,
     /// The key does not support the scheme or the length of the input. The key was not used.
     #[error("{0}")]
     Misfit(#[from] Misfit),
     /// The input is too long.
-    #[error("{given} bytes, at most {most} are permitted")]
+    #[error("the input has {given} bytes; at most {most} are allowed")]
     TooLong {
         /// Length of the input.
         given: usize,
@@ -48,10 +50,10 @@ pub(super) enum Failure {
     #[error("overloaded: {}", .0.reason())]
     Overloaded(Refusal),
     /// The deadline passed. Work that had not begun was skipped.
-    #[error("not in time: the deadline passed here, in the key service")]
+    #[error("deadline exceeded in the key service")]
     Late,
     /// Another node did not reply in time; with its name and the reason.
-    #[error("not in time: {0}")]
+    #[error("deadline exceeded: {0}")]
     RemoteLate(String),
     /// The key cannot be reached.
     #[error("the key cannot be reached: {0}")]
@@ -60,7 +62,7 @@ pub(super) enum Failure {
     #[error(transparent)]
     Relay(#[from] RelayError),
     /// The caller cancelled the request.
-    #[error("the caller took it back")]
+    #[error("the caller cancelled the request")]
     Cancelled,
     /// The key failed.
     #[error("the key cannot sign this: {0}")]
@@ -72,10 +74,10 @@ pub(super) enum Failure {
     #[error("{0}")]
     RemotePolicy(String),
     /// RSA decryption is disabled.
-    #[error("nothing is decrypted here")]
+    #[error("decryption is not supported")]
     NoDecryption,
     /// Sealing is disabled.
-    #[error("nothing is sealed here: keys.ticket_key_s is 0")]
+    #[error("sealing is disabled: keys.ticket_key_s is 0")]
     NoSealing,
     /// The sealed ticket cannot be opened.
     #[error("{0}")]
@@ -330,7 +332,7 @@ impl Entry {
             self.tenant.counters().refused(*refusal);
         }
         self.metrics.error(Some(self.place), name);
-        self.span.in_scope(|| tracing::debug!(%failure, error = name, "answered with an error"));
+        self.span.in_scope(|| tracing::debug!(%failure, error = name, "a request failed"));
         self.ended(Some((name, failure)), false);
     }
 
@@ -366,7 +368,7 @@ impl Entry {
         }
         let queued_us = self.queued.unwrap_or_default().as_micros() as u64;
         self.span
-            .in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, queued_us, "the request ended"));
+            .in_scope(|| tracing::debug!(took_us = took.as_micros() as u64, queued_us, "a request finished"));
         self.keep(took, failed, gone);
     }
 

@@ -62,10 +62,10 @@ const STOP_WITHIN: Duration = connection::DRAIN.saturating_add(Duration::from_se
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The options contain neither an address nor a socket.
-    #[error("there is nowhere to listen")]
+    #[error("no listen address or socket is configured")]
     Nowhere,
     /// The native protocol needs TLS, but no TLS options are set.
-    #[error("the native protocol is spoken over TLS: it needs the certificate of the other one")]
+    #[error("the native protocol requires TLS: configure the TLS listener and its certificate")]
     NoTls,
     /// A tenant is invalid.
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub enum StartError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The system cannot start threads.
-    #[error("no threads for signing can be started: {0}")]
+    #[error("cannot start signing threads: {0}")]
     Threads(io::Error),
 }
 

@@ -139,7 +139,7 @@ fn end_of(ended: &Result<(), hyper::Error>) -> End {
         Ok(()) => End::Closed,
         Err(error) if error.is_timeout() || error.is_incomplete_message() => End::Broken,
         Err(error) => {
-            tracing::debug!(%error, "a connection of the native protocol ended");
+            tracing::debug!(%error, "a connection of the native protocol failed");
             End::Malformed
         }
     }

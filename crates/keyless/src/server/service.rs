@@ -118,7 +118,7 @@ impl Keys {
     /// Rejects calls of other nodes: they may only request signatures.
     fn refuse_nodes(&self) -> Result<(), Status> {
         if self.client.is_node() {
-            return Err(Status::permission_denied("other nodes are signed for, and that is all"));
+            return Err(Status::permission_denied("other nodes are allowed to request signatures only"));
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Keys {
         (octets, most): (&[u8], usize),
         work: impl FnOnce(&ServerState, Caller, &[u8]),
     ) -> Result<Vec<u8>, Status> {
-        let place = operation::place(opcode).map_err(|_| Status::unimplemented("no such operation"))?;
+        let place = operation::place(opcode).map_err(|_| Status::unimplemented("unknown operation"))?;
         let mut inbox = self.inbox();
         let call =
             inbox.call(0, self.entry(place, None, &SignRequest::default(), &CallMetadata::of(metadata)));
@@ -251,7 +251,9 @@ impl KeyService for Keys {
         let requests = request.into_inner().requests;
         if requests.len() > BATCH_MAX {
             let count = requests.len();
-            return Err(Status::invalid_argument(format!("{count} requests, at most {BATCH_MAX} are taken")));
+            return Err(Status::invalid_argument(format!(
+                "{count} requests; at most {BATCH_MAX} are allowed"
+            )));
         }
         let ids: Vec<u64> = requests.iter().map(|request| request.id).collect();
         let mut inbox = self.inbox();
@@ -295,9 +297,9 @@ impl KeyService for Keys {
         let request = request.into_inner();
         let after = match request.page_token.as_slice() {
             [] => None,
-            token => Some(Ski(token
-                .try_into()
-                .map_err(|_| Status::invalid_argument("page_token is that of no page"))?)),
+            token => {
+                Some(Ski(token.try_into().map_err(|_| Status::invalid_argument("invalid page_token"))?))
+            }
         };
         let size = match request.page_size as usize {
             0 => PAGE,

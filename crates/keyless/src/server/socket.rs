@@ -28,12 +28,18 @@ impl BoundSocket {
     pub async fn at(path: &Path) -> io::Result<(Self, UnixListener)> {
         if let Ok(found) = std::fs::symlink_metadata(path) {
             if !found.file_type().is_socket() || found.uid() != rustix::process::getuid().as_raw() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "the path exists and is not a socket of this user",
+                ));
             }
             // A busy server causes another error.
             let gone = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
             if !UnixStream::connect(path).await.is_err_and(gone) {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server answers there"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another server listens on this socket",
+                ));
             }
         }
         // Bind in a private folder until the mode of the socket is set.
@@ -59,7 +65,7 @@ impl BoundSocket {
     pub fn remove(&self) {
         let same = std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if same && let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(%error, "the socket stays behind");
+            tracing::warn!(%error, "cannot remove the socket");
         }
     }
 }

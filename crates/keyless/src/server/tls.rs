@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// There are no trust anchors, so no client could connect.
-    #[error("there is no root for client certificates")]
+    #[error("no trust anchor for client certificates is configured")]
     NoRoots,
     /// A trust anchor is invalid.
-    #[error("a root for client certificates cannot be used: {0}")]
+    #[error("invalid trust anchor for client certificates: {0}")]
     BadRoot(rustls::Error),
     /// The verifier of client certificates cannot be created.
-    #[error("client certificates cannot be verified: {0}")]
+    #[error("cannot set up the verification of client certificates: {0}")]
     Verifier(#[from] VerifierBuilderError),
     /// The TLS library does not support the protocol versions.
     #[error(transparent)]

@@ -13,7 +13,7 @@ pub(super) fn attempt<J>(jobs: &[J], sign: impl Copy + Fn(&[J]) -> Slice) -> Sli
     tracing::error!("a signature panicked");
     let signed = match jobs {
         [_, _, ..] => jobs.chunks(1).flat_map(|one| attempt(one, sign).signed).collect(),
-        _ => vec![Err(SignError::Failed("the library panicked".to_owned()))],
+        _ => vec![Err(SignError::Failed("the cryptographic library panicked".to_owned()))],
     };
     Slice { signed, batched: 0, faulty: 0 }
 }
@@ -22,7 +22,7 @@ pub(super) fn attempt<J>(jobs: &[J], sign: impl Copy + Fn(&[J]) -> Slice) -> Sli
 pub(super) fn attempt_each<K>(keys: &[K], prepare: fn(&K)) {
     for key in keys {
         if catch_unwind(AssertUnwindSafe(|| prepare(key))).is_err() {
-            tracing::error!("the preparing of a key panicked");
+            tracing::error!("preparing a key panicked");
         }
     }
 }
@@ -41,7 +41,7 @@ mod tests {
             Slice { signed, batched, faulty: 0 }
         }
         assert_eq!(attempt(&[1, 2], sign), made(vec![Ok(vec![1]), Ok(vec![2])], 2));
-        let failed = || Err(SignError::Failed("the library panicked".to_owned()));
+        let failed = || Err(SignError::Failed("the cryptographic library panicked".to_owned()));
         assert_eq!(attempt(&[1, 3, 2], sign), made(vec![Ok(vec![1]), failed(), Ok(vec![2])], 0));
         assert_eq!(attempt(&[3], sign), made(vec![failed()], 0));
     }

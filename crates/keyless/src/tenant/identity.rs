@@ -100,7 +100,7 @@ impl Identity {
     pub fn of_chain(chain: Option<&[CertificateDer<'_>]>) -> Self {
         let Some(leaf) = chain.and_then(<[_]>::first) else { return Self::default() };
         let Ok(leaf) = Certificate::parse(leaf) else {
-            tracing::info!("a client's certificate cannot be read for its tenant");
+            tracing::info!("cannot parse a client certificate to find its tenant");
             return Self::default();
         };
         let mut identity = Self {

@@ -92,41 +92,45 @@ pub fn check(tenants: &[TenantOptions]) -> Result<(), TenantError> {
         let refuse = |what: String| Err(TenantError { name: tenant.name.clone(), what });
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if tenant.name.is_empty() || tenant.name.len() > 64 || !tenant.name.chars().all(plain) {
-            return refuse("a name has 1 to 64 letters, digits and -_.".to_owned());
+            return refuse("a name must have 1 to 64 letters, digits, '-', '_' and '.'".to_owned());
         }
         if !names.insert(&tenant.name) {
-            return refuse("two have this name".to_owned());
+            return refuse("two tenants have this name".to_owned());
         }
         let special = [DEFAULT, SOCKET].contains(&tenant.name.as_str());
         if special != tenant.clients.is_empty() {
-            let what = if special { "its clients are those of nobody else" } else { "it needs clients" };
+            let what = if special {
+                "clients must be empty: the clients of this tenant are predefined"
+            } else {
+                "clients is required"
+            };
             return refuse(what.to_owned());
         }
         if !(1..=SHARE_MAX).contains(&tenant.share) {
-            return refuse(format!("share is from 1 to {SHARE_MAX}"));
+            return refuse(format!("share must be 1 to {SHARE_MAX}"));
         }
         if tenant.rate_per_s > RATE_MAX || tenant.burst > RATE_MAX {
-            return refuse(format!("rate_per_s and burst are at most {RATE_MAX}"));
+            return refuse(format!("rate_per_s and burst must be at most {RATE_MAX}"));
         }
         if tenant.burst > 0 && tenant.rate_per_s == 0 {
-            return refuse("burst is part of a rate: give rate_per_s too".to_owned());
+            return refuse("burst requires rate_per_s".to_owned());
         }
         if tenant.in_flight_max == 0 {
-            return refuse("in_flight_max is at least 1".to_owned());
+            return refuse("in_flight_max must be at least 1".to_owned());
         }
         if tenant.clients.len() > ENTRIES_MAX || tenant.keys.len() > ENTRIES_MAX {
-            return refuse(format!("clients and keys have at most {ENTRIES_MAX} entries each"));
+            return refuse(format!("clients and keys may have at most {ENTRIES_MAX} entries each"));
         }
         if let Some(bad) = tenant.clients.iter().find(|text| Pattern::parse(text).is_none()) {
-            return refuse(format!("{bad:?} is no O=organisation, DNS name or URI"));
+            return refuse(format!("{bad:?} is not O=ORGANIZATION, a DNS name or a URI"));
         }
         if tenant.keys.iter().any(String::is_empty) {
-            return refuse("a key has no name".to_owned());
+            return refuse("a key has an empty name".to_owned());
         }
     }
     if tenants.len() > TENANTS_MAX {
         let name = tenants[TENANTS_MAX].name.clone();
-        return Err(TenantError { name, what: format!("there are more than {TENANTS_MAX}") });
+        return Err(TenantError { name, what: format!("more than {TENANTS_MAX} tenants") });
     }
     Ok(())
 }
@@ -146,8 +150,8 @@ mod tests {
         for (change, what) in [
             ((|t| t.name = "a b".into()) as fn(&mut TenantOptions), "letters"),
             (|t| t.name.clear(), "letters"),
-            (|t| t.clients.clear(), "needs clients"),
-            (|t| t.name = DEFAULT.into(), "nobody else"),
+            (|t| t.clients.clear(), "clients is required"),
+            (|t| t.name = DEFAULT.into(), "clients must be empty: the clients of this"),
             (|t| t.share = 0, "share"),
             (|t| t.share = SHARE_MAX + 1, "share"),
             (|t| t.burst = 1, "rate_per_s"),

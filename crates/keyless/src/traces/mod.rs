@@ -211,7 +211,7 @@ impl Traces {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "bulla_keyless_traces_dropped",
-            "Requests that were worth keeping for `bulla key trace` and were not, because others were being kept",
+            "Requests that `bulla key trace` could not keep because too many others were being kept",
             self.0.dropped.clone(),
         );
     }

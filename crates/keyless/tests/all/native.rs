@@ -131,15 +131,31 @@ async fn what_does_not_fit_is_refused_before_the_key_is_touched() {
         (with(|r| r.input.truncate(31)), Code::InvalidArgument, "31 bytes to sign, 32 expected"),
         (with(|r| r.input.push(0)), Code::InvalidArgument, "33 bytes"),
         (with(|r| r.input = vec![0; 65_533]), Code::InvalidArgument, "at most 65532"),
-        (with(|r| r.scheme = 0), Code::InvalidArgument, "no such scheme"),
-        (with(|r| r.scheme = 99), Code::InvalidArgument, "no such scheme"),
+        (with(|r| r.scheme = 0), Code::InvalidArgument, "unknown signature scheme"),
+        (with(|r| r.scheme = 99), Code::InvalidArgument, "unknown signature scheme"),
         (with(|r| r.scheme = 1), Code::InvalidArgument, "p256"),
         (with(|r| r.scheme = 10), Code::InvalidArgument, "p256"),
-        (with(|r| r.key = None), Code::InvalidArgument, "no key is named"),
-        (with(|r| r.key = Some(Name::Ski(vec![1; 19]))), Code::InvalidArgument, "no key is named"),
-        (with(|r| r.key = Some(Name::SpkiSha256(vec![1; 20]))), Code::InvalidArgument, "no key is named"),
-        (with(|r| r.key = Some(Name::Ski(vec![1; 20]))), Code::NotFound, "no such key"),
-        (with(|r| r.key = Some(Name::SpkiSha256(vec![1; 32]))), Code::NotFound, "no such key"),
+        (with(|r| r.key = None), Code::InvalidArgument, "no key is specified: give its SKI (20 bytes)"),
+        (
+            with(|r| r.key = Some(Name::Ski(vec![1; 19]))),
+            Code::InvalidArgument,
+            "no key is specified: give its SKI (20 bytes)",
+        ),
+        (
+            with(|r| r.key = Some(Name::SpkiSha256(vec![1; 20]))),
+            Code::InvalidArgument,
+            "no key is specified: give its SKI (20 bytes)",
+        ),
+        (
+            with(|r| r.key = Some(Name::Ski(vec![1; 20]))),
+            Code::NotFound,
+            "unknown key, or the client is not allowed to",
+        ),
+        (
+            with(|r| r.key = Some(Name::SpkiSha256(vec![1; 32]))),
+            Code::NotFound,
+            "unknown key, or the client is not allowed to",
+        ),
     ] {
         let status = client.sign(request.clone(), patient()).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
@@ -400,7 +416,7 @@ async fn the_callers_trace_goes_through_every_stage() {
     let ski = ski(key(KeyType::P256)).to_string();
     for trace in [TRACE, &"a".repeat(32)] {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains(trace)).collect();
-        for stage in ["stage=\"queue\"", "stage=\"sign\"", "the request ended"] {
+        for stage in ["stage=\"queue\"", "stage=\"sign\"", "a request finished"] {
             let line = lines.iter().find(|line| line.contains(stage));
             let line = line.unwrap_or_else(|| panic!("no {stage} of {trace} in {text}"));
             for part in ["tenant=\"default\"", "opcode=\"ecdsa-sha256\"", &ski, "00f067aa0ba902b7"] {

@@ -143,7 +143,7 @@ async fn limits_change_while_connections_stay() {
     let status = refused.into_iter().next().unwrap().unwrap_err();
     assert_eq!(
         (status.code(), status.message()),
-        (Code::ResourceExhausted, "overloaded: the tenant's rate is reached")
+        (Code::ResourceExhausted, "overloaded: the tenant's rate limit is reached")
     );
     let limited = "bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"rate\"}";
     assert_eq!(world.figure(limited), 100.0 - done.len() as f64);
@@ -186,7 +186,7 @@ async fn a_tenant_has_so_many_under_way() {
     until(|| world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}") == 10.0).await;
     let status = native.sign(request(0, p256, EC, &[1; 32]), patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert_eq!(status.message(), "overloaded: as many of the tenant's requests are under way as may");
+    assert_eq!(status.message(), "overloaded: too many concurrent requests of the tenant");
     assert!(client(&world, "b").sign(request(0, p256, EC, &[1; 32]), patient()).await.is_ok());
     open.send_replace(true);
     for _ in 0..10 {
@@ -215,7 +215,7 @@ async fn a_tenant_has_so_many_under_way_to_one_destination() {
     let refused = async || native.sign(request(0, &*slow, EC, &[1; 32]), patient()).await.unwrap_err();
     let status = refused().await;
     assert_eq!(status.code(), Code::ResourceExhausted);
-    let wanted = "overloaded: as many of the tenant's requests to this key are under way as may";
+    let wanted = "overloaded: too many concurrent requests of the tenant to this key";
     assert_eq!(status.message(), wanted);
     assert_eq!(world.figure("bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"tenant-key\"}"), 1.0);
     // Here, at another key elsewhere, and by another tenant.

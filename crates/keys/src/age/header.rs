@@ -58,12 +58,12 @@ pub(super) fn write(seal: &Seal, file_key: &[u8; FILE_KEY], work: u8) -> Result<
         }
         Seal::Recipients(all) => {
             if all.is_empty() {
-                return Err(AgeError::BadKey("there is no recipient"));
+                return Err(AgeError::BadKey("at least one recipient is required"));
             }
             for recipient in all {
                 let ephemeral = Identity::generate();
                 let share = ephemeral.recipient().0;
-                let bad = AgeError::BadKey("a recipient that nobody can have the key of");
+                let bad = AgeError::BadKey("the recipient is not a valid public key");
                 let shared = ephemeral.agree(&recipient.0).ok_or(bad)?;
                 let key = x25519_key(&shared, &share, recipient);
                 put(&mut text, &["X25519", &BASE64.encode(share)], &wrap(&key, file_key));
@@ -94,15 +94,15 @@ fn put(text: &mut String, arguments: &[&str], body: &[u8]) {
 pub(super) fn read(opening: &Opening, from: &mut impl Read) -> Result<FileKey, AgeError> {
     let mut lines = Lines { from, read: Vec::new() };
     if lines.next()? != AGE_LINE {
-        return Err(AgeError::NotAge("its first line is another"));
+        return Err(AgeError::NotAge("unexpected first line"));
     }
     let mut stanzas = Vec::new();
     let mac = loop {
         let line = lines.next()?;
         if let Some(mac) = line.strip_prefix("--- ") {
-            break BASE64.decode(mac).map_err(|_| AgeError::NotAge("its MAC is no base64"))?;
+            break BASE64.decode(mac).map_err(|_| AgeError::NotAge("the MAC is not base64"))?;
         }
-        let arguments = line.strip_prefix("-> ").ok_or(AgeError::NotAge("a line of its header is none"))?;
+        let arguments = line.strip_prefix("-> ").ok_or(AgeError::NotAge("unexpected line in the header"))?;
         let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
         let mut body = String::new();
         loop {
@@ -111,10 +111,11 @@ pub(super) fn read(opening: &Opening, from: &mut impl Read) -> Result<FileKey, A
             match line.len() {
                 COLUMNS => {}
                 length if length < COLUMNS => break,
-                _ => return Err(AgeError::NotAge("a line of its header is too long")),
+                _ => return Err(AgeError::NotAge("a header line is too long")),
             }
         }
-        let body = BASE64.decode(&body).map_err(|_| AgeError::NotAge("a part of its header is no base64"))?;
+        let body =
+            BASE64.decode(&body).map_err(|_| AgeError::NotAge("a stanza of the header is not base64"))?;
         stanzas.push(Stanza { arguments, body });
     };
     let file_key = opened(opening, &stanzas)?;
@@ -130,7 +131,7 @@ fn opened(opening: &Opening, stanzas: &[Stanza]) -> Result<FileKey, AgeError> {
     match (opening, scrypt) {
         (Opening::Passphrase(passphrase), Some(stanza)) => {
             if stanzas.len() != 1 {
-                return Err(AgeError::NotAge("a passphrase stands beside other recipients"));
+                return Err(AgeError::NotAge("the header has a passphrase and other recipients"));
             }
             by_passphrase(passphrase, stanza)
         }
@@ -147,7 +148,7 @@ fn opened(opening: &Opening, stanzas: &[Stanza]) -> Result<FileKey, AgeError> {
 }
 
 fn by_passphrase(passphrase: &SecretString, stanza: &Stanza) -> Result<FileKey, AgeError> {
-    let bad = AgeError::NotAge("the part for its passphrase is none");
+    let bad = AgeError::NotAge("invalid passphrase stanza");
     let [_, salt, work] = stanza.arguments.as_slice() else { return Err(bad) };
     let salt = BASE64.decode(salt).ok().filter(|salt| salt.len() == SALT);
     let plain = !work.starts_with('0') && work.bytes().all(|octet| octet.is_ascii_digit());
@@ -228,11 +229,11 @@ impl<R: Read> Lines<'_, R> {
         loop {
             let mut octet = [0];
             if self.from.read(&mut octet)? == 0 {
-                return Err(AgeError::NotAge("its header is cut off"));
+                return Err(AgeError::NotAge("the header is truncated"));
             }
             self.read.push(octet[0]);
             if self.read.len() > HEADER_MAX {
-                return Err(AgeError::NotAge("its header is too long"));
+                return Err(AgeError::NotAge("the header is too long"));
             }
             if octet[0] == b'\n' {
                 break;
@@ -242,7 +243,7 @@ impl<R: Read> Lines<'_, R> {
         let plain = line.iter().all(|octet| octet.is_ascii_graphic() || *octet == b' ');
         match std::str::from_utf8(line) {
             Ok(text) if plain => Ok(text.to_owned()),
-            _ => Err(AgeError::NotAge("its header is no text")),
+            _ => Err(AgeError::NotAge("the header is not ASCII text")),
         }
     }
 }

@@ -15,8 +15,8 @@ const KEY: usize = 32;
 const PUBLIC: &str = "age";
 const PRIVATE: &str = "age-secret-key-";
 
-const NOT_RECIPIENT: AgeError = AgeError::BadKey("a recipient is a text that begins with age1");
-const NOT_IDENTITY: AgeError = AgeError::BadKey("a key is a text that begins with AGE-SECRET-KEY-1");
+const NOT_RECIPIENT: AgeError = AgeError::BadKey("a recipient must begin with age1");
+const NOT_IDENTITY: AgeError = AgeError::BadKey("a key must begin with AGE-SECRET-KEY-1");
 
 /// Recipient of a file: an X25519 public key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

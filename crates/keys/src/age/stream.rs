@@ -55,7 +55,7 @@ impl<W: Write> AgeWriter<W> {
     fn put(&mut self, last: bool) -> io::Result<()> {
         let sealed =
             self.key.seal_in_place_append_tag(nonce(self.number, last), Aad::empty(), &mut *self.piece);
-        sealed.map_err(|_| io::Error::other("the content could not be encrypted"))?;
+        sealed.map_err(|_| io::Error::other("cannot encrypt the content"))?;
         self.out.write_all(&self.piece)?;
         self.piece.clear();
         self.number += 1;

@@ -115,7 +115,9 @@ impl<'a> Progress<'a> {
         if let Some(at) = faulty.first() {
             self.faulty += faulty.len();
             if self.faults.add(kind) {
-                tracing::error!(key = ?self.jobs[*at].key, %kind, "a signature made in a batch was faulty: the whole batch is signed again one by one, and this process makes no more batches by this kind of key; look at this machine");
+                tracing::error!(key = ?self.jobs[*at].key, %kind, "a signature of a batch was faulty: the batch is signed \
+                 again one by one, and this process no longer signs in batches with this key type; check the hardware of \
+                 this machine");
             }
             return;
         }

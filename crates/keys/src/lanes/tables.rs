@@ -6,7 +6,11 @@ use std::sync::Once;
 pub(super) fn are_sound(are_sound: bool, curve: &str, said: &Once) -> bool {
     if !are_sound {
         said.call_once(|| {
-            tracing::error!(curve, "the tables for batches are not what they must be: this process makes none on this curve; look at this machine");
+            tracing::error!(
+                curve,
+                "the tables for signing in batches are corrupt: this process does not sign in batches \
+             on this curve; check the hardware of this machine"
+            );
         });
     }
     are_sound

@@ -13,7 +13,7 @@ pub enum KeyringError {
     #[error("the master key file {0} does not exist; create one with 32 random bytes, mode 0600")]
     Missing(PathBuf),
     /// The file cannot be read or written.
-    #[error("the master key file {path}: {error}")]
+    #[error("cannot access the master key file {path}: {error}")]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum KeyringError {
         error: io::Error,
     },
     /// Users other than the owner may read or write the key file.
-    #[error("{path} is open to others than its owner (mode {mode:04o}); run: chmod 600 {path}")]
+    #[error("other users can access {path} (mode {mode:04o}); run: chmod 600 {path}")]
     Open {
         /// Path of the file.
         path: PathBuf,
@@ -29,10 +29,10 @@ pub enum KeyringError {
         mode: u32,
     },
     /// The file does not have exactly 32 bytes.
-    #[error("{0} is not a master key: it must hold 32 bytes, no text")]
+    #[error("{0} is not a master key: the file must have exactly 32 bytes, not text")]
     NotKey(PathBuf),
     /// The file is not a valid parameters file of a passphrase.
-    #[error("{path} does not hold the parameters of a passphrase: {what}")]
+    #[error("{path} does not have valid passphrase parameters: {what}")]
     NotParameters {
         /// Path of the file.
         path: PathBuf,
@@ -40,16 +40,16 @@ pub enum KeyringError {
         what: String,
     },
     /// The parameters file was made with another passphrase.
-    #[error("the passphrase is not the one that {0} was made with")]
+    #[error("wrong passphrase: {0} was created with another passphrase")]
     WrongPassphrase(PathBuf),
     /// The passphrase is too short.
-    #[error("the passphrase has under {PASSPHRASE_MIN} characters; take a longer one")]
+    #[error("the passphrase has fewer than {PASSPHRASE_MIN} characters; use a longer one")]
     WeakPassphrase,
     /// More master keys are configured than a keyring can hold.
-    #[error("more than {0} master keys at once; finish a rotation and forget the oldest")]
+    #[error("more than {0} master keys are configured; finish a rotation and remove the oldest key")]
     TooMany(usize),
     /// The file does not hold a wrapped master key.
-    #[error("{path} does not hold an encrypted master key: {what}")]
+    #[error("{path} does not have a valid encrypted master key: {what}")]
     NotWrapped {
         /// Path of the file.
         path: PathBuf,
@@ -57,7 +57,7 @@ pub enum KeyringError {
         what: String,
     },
     /// The external service that wraps the master key did not return it.
-    #[error("{by} did not give the master key: {why}")]
+    #[error("{by} did not return the master key: {why}")]
     Wrapper {
         /// Name of the service.
         by: String,
@@ -65,7 +65,7 @@ pub enum KeyringError {
         why: String,
     },
     /// The external service returned a different master key than before.
-    #[error("{by} gave another key than the one that {path} was made with")]
+    #[error("{by} returned a master key other than the one for which {path} was created")]
     OtherKey {
         /// Name of the service.
         by: String,
@@ -73,6 +73,6 @@ pub enum KeyringError {
         path: PathBuf,
     },
     /// The hardware security module did not return the key.
-    #[error("the security module: {0}")]
+    #[error("security module: {0}")]
     Module(String),
 }

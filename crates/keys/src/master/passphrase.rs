@@ -109,8 +109,8 @@ impl Parameters {
     fn parse(text: &str) -> Result<Self, String> {
         let field = |name: &str| field_of(text, name);
         let number = |name: &str, max: u32| {
-            let value = field(name)?.parse::<u32>().map_err(|_| format!("{name} is no number"))?;
-            if value > max { Err(format!("{name} is over {max}")) } else { Ok(value) }
+            let value = field(name)?.parse::<u32>().map_err(|_| format!("{name} is not a number"))?;
+            if value > max { Err(format!("{name} is above {max}")) } else { Ok(value) }
         };
         if field("kdf")? != "argon2id" {
             return Err("kdf is not argon2id".to_owned());
@@ -122,7 +122,7 @@ impl Parameters {
         };
         let salt = HEXLOWER_PERMISSIVE.decode(field("salt")?.as_bytes()).ok();
         let salt = salt.and_then(|salt| salt.try_into().ok());
-        let salt = salt.ok_or("salt is not 16 octets in hexadecimal")?;
+        let salt = salt.ok_or("salt is not 16 bytes in hexadecimal")?;
         Ok(Self { cost, salt, id: field("master_key")?.to_owned() })
     }
 }

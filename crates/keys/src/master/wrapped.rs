@@ -97,30 +97,28 @@ impl Wrapped {
     fn to_text(&self) -> String {
         let wrapped = STANDARD.encode(&self.wrapped);
         format!(
-            "# A master key, encrypted by somebody else. Of no use without them; keep a copy.\n\
-             wrapped_by = {}\nwrapped = {wrapped}\nmaster_key = {}\n",
+            "# A master key, encrypted by an external service. Unusable without that service; keep a copy.\nwrapped_by = \
+             {}\nwrapped = {wrapped}\nmaster_key = {}\n",
             self.by, self.id
         )
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let wrapped = STANDARD.decode(field_of(text, "wrapped")?).map_err(|_| "wrapped is no base64")?;
+        let wrapped = STANDARD.decode(field_of(text, "wrapped")?).map_err(|_| "wrapped is not base64")?;
         let id = field_of(text, "master_key")?.to_owned();
         Ok(Self { by: field_of(text, "wrapped_by")?.to_owned(), wrapped, id })
     }
 
     async fn open(&self, path: &Path, wrapper: &dyn Wrapper) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
         if self.by != wrapper.name() {
-            let what = format!("it was made by {}, and {} is configured", self.by, wrapper.name());
+            let what = format!("it was created with {}, but {} is configured", self.by, wrapper.name());
             return Err(KeyringError::NotWrapped { path: path.to_owned(), what });
         }
         let given = wrapper.give_back(&self.wrapped).await.map_err(|why| refused(wrapper, why))?;
         let mut key = Zeroizing::new([0; KEY]);
         if given.len() != KEY {
             let count = given.len();
-            let what = format!(
-                "gave {count} octets where {KEY} are expected: nothing may follow them, not even a line's end"
-            );
+            let what = format!("returned {count} bytes, expected {KEY}; a trailing newline is not allowed");
             return Err(refused(wrapper, what));
         }
         let other = || KeyringError::OtherKey { by: self.by.clone(), path: path.to_owned() };

@@ -82,7 +82,9 @@ impl Signer for Pkcs11Key {
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
             let scheme = own_scheme(self.found.kind);
-            let scheme = scheme.ok_or_else(|| SignError::Failed("tokens do not sign so".to_owned()))?;
+            let scheme = scheme.ok_or_else(|| {
+                SignError::Failed("PKCS#11 tokens do not support this signature scheme".to_owned())
+            })?;
             self.sign_by(scheme, &hashed(scheme, message), deadline).await
         })
     }
@@ -116,7 +118,9 @@ impl Pkcs11Key {
         let misfit = scheme.check(kind, input.len());
         misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
         if matches!(scheme, Scheme::RsaPss(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224)) {
-            return Err(SignError::Failed("RSASSA-PSS is made with SHA-256, -384 and -512".to_owned()));
+            return Err(SignError::Failed(
+                "RSASSA-PSS is supported with SHA-256, SHA-384 and SHA-512 only".to_owned(),
+            ));
         }
         let input = input_of(kind, scheme, input);
         let (handle, id) = (self.found.handle, self.found.id.clone());
@@ -124,7 +128,8 @@ impl Pkcs11Key {
             sign(session, scheme, handle, &id, &input)
         });
         let raw = signing.await?;
-        encoded(kind, raw).ok_or_else(|| SignError::Failed("the token gave no signature".to_owned()))
+        encoded(kind, raw)
+            .ok_or_else(|| SignError::Failed("the token returned no valid signature".to_owned()))
     }
 
     /// Decrypts with CKM_RSA_X_509. The token refuses keys without CKA_DECRYPT.
@@ -132,7 +137,7 @@ impl Pkcs11Key {
         let octets = self.found.kind.rsa_bits().map_or(0, |bits| bits as usize / 8);
         if octets == 0 || c.len() != octets {
             return Err(SignError::Failed(
-                "only RSA keys decrypt, and as many octets as they have".to_owned(),
+                "only RSA keys can decrypt, and the input must be as long as the modulus".to_owned(),
             ));
         }
         let (handle, id) = (self.found.handle, self.found.id.clone());
@@ -144,7 +149,8 @@ impl Pkcs11Key {
         let clear = decrypting.await?;
         // Restores leading zeros, which some modules leave out.
         let missing = octets.checked_sub(clear.len());
-        let missing = missing.ok_or_else(|| SignError::Failed("the token gave too much".to_owned()))?;
+        let missing =
+            missing.ok_or_else(|| SignError::Failed("the token returned too many bytes".to_owned()))?;
         let mut whole = Zeroizing::new(vec![0; octets]);
         whole[missing..].copy_from_slice(&clear);
         Ok(whole)

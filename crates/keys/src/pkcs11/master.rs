@@ -49,7 +49,7 @@ impl WrappedMaster {
     fn wrap(&self, key: &[u8; KEY]) -> Result<Vec<u8>, KeyringError> {
         let mut nonce = [0; NONCE];
         rand::fill(&mut nonce)
-            .map_err(|_| KeyringError::Module("the system gives no randomness".to_owned()))?;
+            .map_err(|_| KeyringError::Module("the operating system returned no random bytes".to_owned()))?;
         let label = self.key_label.clone();
         let wrapped = self.token.call_now(SessionMode::ReadWrite, |session| {
             let handle = match find(session, &label)? {
@@ -77,8 +77,8 @@ impl WrappedMaster {
                 .map(|key| Some(Zeroizing::new(key)))
         });
         let opened = opened.map_err(|error| KeyringError::Module(error.to_string()))?;
-        let opened = opened
-            .ok_or_else(|| KeyringError::Module(format!("there is no AES key {:?}", self.key_label)))?;
+        let opened =
+            opened.ok_or_else(|| KeyringError::Module(format!("no AES key {:?} found", self.key_label)))?;
         let mut key = Zeroizing::new([0; KEY]);
         if opened.len() != KEY {
             return Err(KeyringError::NotKey(self.path.clone()));

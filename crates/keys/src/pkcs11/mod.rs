@@ -29,7 +29,7 @@ pub enum TokenError {
         reason: String,
     },
     /// No token has this label.
-    #[error("there is no token {label:?}; there are: {there}")]
+    #[error("no token has the label {label:?}; available tokens: {there}")]
     NoToken {
         /// The requested label.
         label: String,
@@ -37,7 +37,7 @@ pub enum TokenError {
         there: String,
     },
     /// The PIN is wrong, locked or expired.
-    #[error("the token {label:?} does not accept the PIN: {reason}; after some wrong ones it locks")]
+    #[error("the token {label:?} rejects the PIN: {reason}; the token locks after several wrong PINs")]
     Pin {
         /// Label of the token.
         label: String,
@@ -45,19 +45,19 @@ pub enum TokenError {
         reason: String,
     },
     /// No key matches the search.
-    #[error("there is no private key {0} on the token")]
+    #[error("no private key {0} found on the token")]
     NoKey(String),
     /// Several keys match the search.
-    #[error("there are several private keys {0} on the token: name one by its id")]
+    #[error("several private keys {0} found on the token: select one by its id")]
     SeveralKeys(String),
     /// The key cannot be used here, or the token cannot generate it.
     #[error("the key {0}")]
     Unusable(String),
     /// The token does not generate keys of this type.
-    #[error("keys of kind {0} are not made on PKCS#11 tokens")]
+    #[error("keys of type {0} cannot be generated on PKCS#11 tokens")]
     Kind(KeyType),
     /// A call of the module failed.
-    #[error("the token: {what}: {reason}")]
+    #[error("token error ({what}): {reason}")]
     Call {
         /// The operation that failed.
         what: &'static str,

@@ -105,7 +105,7 @@ pub(super) fn generate(session: &Session, kind: KeyType, label: &str) -> Result<
         None => {
             let Some((_, curve)) = CURVES.iter().find(|(of, _)| *of == kind) else {
                 return Ok(SearchOutcome::Unusable(format!(
-                    "would be of kind {kind}, which tokens do not make"
+                    "would have the type {kind}, which tokens cannot generate"
                 )));
             };
             public.push(Attribute::EcParams(curve.to_vec()));
@@ -137,11 +137,11 @@ fn describe(session: &Session, handle: ObjectHandle) -> Result<SearchOutcome, Er
     };
     let Some(spki) = spki else {
         return Ok(SearchOutcome::Unusable(format!(
-            "{name} has no public half on the token, or is of another kind"
+            "{name} has no public key on the token, or has another type"
         )));
     };
     let Some(kind) = KeyType::of_spki(&spki) else {
-        return Ok(SearchOutcome::Unusable(format!("{name} is of a size or curve that is not used here")));
+        return Ok(SearchOutcome::Unusable(format!("{name} has an unsupported size or curve")));
     };
     Ok(SearchOutcome::Found(Box::new(TokenKey { handle, id, label, kind, spki })))
 }

@@ -83,8 +83,8 @@ impl KeyProvider for Token {
     fn open<'a>(&'a self, locator: &'a str) -> BoxFuture<'a, Result<KeyRef, SignError>> {
         Box::pin(async move {
             let id = objects::id_of_locator(locator);
-            let id =
-                id.ok_or_else(|| SignError::Failed(format!("{locator:?} is no locator of a PKCS#11 key")))?;
+            let id = id
+                .ok_or_else(|| SignError::Failed(format!("{locator:?} is not a locator of a PKCS#11 key")))?;
             let key: KeyRef = Arc::new(self.key_by_id(&id).await?);
             Ok(key)
         })

@@ -105,7 +105,7 @@ pub fn finish() {
     }
     for (module, context) in loaded.drain() {
         if let Err(error) = context.finalize() {
-            tracing::debug!(module = %module.display(), %error, "the PKCS#11 module did not end well");
+            tracing::debug!(module = %module.display(), %error, "cannot finalize the PKCS#11 module");
         }
     }
 }
@@ -229,7 +229,7 @@ impl TokenState {
         };
         tracing::warn!(
             token = self.config.label,
-            "the session with the token was lost, logging in again: {lost}"
+            "the session with the token was lost; logging in again: {lost}"
         );
         self.log_in(logins)?;
         let session = self.open_session(mode).map_err(call_error)?;
@@ -326,7 +326,7 @@ fn name_of(function: cryptoki::context::Function) -> &'static str {
         F::Sign => "signing",
         F::Login => "logging in",
         F::OpenSession => "opening a session",
-        F::FindObjects | F::FindObjectsInit => "looking for a key",
+        F::FindObjects | F::FindObjectsInit => "searching for a key",
         F::GenerateKey | F::GenerateKeyPair => "making a key",
         F::Encrypt | F::Decrypt => "encrypting or decrypting",
         F::GetAttributeValue => "reading a key's attributes",

@@ -12,24 +12,26 @@ pub const KEM_PUBLIC: usize = 1_216;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SealedError {
     /// The sealed value has the wrong length.
-    #[error("not sealed bytes, or cut off: {0} bytes")]
+    #[error("not a sealed value, or a truncated one: {0} bytes")]
     Length(usize),
     /// The algorithm number is unknown: a later version sealed the value.
-    #[error("sealed by algorithm {0}, which this version does not know; update the program")]
+    #[error("sealed with algorithm {0}, which this version does not support; update the program")]
     Algorithm(u8),
     /// HPKE decryption failed. HPKE deliberately does not reveal the cause.
     #[error(
-        "does not open: changed, or sealed to another key, or for another policy, generation, node or key"
+        "cannot open the sealed key: it was changed, or sealed to another key, or for another policy, generation, node or key"
     )]
     Forged,
     /// The decrypted content is not a private key.
-    #[error("what is sealed is not a private key: {0}")]
+    #[error("the sealed value is not a private key: {0}")]
     NotKey(#[from] KeyError),
     /// The sealed key is not the key that its context names.
-    #[error("another private key is sealed than its public half says")]
+    #[error("the sealed private key does not match its public key")]
     OtherKey,
     /// The bytes are not an X-Wing public key.
-    #[error("not an X-Wing public key: {KEM_PUBLIC} bytes, of which the first 1,184 are one of ML-KEM-768")]
+    #[error(
+        "not an X-Wing public key: it must have {KEM_PUBLIC} bytes, and the first 1,184 must be an ML-KEM-768 public key"
+    )]
     NotPublic,
     /// The bytes are not a seed.
     #[error("not a seed: it must have {SEED} bytes, not {0}")]

@@ -51,7 +51,7 @@ impl Response {
         &'a self,
         read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
     ) -> Result<T, TpmError> {
-        read(&mut self.reader()).ok_or_else(|| self.wrong("it is too short"))
+        read(&mut self.reader()).ok_or_else(|| self.wrong("the response is too short"))
     }
 
     pub(super) fn wrong(&self, what: &'static str) -> TpmError {
@@ -115,7 +115,7 @@ fn transact(
         let answer = Response { code, bytes };
         let header = Reader::new(&answer.bytes).bytes(HEADER).map(|header| Reader::new(&header[6..]).u32());
         match header.flatten() {
-            None => return Err(TpmError::Response { command: code.1, what: "it is too short" }),
+            None => return Err(TpmError::Response { command: code.1, what: "the response is too short" }),
             Some(0) => return Ok(answer),
             Some(warning) if AGAIN.contains(&warning) && tries < TRIES => {
                 tries += 1;

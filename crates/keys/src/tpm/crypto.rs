@@ -54,12 +54,12 @@ impl Salt {
     /// Creates a salt for a public key: one-pass ECDH, then KDFe (NIST SP 800-56A), as in Part 1, C.6.1.
     pub(super) fn for_key(x: &[u8], y: &[u8]) -> Result<Self, TpmError> {
         let [x, y] = [padded(x)?, padded(y)?];
-        let failed = |_| TpmError::Session("no key can be made");
+        let failed = |_| TpmError::Session("cannot generate a key");
         let own = PrivateKey::generate(&ECDH_P256).map_err(failed)?;
         let public = own.compute_public_key().map_err(failed)?;
         let point = [&[4], &x[..], &y].concat();
         let (own_x, own_y) = public.as_ref()[1..].split_at(COORDINATE);
-        let no_point = TpmError::Session("the TPM's storage root key is no point of P-256");
+        let no_point = TpmError::Session("the TPM's storage root key is not a point on P-256");
         let secret = agree(&own, UnparsedPublicKey::new(&ECDH_P256, &point), no_point, |shared| {
             Ok(sha256(&[&1_u32.to_be_bytes(), shared, b"SECRET\0", own_x, &x]))
         })?;

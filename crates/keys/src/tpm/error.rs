@@ -6,19 +6,19 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum TpmError {
     /// The address of the TPM is invalid.
-    #[error("{0:?} is no TPM: give a device such as /dev/tpmrm0, unix:PATH or tcp:ADDRESS:PORT")]
+    #[error("{0:?} is not a TPM: give a device such as /dev/tpmrm0, unix:PATH or tcp:ADDRESS:PORT")]
     Address(String),
     /// The register does not exist.
-    #[error("there is no PCR {0}: give 0 to 23")]
+    #[error("unknown PCR {0}: give 0 to 23")]
     Pcr(u8),
     /// The authorization value is too long.
-    #[error("the authorisation value has {0} bytes; 32 is the most")]
+    #[error("the authorization value has {0} bytes; at most 32 are allowed")]
     AuthLength(usize),
     /// The TPM cannot be reached.
     #[error("the TPM cannot be used")]
     Io(#[source] io::Error),
     /// The response violates the specification, or was changed on its way.
-    #[error("the TPM's answer to {command} is wrong: {what}")]
+    #[error("invalid TPM response to {command}: {what}")]
     Response {
         /// Name of the command.
         command: &'static str,
@@ -26,24 +26,26 @@ pub enum TpmError {
         what: &'static str,
     },
     /// The registers have other values than when the key was sealed.
-    #[error("the PCRs differ from when the key was sealed: firmware, boot loader or kernel were changed")]
+    #[error(
+        "the PCR values changed since the key was sealed: the firmware, boot loader or kernel was changed"
+    )]
     Pcrs,
     /// The authorization value is not the one that the key was sealed with.
-    #[error("the authorisation value is not the one that the key was sealed with")]
+    #[error("wrong authorization value for the sealed key")]
     Auth,
     /// The TPM is locked after too many wrong authorization values.
     #[error(
-        "the TPM is locked after too many wrong authorisation values; wait, or clear it: tpm2_dictionarylockout -c"
+        "the TPM is locked after too many wrong authorization values; wait, or clear the lockout: tpm2_dictionarylockout -c"
     )]
     Lockout,
     /// The key was sealed by another TPM, or this TPM was cleared.
     #[error("the key was not sealed by this TPM, or the TPM was cleared since")]
     OtherTpm,
     /// The sealed bytes are not in the expected format.
-    #[error("this is nothing that a TPM sealed")]
+    #[error("not a value sealed by a TPM")]
     Sealed,
     /// The TPM refused the command for another reason.
-    #[error("the TPM refuses {command} (response code {code:#05x}; tpm2_rc_decode says what that means)")]
+    #[error("the TPM rejects {command} (response code {code:#05x}; decode it with tpm2_rc_decode)")]
     Refused {
         /// Name of the command.
         command: &'static str,
@@ -51,7 +53,7 @@ pub enum TpmError {
         code: u32,
     },
     /// The operating system returned no randomness, or the TPM's key is not a point on its curve.
-    #[error("no session can be started: {0}")]
+    #[error("cannot start a TPM session: {0}")]
     Session(&'static str),
 }
 

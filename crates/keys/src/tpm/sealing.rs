@@ -63,7 +63,7 @@ fn seal_below(
     let object = (root.handle, &root.name[..]);
     let made = session.send(tpm, CREATE, object, (Encrypted::Command, &[]), parameters)?;
     let mut made = Reader::new(&made);
-    let wrong = || TpmError::Response { command: CREATE.1, what: "it is too short" };
+    let wrong = || TpmError::Response { command: CREATE.1, what: "the response is too short" };
     let (private, public) = made.sized().zip(made.sized()).ok_or_else(wrong)?;
     let mut sealed = Writer::default();
     sealed.u8(VERSION).u32(policy.pcrs.0).sized(private).sized(public);
@@ -124,7 +124,7 @@ fn open_loaded(
     }
     let opened = opened?;
     let secret = Reader::new(&opened).sized().map(|secret| Zeroizing::new(secret.to_vec()));
-    secret.ok_or(TpmError::Response { command: UNSEAL.1, what: "it is too short" })
+    secret.ok_or(TpmError::Response { command: UNSEAL.1, what: "the response is too short" })
 }
 
 /// Computes the policy digest for the current values of the registers.

@@ -87,7 +87,7 @@ impl Session {
         let nonce = random::<HASH>();
         if encrypted == Encrypted::Command {
             let first = first_of(parameters.as_mut_slice());
-            let first = first.ok_or(TpmError::Session("there is nothing to encrypt"))?;
+            let first = first.ok_or(TpmError::Session("the command has no parameter to encrypt"))?;
             mask(&value, &*nonce, &self.nonce_tpm, first);
         }
         let hash = sha256(&[&code.0.to_be_bytes(), name, parameters.as_slice()]);
@@ -115,11 +115,11 @@ fn checked(
     let hash = sha256(&[&0_u32.to_be_bytes(), &code.0.to_be_bytes(), parameters]);
     let expected = hmac_sha256(value, &[&hash, nonce_tpm, nonce, &[attributes]]);
     if aws_lc_rs::constant_time::verify_slices_are_equal(&expected, proof).is_err() {
-        return Err(answer.wrong("it is not the TPM's: it was changed on its way"));
+        return Err(answer.wrong("the HMAC does not match: the response was changed on its way"));
     }
     let mut parameters = Zeroizing::new(parameters.to_vec());
     if encrypted == Encrypted::Response {
-        let first = first_of(&mut parameters).ok_or_else(|| answer.wrong("it is too short"))?;
+        let first = first_of(&mut parameters).ok_or_else(|| answer.wrong("the response is too short"))?;
         mask(value, nonce_tpm, nonce, first);
     }
     Ok(parameters)

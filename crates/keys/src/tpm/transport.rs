@@ -84,7 +84,7 @@ fn over_stream(stream: &mut (impl Read + Write), command: &[u8]) -> io::Result<Z
     stream.read_exact(&mut answer[..HEADER])?;
     let size = u32::from_be_bytes([answer[2], answer[3], answer[4], answer[5]]) as usize;
     if !(HEADER..=MESSAGE_MAX).contains(&size) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "an answer of an impossible size"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the TPM response has an invalid size"));
     }
     stream.read_exact(&mut answer[HEADER..size])?;
     answer.truncate(size);

@@ -16,7 +16,7 @@ use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSU
 
 /// The row was written by another version of this program and cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("the database holds a certificate that this Bulla cannot read: {id}: {what}")]
+#[error("the database has a certificate that this version of Bulla cannot read: {id}: {what}")]
 pub struct Unreadable {
     /// Id of the certificate.
     pub id: Uuid,

@@ -109,37 +109,37 @@ pub enum BadRequest {
     #[error("a certificate needs at least one name")]
     NoNames,
     /// The request has more than [`NAMES_MAX`] names.
-    #[error("a certificate has up to {NAMES_MAX} names")]
+    #[error("a certificate may have at most {NAMES_MAX} names")]
     TooManyNames,
     /// A requested name is invalid.
     #[error(transparent)]
     Name(#[from] BadName),
     /// A text is empty, too long, or has control characters.
-    #[error("{field} has 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
+    #[error("{field} must have 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
     Label {
         /// Name of the field.
         field: &'static str,
     },
     /// The request has more than [`TAGS_MAX`] tags.
-    #[error("a certificate has up to {TAGS_MAX} tags")]
+    #[error("a certificate may have at most {TAGS_MAX} tags")]
     TooManyTags,
     /// The request has more than [`TARGETS_MAX`] targets.
-    #[error("a certificate has up to {TARGETS_MAX} targets")]
+    #[error("a certificate may have at most {TARGETS_MAX} targets")]
     TooManyTargets,
     /// The request has the same target twice.
-    #[error("a target is named twice")]
+    #[error("a target is listed twice")]
     TargetTwice,
     /// The notes are longer than [`NOTES_OCTETS_MAX`].
-    #[error("notes have up to {NOTES_OCTETS_MAX} bytes")]
+    #[error("notes may have at most {NOTES_OCTETS_MAX} bytes")]
     Notes,
     /// The end of the dismissal is in the past.
-    #[error("the time until which it is to be ignored has passed already")]
+    #[error("the end of the ignore period is in the past")]
     DismissalOver,
     /// The subject is not a distinguished name.
-    #[error("the subject cannot be read: {0}")]
+    #[error("cannot parse the subject: {0}")]
     Subject(String),
     /// The lifetime is too short.
-    #[error("a lifetime is at least a minute")]
+    #[error("the lifetime must be at least one minute")]
     Lifetime,
     /// The renewal rule is invalid.
     #[error(transparent)]

@@ -48,15 +48,15 @@ pub enum ApprovalError {
     #[error(transparent)]
     Note(#[from] BadRequest),
     /// The approver requested the run, or changed its plan.
-    #[error("{0} asked for this or changed its plan, so a second person has to approve it")]
+    #[error("{0} requested this run or changed its plan, so another person must approve it")]
     SamePerson(String),
     /// The plan changed after the approval was requested.
     #[error(
-        "the plan changed after this approval was asked for, so it is void: another approval shows the plan as it is now"
+        "the plan changed after this approval was requested, so the approval is void: another approval shows the current plan"
     )]
     PlanChanged,
     /// The approver already approved the plan.
-    #[error("you approved this plan already: {needed} different people must approve it, {given} did")]
+    #[error("you already approved this plan: {needed} different people must approve it, {given} did")]
     Repeated {
         /// Number of approvals given.
         given: u32,
@@ -65,11 +65,11 @@ pub enum ApprovalError {
     },
     /// The approver saw another plan than the current one.
     #[error(
-        "the approval is for another plan than the one with this SHA-256: read the plan again, then approve its SHA-256"
+        "the SHA-256 does not match the plan of this approval: read the plan again, then approve its SHA-256"
     )]
     OtherPlan,
     /// The approval was already decided, or has expired.
-    #[error("the approval is {0} already")]
+    #[error("the approval is already {0}")]
     Decided(&'static str),
     /// Stored data is missing or cannot be read.
     #[error(transparent)]
@@ -327,9 +327,9 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
         let deploys = job.kind == JobKind::Deployment;
         let error = if deploys {
             undeployed.push(job.id);
-            "the agent did not report the deployment in time: see whether it runs"
+            "the agent did not report the deployment in time: check that the agent runs"
         } else {
-            "the agent sent no CSR in time: see whether it runs"
+            "the agent sent no CSR in time: check that the agent runs"
         };
         let waited = if deploys { State::Deploying } else { State::AwaitingCsr };
         // If several targets time out, the first one has already moved the certificate to the next state.

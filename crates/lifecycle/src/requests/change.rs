@@ -442,7 +442,7 @@ async fn move_one(
         Move::Redeploy => {
             places = places_of(&entry.row)?;
             if places.is_empty() || entry.row.version.is_none() {
-                let why = "there is nothing to put in place: no version, or no targets with agents";
+                let why = "nothing to deploy: the certificate has no version, or no targets with agents";
                 return Ok(Err(MoveError::NothingToDeploy(why)));
             }
             entry.row.set_undeployed(now_us);

@@ -206,7 +206,7 @@ impl Lifecycle {
         match places.iter().find(|place| !there.contains(place)) {
             None => Ok(()),
             Some((target, agent)) if there.iter().any(|(one, _)| one == target) => {
-                Err(Missing { what: "such target of the agent", name: agent.to_string() }.into())
+                Err(Missing { what: "target of the agent", name: agent.to_string() }.into())
             }
             Some((target, _)) => Err(missing("target", target)),
         }

@@ -98,12 +98,12 @@ impl Lifecycle {
             }
             ExportFormat::Pkcs12 { password } => {
                 if password.len() < PASSWORD_OCTETS_MIN {
-                    return Err(ExportError::NotExportable("a PKCS#12 password has at least 8 octets"));
+                    return Err(ExportError::NotExportable("a PKCS#12 password must have at least 8 bytes"));
                 }
                 let key = self.private_key(&certificate, &version).await?;
                 let file = pkcs12(&chain, &key, &version.fingerprint, &certificate.name, password);
                 let file = file
-                    .map_err(|_| ExportError::NotExportable("the PKCS#12 file cannot be made of this key"))?;
+                    .map_err(|_| ExportError::NotExportable("cannot create a PKCS#12 file with this key"))?;
                 (file, "application/x-pkcs12", "pkcs12")
             }
         };
@@ -124,10 +124,10 @@ impl Lifecycle {
         version: &ManagedVersion,
     ) -> Result<PrivateKey, ExportError> {
         let away = match certificate.key_location {
-            KeyLocation::Agent { .. } => "the key is with the agent and never leaves its host",
-            KeyLocation::KeyService => "the key is with the key service and never leaves it",
+            KeyLocation::Agent { .. } => "the key is on the agent's host and cannot be exported",
+            KeyLocation::KeyService => "the key is in the key service and cannot be exported",
             KeyLocation::Server => {
-                "the key is not here: the certificate was found, or issued for a key elsewhere"
+                "Bulla does not have the key: the certificate was discovered, or issued for an external key"
             }
         };
         let id = version.key.ok_or(ExportError::NotExportable(away))?;
@@ -135,7 +135,9 @@ impl Lifecycle {
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }.into());
         }
-        let sealed = row.sealed.ok_or(ExportError::NotExportable("the key never leaves the key service"))?;
+        let sealed = row
+            .sealed
+            .ok_or(ExportError::NotExportable("the key is in the key service and cannot be exported"))?;
         let context = Context { table: SEALED_KEYS.table, row: id.as_bytes(), column: SEALED_KEYS.column };
         let opened = self.inner.keystore.keyring().open_sealed(&context, &sealed);
         let der = opened.map_err(|error| KeyStoreError::Sealed { id, error })?;

@@ -248,7 +248,7 @@ impl Lifecycle {
         let leaf = entering.version.fingerprint;
         if let Some(FoundState::Managed(id)) = self.found_states(vec![leaf]).await?.remove(&leaf) {
             let name = id.to_string();
-            return Err(NameTaken { what: "a managed certificate for it:", name }.into());
+            return Err(NameTaken { what: "a managed certificate for this certificate:", name }.into());
         }
         let created = Created {
             certificate: entering.certificate.id,
@@ -266,7 +266,8 @@ impl Lifecycle {
 
     async fn entering(&self, mut claim: Claim, actor: &str) -> Result<Entering, ClaimError> {
         let (chain, endpoint) = self.chain_of(&claim.what).await?;
-        let leaf = chain.first().ok_or(ClaimError::NothingFound("nothing was found there"))?;
+        let leaf =
+            chain.first().ok_or(ClaimError::NothingFound("no certificate was found at this endpoint"))?;
         let facts = read(leaf)?;
         let assigned = self.assigned(&claim.what, leaf).await?;
         let tags = assigned.map_or_else(BTreeMap::new, |assigned| claim.filled(&assigned));

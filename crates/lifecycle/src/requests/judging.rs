@@ -20,7 +20,7 @@ impl Lifecycle {
         for document in tables::Policies::of(&self.inner.store).page(None, POLICIES_MAX).await?.rows {
             let policy: Policy = serde_json::from_str(&document.body).map_err(|error| {
                 DataError::Unreadable(format!(
-                    "the policy {:?} is of another Bulla: {error}; put it again",
+                    "the policy {:?} was written by another version of Bulla: {error}; save the policy again",
                     document.name
                 ))
             })?;

@@ -178,7 +178,9 @@ impl Lifecycle {
                 };
                 if !done && revision_checked {
                     // The objects are already written: the error rolls the transaction back.
-                    return Err(store::StoreError::Stale("the team was changed at the same time".to_owned()));
+                    return Err(store::StoreError::Stale(
+                        "the team was changed by another request".to_owned(),
+                    ));
                 }
                 if !done {
                     return Ok(Put::NotDone);

@@ -144,7 +144,7 @@ impl Lifecycle {
             && tables::Policies::of(&self.inner.store).page(None, POLICIES_MAX).await?.rows.len()
                 >= POLICIES_MAX
         {
-            return Err(PolicyChangeError::TooMany("there are 500 policies, and no more are kept"));
+            return Err(PolicyChangeError::TooMany("the maximum of 500 policies is reached"));
         }
         let (now_us, body, key) = (self.now_us(), json_text(policy), name.to_owned());
         let mut ledger = Ledger::new(now_us, actor);

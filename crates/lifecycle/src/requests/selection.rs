@@ -312,7 +312,7 @@ impl Lifecycle {
 fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, BulkError> {
     match selection {
         Selection::Ids(ids) if ids.len() > IDS_MAX => {
-            Err(BulkError::TooMany("a selection names up to 10,000 certificates: use a filter for more"))
+            Err(BulkError::TooMany("a selection may have at most 10,000 certificates: use a filter for more"))
         }
         Selection::Ids(ids) => {
             let mut ids = ids.clone();
@@ -404,7 +404,7 @@ fn renew_one(
     work: &BulkWork,
 ) {
     if row.state == State::Archived {
-        report.refuse(row.uuid, "it is archived: restore it first");
+        report.refuse(row.uuid, "the certificate is archived: restore it first");
         return;
     }
     match run_of(open, row.id) {
@@ -428,7 +428,7 @@ fn revoke_one(
     work: &BulkWork,
 ) {
     let Some(version) = row.version else {
-        report.refuse(row.uuid, "it was never issued");
+        report.refuse(row.uuid, "the certificate was never issued");
         return;
     };
     let under_way = open.get(&row.id).into_iter().flatten();

@@ -34,7 +34,7 @@ use crate::transition::{Delivery, Failure, Transition, run_of_job};
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CsrError {
     /// The CSR does not match the requested certificate.
-    #[error("the CSR is refused: {0}")]
+    #[error("the CSR is rejected: {0}")]
     BadCsr(String),
     /// The run is not waiting for a CSR.
     #[error(transparent)]
@@ -174,7 +174,7 @@ impl Lifecycle {
     /// Returns the whole target, including passwords. Only the agent of the target may receive it.
     fn open_target(&self, row: &TargetRow) -> Result<Target, DataError> {
         let unreadable = |reason: String| {
-            DataError::Unreadable(format!("the target {} cannot be opened: {reason}", row.settings.name))
+            DataError::Unreadable(format!("cannot decrypt the target {}: {reason}", row.settings.name))
         };
         let Some(sealed) = &row.settings.secrets else {
             return serde_json::from_str(&row.settings.config).map_err(|error| unreadable(error.to_string()));
@@ -187,7 +187,7 @@ impl Lifecycle {
     }
 
     async fn deployment_gone(&self, job: &JobRow) -> Result<(), DataError> {
-        let result = JobResult::failed(None, "the target or the version is gone");
+        let result = JobResult::failed(None, "the target or the version no longer exists");
         self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
     }
 
@@ -310,7 +310,7 @@ async fn take_no_csr(
     if job.state != JobState::AwaitingCsr {
         return Ok(());
     }
-    let error = result.error_text().unwrap_or_else(|| "the agent made no CSR".to_owned());
+    let error = result.error_text().unwrap_or_else(|| "the agent created no CSR".to_owned());
     let mut ledger = Ledger::new(now_us, "system:agents");
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else { return Ok(()) };
     let mut entry = Entry::new(row);

@@ -167,7 +167,7 @@ impl Lifecycle {
         let key = key.map_err(|error| error.to_string())?;
         let csr = signed_request(&*key.signer, certificate)
             .await
-            .map_err(|reason| format!("the CSR is refused: it cannot be made: {reason}"))?;
+            .map_err(|reason| format!("cannot create the CSR: {reason}"))?;
         Ok(Some((key.row, csr)))
     }
 }
@@ -199,7 +199,7 @@ async fn begin(
     let (mut keys, mut ready) = (Vec::new(), Vec::new());
     for job in jobs {
         let (Some(row), Some(prepared)) = (rows.get(&job.certificate), prepared.get(&job.id)) else {
-            ledger.end(job.clone(), JobState::Cancelled, Some("the certificate is gone".to_owned()));
+            ledger.end(job.clone(), JobState::Cancelled, Some("the certificate no longer exists".to_owned()));
             continue;
         };
         let mut entry = Entry::new(row.clone());
@@ -307,7 +307,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
         // The key service may be unavailable, so a run that cannot start is retried.
         let pause = crate::runs::backoff(job, entry.row.life_us());
         return Ok(if now_us < job.deadline_at_us || job.attempts == 1 {
-            tracing::warn!(job = %id_of(job), error, "a run cannot begin");
+            tracing::warn!(job = %id_of(job), error, "cannot start a run");
             Decision::Postpone(now_us + pause, Some(error.clone()))
         } else {
             Decision::Fail(error.clone())

@@ -94,7 +94,7 @@ impl Lifecycle {
                 Err(error) if error.is_transient() && tried < STORE_ATTEMPTS_MAX => {
                     warn!(
                         error = &error as &dyn std::error::Error,
-                        "the end of runs cannot be stored: trying again"
+                        "cannot store the results of runs; retrying"
                     );
                     tokio::time::sleep(pause).await;
                     pause *= 2;
@@ -103,7 +103,7 @@ impl Lifecycle {
                     error!(
                         runs = endings.len(),
                         error = &error as &dyn std::error::Error,
-                        "the end of runs was not stored: they are taken up again when their leases end"
+                        "the results of runs were not stored; the runs are repeated when their leases expire"
                     );
                     return;
                 }
@@ -149,9 +149,10 @@ fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<
 fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
     let lying = |reason: String| IssuerError::Lying { reason };
     let leaf = delivered.chain.first().ok_or_else(|| lying("no certificate".to_owned()))?;
-    let leaf = Certificate::parse(leaf).map_err(|error| lying(format!("no certificate: {error}")))?;
+    let leaf =
+        Certificate::parse(leaf).map_err(|error| lying(format!("not a valid certificate: {error}")))?;
     let request = CertificateRequest::parse(job.csr.as_deref().unwrap_or_default())
-        .map_err(|error| IssuerError::Misconfigured { reason: format!("the stored request: {error}") })?;
+        .map_err(|error| IssuerError::Misconfigured { reason: format!("invalid stored CSR: {error}") })?;
     if leaf.public_key.spki != request.public_key.spki {
         return Err(lying("the certificate is for another key".to_owned()));
     }
@@ -269,7 +270,7 @@ async fn store_all(
     for one in mine {
         let Some(job) = jobs.get(&one.job.id).cloned() else { continue };
         let Some(row) = rows.get(&one.job.certificate) else {
-            changes.ledger.end(job, JobState::Cancelled, Some("the certificate is gone".to_owned()));
+            changes.ledger.end(job, JobState::Cancelled, Some("the certificate no longer exists".to_owned()));
             continue;
         };
         let entry = Entry::new(row.clone());
@@ -380,7 +381,7 @@ impl Changes<'_> {
         for job in self.open.remove(&certificate).unwrap_or_default() {
             if job.kind == JobKind::Deployment {
                 self.cancelled.push(job.id);
-                self.ledger.end(job, JobState::Cancelled, Some("a newer version took its place".to_owned()));
+                self.ledger.end(job, JobState::Cancelled, Some("replaced by a newer version".to_owned()));
             }
         }
     }
@@ -431,7 +432,7 @@ impl Changes<'_> {
             }
             None if matches!(retry, Retry::Never) => self.over(job, entry, error),
             None => {
-                let error = format!("{error}; given up after {} attempts", job.attempts);
+                let error = format!("{error}; failed after {} attempts", job.attempts);
                 self.over(job, entry, &error);
             }
         }

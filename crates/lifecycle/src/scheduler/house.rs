@@ -105,7 +105,7 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
     let mut ledger = Ledger::new(now_us, "system:renewal");
     for job in jobs {
         let Some(row) = rows.get(&job.certificate) else {
-            ledger.end(job, JobState::Cancelled, Some("the certificate is gone".to_owned()));
+            ledger.end(job, JobState::Cancelled, Some("the certificate no longer exists".to_owned()));
             continue;
         };
         let mut entry = Entry::new(row.clone());

@@ -129,7 +129,7 @@ impl Lifecycle {
                         warn!(
                             duty = name,
                             error = error as &dyn std::error::Error,
-                            "a duty of the scheduler failed"
+                            "a periodic task of the scheduler failed"
                         );
                     }
                     self.inner.figures.end(name, watch, &outcome);
@@ -139,7 +139,7 @@ impl Lifecycle {
                     warn!(
                         duty = name,
                         error = &error as &dyn std::error::Error,
-                        "no lease: the database is away"
+                        "cannot get the scheduler lease: the database is unavailable"
                     );
                 }
             }

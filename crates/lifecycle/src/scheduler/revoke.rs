@@ -49,7 +49,7 @@ impl Detail {
             replace: bool,
         }
         let unreadable = |error: String| IssuerError::Misconfigured {
-            reason: format!("jobs.detail of job {} cannot be read: {error}", job.id),
+            reason: format!("cannot read jobs.detail of job {}: {error}", job.id),
         };
         let stored = match job.detail.as_deref() {
             Some(text) => {
@@ -146,7 +146,7 @@ impl Lifecycle {
         match self.inner.own.revoke(fingerprints, reason, actor).await {
             Ok(_) => None,
             Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "revocations at our authority failed");
+                warn!(error = &error as &dyn std::error::Error, "revocation at the internal CA failed");
                 Some(IssuerError::Unavailable { reason: error.to_string(), retry_after: None })
             }
         }
@@ -216,7 +216,7 @@ fn certificate(job: &JobRow, versions: &HashMap<i64, ManagedVersion>) -> Result<
     let unreadable = |reason: String| IssuerError::Misconfigured { reason };
     let version = job.version.and_then(|id| versions.get(&id));
     let leaf = version.and_then(|version| first_der(&version.chain));
-    let leaf = leaf.ok_or_else(|| unreadable("its stored chain cannot be read".to_owned()))?;
+    let leaf = leaf.ok_or_else(|| unreadable("cannot parse the stored certificate chain".to_owned()))?;
     Certificate::parse(&leaf).map_err(|error| unreadable(error.to_string()))
 }
 

@@ -75,7 +75,7 @@ impl Lifecycle {
             let watch = self.inner.figures.start("work", self.now_us());
             let filled = self.fill(&mut running).await;
             if let Err(error) = &filled {
-                warn!(error = error as &dyn std::error::Error, "no runs can be begun");
+                warn!(error = error as &dyn std::error::Error, "cannot start runs");
             }
             self.inner.figures.end("work", watch, &filled.map(|_| 0));
             tokio::select! {
@@ -115,9 +115,13 @@ impl Lifecycle {
     pub(super) async fn let_go(&self) {
         match tables::Jobs::of(&self.inner.store).let_go(self.inner.node, self.now_us()).await {
             Ok(0) => {}
-            Ok(runs) => debug!(runs, "runs under way are left to whoever looks next"),
+            Ok(runs) => debug!(runs, "released runs in progress to other nodes"),
             Err(error) => {
-                warn!(error = &error as &dyn std::error::Error, "runs under way are left to their leases");
+                warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot release runs in progress; other nodes take them \
+                 over when their leases expire"
+                );
             }
         }
     }
@@ -128,7 +132,7 @@ impl Lifecycle {
         if let Err(error) =
             tables::Jobs::of(&self.inner.store).extend_leases(self.inner.node, jobs, until).await
         {
-            warn!(error = &error as &dyn std::error::Error, "leases of runs cannot be kept");
+            warn!(error = &error as &dyn std::error::Error, "cannot renew the leases of runs");
         }
     }
 
@@ -183,7 +187,7 @@ impl Lifecycle {
             issuer.issue(&order).await.map(|delivered| (delivered, suggests))
         };
         let outcome = tokio::time::timeout_at(deadline.into(), asked).await;
-        let outcome = outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "the issuer was asked" }));
+        let outcome = outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "waiting for the issuer" }));
         let (outcome, suggests) = match outcome {
             Ok((delivered, suggests)) => (Ok(delivered), suggests),
             Err(error) => (Err(error), false),
@@ -203,10 +207,10 @@ impl Lifecycle {
             busy.entry(finished.job.issuer.clone()).or_default().rest_until_us = self.now_us() + rest_us;
         }
         if let Err(error) = &finished.outcome {
-            debug!(job = %finished.id(), issuer = finished.job.issuer, %error, "an attempt failed");
+            debug!(job = %finished.id(), issuer = finished.job.issuer, %error, "an attempt of a run failed");
         }
         if self.inner.finishing.submit(finished).await.is_err() {
-            warn!("the end of a run was not stored: it is taken up again when its lease ends");
+            warn!("the result of a run was not stored; the run is repeated when its lease expires");
         }
     }
 }
@@ -226,9 +230,9 @@ fn settled(running: &mut RunningTasks, ended: Result<(Id, Finished), JoinError>)
         }
         Err(error) => {
             let ready = running.ready.remove(&error.id())?;
-            warn!(job = %id_of(&ready.job), "a run was given up: {error}");
+            warn!(job = %id_of(&ready.job), "a run was aborted: {error}");
             let outcome = Err(IssuerError::Unavailable {
-                reason: "the run was given up: see the server's log".to_owned(),
+                reason: "the run was aborted: see the server's log".to_owned(),
                 retry_after: None,
             });
             let ReadyRun { job, facts, at_work, .. } = ready;

@@ -109,7 +109,7 @@ impl Lifecycle {
             Ok(None) => IssuerOpinion::None,
             // A failed request must not prevent a renewal: the planned time stays.
             Err(error) => {
-                debug!(issuer = version.issuer, %error, "no suggestion about renewal");
+                debug!(issuer = version.issuer, %error, "cannot get a renewal suggestion from the issuer");
                 IssuerOpinion::Later
             }
         }

@@ -79,9 +79,13 @@ pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
         ResponseCode::ServFail => Err(ResolveError::ServFail),
         ResponseCode::Refused => Err(ResolveError::Refused),
-        ResponseCode::FormErr => Err(ResolveError::Malformed("it does not understand us (FORMERR)")),
-        ResponseCode::NotImp => Err(ResolveError::Malformed("it does not resolve (NOTIMP)")),
-        _ => Err(ResolveError::Malformed("a response code that does not belong here")),
+        ResponseCode::FormErr => {
+            Err(ResolveError::Malformed("the server rejects the query as malformed (FORMERR)"))
+        }
+        ResponseCode::NotImp => {
+            Err(ResolveError::Malformed("the server does not support the query (NOTIMP)"))
+        }
+        _ => Err(ResolveError::Malformed("unexpected response code")),
     }
 }
 
@@ -118,7 +122,7 @@ pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result
 /// [`ResolveError`].
 #[doc(hidden)]
 pub fn read_octets(octets: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>, ResolveError> {
-    let message = Message::from_vec(octets).map_err(|_| ResolveError::Malformed("no DNS message"))?;
+    let message = Message::from_vec(octets).map_err(|_| ResolveError::Malformed("not a DNS message"))?;
     let message = unless_failed(message)?;
     let mut read = Vec::new();
     for kind in [Kind::A, Kind::Aaaa] {

@@ -16,19 +16,19 @@ pub enum ResolveError {
     #[error("the name servers failed (SERVFAIL); try `dig` on the zone's own name servers")]
     ServFail,
     /// REFUSED: the upstream does not answer this client (code 5).
-    #[error("the resolver refuses to answer; use another upstream")]
+    #[error("the resolver refuses to answer (REFUSED); use another upstream")]
     Refused,
     /// No upstream responded in time.
     #[error("no answer from any resolver within the time allowed")]
     TimedOut,
     /// No upstream is configured or reachable, or no socket could be opened.
-    #[error("no resolver can be reached; check /etc/resolv.conf or the upstreams given")]
+    #[error("no resolver can be reached; check /etc/resolv.conf or the configured upstreams")]
     NoServer,
     /// The alias chain is a loop or has more than [`super::CHAIN_MAX`] steps; contains the name at which the resolver stopped.
-    #[error("the aliases (CNAME) lead in a circle, or too far, at {0}")]
+    #[error("the CNAME chain loops or is too long at {0}")]
     AliasLoop(String),
     /// The response is malformed, for this reason.
-    #[error("the resolver's answer is of no use: {0}")]
+    #[error("invalid answer from the resolver: {0}")]
     Malformed(&'static str),
     /// The name is not a valid host name, so no query was sent.
     #[error("not a host name: labels of 1 to 63 letters, digits, hyphens, underscores; 253 in all")]

@@ -31,10 +31,10 @@ pub enum ExchangeError {
     #[error(transparent)]
     Dial(#[from] dial::DialError),
     /// The response has another id or another question.
-    #[error("the answer belongs to another message")]
+    #[error("the answer belongs to another query")]
     Foreign,
     /// The response is not a DNS message.
-    #[error("the answer cannot be read: {0}")]
+    #[error("the answer cannot be parsed: {0}")]
     Unreadable(String),
 }
 

@@ -188,5 +188,5 @@ async fn ask_one(
 }
 
 fn parse(octets: &[u8]) -> Result<Message, ResolveError> {
-    Message::from_vec(octets).map_err(|_| ResolveError::Malformed("it cannot be read"))
+    Message::from_vec(octets).map_err(|_| ResolveError::Malformed("the message cannot be parsed"))
 }

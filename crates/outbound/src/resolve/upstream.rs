@@ -150,7 +150,7 @@ impl Upstream {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
             // A send may report the error of an earlier packet. In either case the query counts as lost and is sent again.
             if let Err(error) = line.socket.send(query.octets()).await {
-                tracing::debug!(upstream = %self.address, %error, "question not sent");
+                tracing::debug!(upstream = %self.address, %error, "DNS query not sent");
             }
             if let Ok(answered) = tokio::time::timeout_at(begun + wait, &mut answer).await {
                 drop(ticket);
@@ -173,7 +173,7 @@ impl Upstream {
             Ok(socket) => Ok(slot.insert(socket).line.clone()),
             Err(error) => {
                 drop(slot);
-                tracing::warn!(upstream = %self.address, %error, "no further socket for questions");
+                tracing::warn!(upstream = %self.address, %error, "cannot open another socket for DNS queries");
                 let mut open = self.sockets.iter().filter_map(|slot| slot.lock().as_ref()?.line());
                 open.next().ok_or(ResolveError::NoServer)
             }
@@ -185,7 +185,7 @@ impl Upstream {
         let query = query.with_id(query::random_id().map_err(|_| ResolveError::NoServer)?);
         exchange::over_tcp(self.address, query.octets(), query.question()).await.map_err(
             |error| match error {
-                ExchangeError::Foreign => ResolveError::Malformed("it is not about our question"),
+                ExchangeError::Foreign => ResolveError::Malformed("the answer belongs to another query"),
                 _ => ResolveError::NoServer,
             },
         )

@@ -212,7 +212,7 @@ async fn failures_are_told_apart() {
         vec![Reply { octets, after: None }]
     })
     .await;
-    let unreadable = Err(ResolveError::Malformed("it cannot be read"));
+    let unreadable = Err(ResolveError::Malformed("the message cannot be parsed"));
     assert_eq!(v4(&resolver(&[&nonsense]), "www.example").await, unreadable);
     assert_eq!(v4(&resolver(&[]), "www.example").await, Err(ResolveError::NoServer));
     assert_eq!(v4(&resolver(&[&nonsense]), "no host").await, Err(ResolveError::BadName));

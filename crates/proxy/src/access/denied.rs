@@ -3,13 +3,13 @@
 /// Why a client is denied access.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Denied {
-    #[error("who uses this proxy has to say who they are")]
+    #[error("proxy authentication is required")]
     Missing,
-    #[error("the user or the password, or the token, is wrong")]
+    #[error("wrong user name, password or token")]
     Wrong,
-    #[error("too many tries have failed from there")]
+    #[error("too many failed authentication attempts from this address")]
     TooOften,
-    #[error("too many passwords wait to be looked at")]
+    #[error("too many concurrent password checks")]
     Busy,
     #[error("the keys of the token's issuer cannot be fetched")]
     NoKeys,

@@ -64,15 +64,15 @@ pub enum IssuerKeys {
 /// Why a token is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum BadToken {
-    #[error("it is no signed JSON Web Token")]
+    #[error("not a signed JSON Web Token")]
     Malformed,
-    #[error("its issuer is none of proxy.access.issuers, or its audience none of that issuer's")]
+    #[error("the issuer is not in proxy.access.issuers, or the audience is not one of that issuer")]
     NotForUs,
-    #[error("it has expired, or is not valid yet")]
+    #[error("the token has expired or is not yet valid")]
     Time,
-    #[error("no key of its issuer has signed it")]
+    #[error("the token is not signed with a key of its issuer")]
     Signature,
-    #[error("the keys of {0} cannot be had: {1}")]
+    #[error("cannot fetch the keys of {0}: {1}")]
     NoKeys(String, String),
 }
 
@@ -176,7 +176,7 @@ impl Issuers {
                 }
                 Err(error) => {
                     let name = &fetching.options.name;
-                    tracing::warn!(issuer = name, error, "the keys of an issuer of tokens cannot be fetched");
+                    tracing::warn!(issuer = name, error, "cannot fetch the keys of a token issuer");
                     let last = fetching.last.lock().clone();
                     match last.filter(|keys| keys.read.elapsed() < KEYS_STALE) {
                         Some(keys) => Ok(Fresh { value: keys, lifetime: KEYS_RETRY }),
@@ -219,7 +219,7 @@ impl Issuer {
                 let found = self.get(&format!("{issuer}/.well-known/openid-configuration")).await?;
                 let found: Discovery = serde_json::from_slice(&found).map_err(|error| error.to_string())?;
                 if found.issuer != self.options.issuer {
-                    return Err(format!("the configuration there is of {:?}", found.issuer));
+                    return Err(format!("the discovery document is for the issuer {:?}", found.issuer));
                 }
                 self.get(&found.jwks_uri).await?
             }
@@ -229,14 +229,14 @@ impl Issuer {
 
     async fn get(&self, url: &str) -> Result<Vec<u8>, String> {
         if !url.starts_with("https://") {
-            return Err(format!("{url} is no https URL"));
+            return Err(format!("{url} is not an https URL"));
         }
         let deadline = Deadline::within(FETCH_WITHIN);
         let reply = self.http.get(url, &[], KEYS_OCTETS_MAX, deadline).await;
         let reply = reply.map_err(|error| error.to_string())?;
         match reply.status.as_u16() {
             200 => Ok(reply.body.to_vec()),
-            status => Err(format!("{url} answers {status}")),
+            status => Err(format!("{url} returned status {status}")),
         }
     }
 }
@@ -244,7 +244,8 @@ impl Issuer {
 impl KeySet {
     /// Parses a key set. Skips unknown key types, and keys for encryption.
     fn read(text: &[u8]) -> Result<Self, String> {
-        let jwks: Jwks = serde_json::from_slice(text).map_err(|error| format!("no key set: {error}"))?;
+        let jwks: Jwks =
+            serde_json::from_slice(text).map_err(|error| format!("not a JSON Web Key Set: {error}"))?;
         let is_for_signatures =
             |jwk: &&Value| jwk.get("use").and_then(Value::as_str).is_none_or(|purpose| purpose == "sig");
         let key = |jwk: &Value| {
@@ -365,6 +366,6 @@ mod tests {
         let claims = json!({ "iss": ISSUER, "aud": "bulla", "exp": NOW + 1 });
         let token = Key::new().token(&json!({ "alg": "ES256" }), &claims);
         let error = issuers.verify(&token, NOW).await.err().unwrap().to_string();
-        assert!(error.contains("the keys of cluster cannot be had: the key set has no RSA"), "{error}");
+        assert!(error.contains("cannot fetch the keys of cluster: the key set has no RSA"), "{error}");
     }
 }

@@ -188,7 +188,7 @@ impl Access {
         }
         let token = std::str::from_utf8(token).map_err(|_| Denied::Wrong)?;
         let claims = self.issuers.verify(token, now().0).await.map_err(|error| {
-            tracing::info!(%client, %error, "a JSON Web Token is not accepted");
+            tracing::info!(%client, %error, "rejected a JSON Web Token");
             match error {
                 BadToken::NoKeys(..) => Denied::NoKeys,
                 _ if self.attempts.begin(address) => Denied::Wrong,

@@ -29,11 +29,12 @@ pub enum BadUsers {
     #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_OCTETS_MAX} bytes")]
     Line(usize),
     /// The hash has an unknown format or is too weak.
-    #[error("line {0}: the hash is neither of SHA-crypt ($6$, $5$) nor of argon2 ($argon2id$)")]
+    #[error("line {0}: the hash is neither SHA-crypt ($6$, $5$) nor argon2 ($argon2id$)")]
     Hash(usize),
     /// The hash is so expensive that any client could keep a processor busy.
     #[error(
-        "line {0}: the hash costs more than {ROUNDS_MAX} rounds, or {MEMORY_KIB_MAX} KiB, {PASSES_MAX} passes and {LANES_MAX} lanes"
+        "line {0}: the cost of the hash exceeds {ROUNDS_MAX} rounds, or {MEMORY_KIB_MAX} KiB, {PASSES_MAX} passes and \
+         {LANES_MAX} lanes"
     )]
     Dear(usize),
     /// A name occurs in two lines.

@@ -36,7 +36,7 @@ pub enum BadOwnTls {
     #[error(transparent)]
     Tls(#[from] rustls::Error),
     /// The verifier of client certificates cannot be created.
-    #[error("certificates of clients cannot be verified: {0}")]
+    #[error("cannot set up the verification of client certificates: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
     /// The CRLs are invalid.
     #[error(transparent)]

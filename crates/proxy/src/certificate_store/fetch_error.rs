@@ -13,9 +13,9 @@ pub enum FetchError {
     #[error(transparent)]
     TooManyNames(#[from] TooManyNames),
     /// Another proxy took too long to mint the leaf, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting here.
-    #[error("another proxy has taken too long to mint the certificate")]
+    #[error("timeout: another proxy did not mint the certificate in time")]
     Awaited,
     /// The second level is unavailable, and [`WhenAway::Refuse`](super::WhenAway::Refuse) forbids minting meanwhile.
-    #[error("the certificate store is unavailable, and leaves are not minted without it")]
+    #[error("the certificate store is unavailable, and leaf certificates are not minted without it")]
     Away,
 }

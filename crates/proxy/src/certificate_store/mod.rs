@@ -206,7 +206,7 @@ impl CertificateStore {
             let (inner, wanted) = (Arc::clone(&store), id.clone());
             let making = move || async move { inner.make(&wanted, None, now, ends_from, mint()).await };
             if let Some(Err(error)) = store.leaves.refresh(&id, making).await {
-                tracing::warn!(%error, name = %id.name, "a leaf that ends soon was not made anew");
+                tracing::warn!(%error, name = %id.name, "cannot renew a leaf certificate that expires soon");
             }
         });
     }

@@ -49,7 +49,7 @@ impl fmt::Display for RateLimitKey {
 
 /// The client has exceeded its rate limit of new names.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
+#[error("{client} requests too many new names: at most {per_minute} per minute, with a burst of {burst}")]
 pub struct TooManyNames {
     /// The client.
     pub client: RateLimitKey,

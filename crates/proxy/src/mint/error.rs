@@ -6,28 +6,28 @@ use keys::SignError;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MintError {
     /// The CA certificate expires within a minute, or has expired.
-    #[error("the authority of the leaves ends: give the proxy another one")]
+    #[error("the CA of the proxy has expired or expires within a minute: configure a new CA")]
     AuthorityEnds,
     /// The mirrored certificate expires within a minute, or has expired.
-    #[error("the certificate that the leaf is to be like ends")]
+    #[error("the server certificate to mirror has expired or expires within a minute")]
     MirroredEnds,
     /// The CA's key failed to sign.
-    #[error("the authority's key did not sign: {0}")]
+    #[error("the CA key failed to sign: {0}")]
     NotSigned(#[from] SignError),
     /// The client needs an RSA key, and none is generated yet.
-    #[error("no RSA key is ready yet")]
+    #[error("no RSA key is available yet")]
     NoRsaKey,
     /// The leaf's key cannot be generated.
-    #[error("no key for the leaf: {0}")]
+    #[error("cannot create a key for the leaf certificate: {0}")]
     NoKey(String),
     /// The system's random number generator failed.
-    #[error("there is no randomness")]
+    #[error("the operating system returned no random bytes")]
     NoRandomness,
     /// The CA's path length constraint permits no intermediate CA (RFC 5280 section 4.2.1.9).
-    #[error("the authority permits none below it: give one whose pathlen is 1 or more, or that has none")]
+    #[error("the CA cannot issue intermediates: use a CA whose pathlen is 1 or more, or absent")]
     NoneBelow,
     /// The new intermediate CA is invalid.
-    #[error("an intermediate's certificate is not sound: {0}")]
+    #[error("invalid intermediate certificate: {0}")]
     Intermediate(#[from] BadAuthority),
 }
 
@@ -35,15 +35,15 @@ pub enum MintError {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadAuthority {
     /// The chain has no certificate.
-    #[error("there is no certificate")]
+    #[error("no certificate found")]
     Empty,
     /// A certificate cannot be parsed.
-    #[error("a certificate of the chain cannot be read: {0}")]
+    #[error("cannot parse a certificate of the chain: {0}")]
     Unreadable(#[from] x509::ParseError),
     /// A certificate is not a CA certificate.
-    #[error("{0} is no authority's certificate: it needs basicConstraints CA:TRUE and keyCertSign")]
+    #[error("{0} is not a CA certificate: it needs basicConstraints CA:TRUE and keyCertSign")]
     NotAnAuthority(String),
     /// The key does not match the certificate.
-    #[error("the key is not that of {0}")]
+    #[error("the key does not match the certificate of {0}")]
     OtherKey(String),
 }

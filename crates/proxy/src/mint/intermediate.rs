@@ -51,8 +51,9 @@ impl Intermediates {
         if not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
             return Err(MintError::AuthorityEnds);
         }
-        let key = PrivateKey::generate(KeyType::P256)
-            .map_err(|error| SignError::Failed(format!("no key for an intermediate: {error}")))?;
+        let key = PrivateKey::generate(KeyType::P256).map_err(|error| {
+            SignError::Failed(format!("cannot generate a key for an intermediate: {error}"))
+        })?;
         let id = build::key_id(key.spki());
         let tag = HEXLOWER.encode(&id[..4]);
         let name =
@@ -99,7 +100,7 @@ impl Intermediates {
             match self.make(now).await {
                 Ok(next) => minter.change_authority(next),
                 Err(error) => {
-                    tracing::warn!(%error, "the intermediate authority ends soon and is not replaced")
+                    tracing::warn!(%error, "the intermediate CA expires soon and cannot be replaced")
                 }
             }
         }

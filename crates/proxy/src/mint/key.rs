@@ -65,7 +65,9 @@ impl LeafKey {
         let kind = match key.key_type() {
             KeyType::P256 => LeafKeyKind::P256,
             KeyType::Rsa2048 => LeafKeyKind::Rsa2048,
-            other => return Err(KeyError::Unsound(format!("leaves stand over no {other}"))),
+            other => {
+                return Err(KeyError::Unsound(format!("leaf certificates cannot have keys of type {other}")));
+            }
         };
         Self::of(kind, &key)
     }

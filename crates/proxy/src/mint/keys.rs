@@ -143,7 +143,7 @@ impl LeafKeys {
                 LeafKeyKind::Rsa2048 => *self.rsa.write() = Some(key),
             },
             // The previous key stays in use.
-            Err(error) => tracing::warn!(%error, ?kind, "no new key for leaves"),
+            Err(error) => tracing::warn!(%error, ?kind, "cannot generate a new key for leaf certificates"),
         }
     }
 }

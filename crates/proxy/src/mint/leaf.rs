@@ -26,7 +26,7 @@ pub struct Leaf {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadLeaf {
     /// The chain is empty, or its first certificate cannot be parsed.
-    #[error("its certificate cannot be read: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     Unreadable(#[from] x509::ParseError),
     /// The certificate does not match the key.
     #[error("the certificate does not match the private key")]

@@ -24,18 +24,18 @@ pub struct Likeness {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoLikeness {
     /// The bytes are not a valid certificate.
-    #[error("its certificate cannot be read: {0}")]
+    #[error("cannot parse the server's certificate: {0}")]
     Unreadable(#[from] x509::ParseError),
     /// The certificate does not contain the host name, so clients would reject its copy.
-    #[error("its certificate is for others")]
+    #[error("the server's certificate is for another name")]
     OtherName,
     /// The subject and names are too large for every handshake.
     #[error(
-        "its certificate's subject and names take {0} bytes, and leaves have at most {LIKENESS_OCTETS_MAX}"
+        "the subject and names of the server's certificate have {0} bytes; at most {LIKENESS_OCTETS_MAX} are mirrored"
     )]
     TooLong(usize),
     /// The certificate has expired, expires within a minute, or is not valid yet.
-    #[error("its certificate ends within a minute, or is not in force")]
+    #[error("the server's certificate expires within a minute, has expired or is not yet valid")]
     Ends,
 }
 

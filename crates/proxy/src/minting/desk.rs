@@ -23,7 +23,7 @@ const HTTPS_PORT: u16 = 443;
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum NoLeaf {
     /// The configuration does not permit leaves for this name.
-    #[error("there are no leaves for that name here")]
+    #[error("leaf certificates for this name are not available")]
     NotAllowed,
     /// The permission service denies a leaf.
     #[error("the name is not permitted")]
@@ -33,7 +33,7 @@ pub(super) enum NoLeaf {
     Unknown(#[source] NotPermitted),
     #[error(transparent)]
     NotFetched(#[from] FetchError),
-    #[error("no key for a consumer: {0}")]
+    #[error("cannot create a key for a consumer: {0}")]
     Key(#[from] Arc<KeyError>),
 }
 
@@ -112,7 +112,7 @@ impl LeafDesk {
         if let Err(error) = &fetched {
             let name = HostOrIp::parse(name).ok();
             let why = error.source().map(ToString::to_string);
-            tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "a consumer gets no leaf");
+            tracing::info!(consumer = &*consumer.profile, ?name, %error, why, "cannot serve a leaf certificate to a consumer");
         }
         fetched
     }

@@ -51,7 +51,7 @@ impl ConsumerService {
         if inbound::is_sent_by_web_page(request.headers()) {
             return text(
                 StatusCode::FORBIDDEN,
-                "a web page made this browser ask; certificates are for programs\n",
+                "requests from web pages are not allowed; certificates are for programs\n",
             );
         }
         if request.uri().path().starts_with(SDS) {
@@ -59,14 +59,17 @@ impl ConsumerService {
             return answered.unwrap_or_else(|never| match never {});
         }
         if request.uri().path() != CERTIFICATE {
-            return text(StatusCode::NOT_FOUND, "there is /certificate?server_name=NAME, and Envoy's SDS\n");
+            return text(
+                StatusCode::NOT_FOUND,
+                "not found; use /certificate?server_name=NAME or Envoy's SDS\n",
+            );
         }
         if request.method() != Method::GET {
-            return text(StatusCode::METHOD_NOT_ALLOWED, "certificates are asked for by GET\n");
+            return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         }
         // A consumer identified only by a loopback address may be a browser, with DNS rebinding by another site.
         if self.consumer.is_local() && !names_this_machine(&request) {
-            return text(StatusCode::MISDIRECTED_REQUEST, "ask by 127.0.0.1, [::1] or localhost\n");
+            return text(StatusCode::MISDIRECTED_REQUEST, "use 127.0.0.1, [::1] or localhost as the host\n");
         }
         self.certificate(request.uri().query().unwrap_or_default()).await
     }
@@ -88,7 +91,7 @@ impl ConsumerService {
                     response.headers_mut().insert(CONTENT_TYPE, kind);
                     response
                 }
-                None => text(StatusCode::SERVICE_UNAVAILABLE, "the leaf is none to be handed out\n"),
+                None => text(StatusCode::SERVICE_UNAVAILABLE, "this leaf certificate cannot be handed out\n"),
             },
             Err(NoLeaf::NotAllowed | NoLeaf::NotPermitted) => empty(StatusCode::NO_CONTENT),
             Err(error @ NoLeaf::NotFetched(FetchError::TooManyNames(_))) => {

@@ -103,7 +103,7 @@ async fn over_tls(
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             shared.metrics.refused("handshake-failed");
-            return tracing::info!(%from, %error, "a consumer was refused");
+            return tracing::info!(%from, %error, "rejected a consumer");
         }
         Err(_) => return shared.metrics.refused("handshake-timed-out"),
     };
@@ -147,13 +147,13 @@ where
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
-        () = tokio::time::sleep(ends) => return tracing::info!("a consumer's certificate has ended, and its connection"),
+        () = tokio::time::sleep(ends) => return tracing::info!("a consumer's certificate has expired: closed its connection"),
         () = stopping.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a consumer's connection broke");
+        tracing::debug!(%error, "a consumer's connection failed");
     }
 }

@@ -72,14 +72,14 @@ impl MintingMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.0.revocation.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_minting");
-        registry.register("answers", "Leaves asked for by others", self.0.answers.clone());
-        registry.register("streams", "Streams of secret discovery", self.0.streams.clone());
+        registry.register("answers", "Leaf certificates requested by consumers", self.0.answers.clone());
         registry.register(
-            "refused_connections",
-            "Connections closed before they were served, by reason",
-            self.0.refused.clone(),
+            "streams",
+            "Streams of Envoy's secret discovery service (SDS)",
+            self.0.streams.clone(),
         );
-        registry.register("nacks", "Leaves that a consumer did not take", self.0.nacks.clone());
+        registry.register("refused_connections", "Refused connections, by reason", self.0.refused.clone());
+        registry.register("nacks", "Leaf certificates that a consumer rejected (NACK)", self.0.nacks.clone());
     }
 
     /// Metrics of CRLs, shared with the other listeners.

@@ -58,11 +58,12 @@ pub enum StartError {
     },
     /// The address is reachable from other machines, so private keys could be intercepted.
     #[error(
-        "{0} is reachable from other machines, and leaves are sent with their private keys: use a Unix socket or a loopback address"
+        "{0} is reachable from other machines, and leaf certificates are sent with their private keys: use a Unix socket \
+         or a loopback address"
     )]
     InTheClear(SocketAddr),
     /// The certificates for the listener are invalid.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[from] TlsError),
     /// The CRLs are invalid.
     #[error(transparent)]

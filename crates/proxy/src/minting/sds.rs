@@ -55,8 +55,7 @@ impl SecretDiscovery {
 
     fn stream<R>(&self, asked: Streaming<R>) -> Result<SecretStream<R>, Status> {
         let place = Arc::clone(&self.shared.streams).try_acquire_owned();
-        let place =
-            place.map_err(|_| Status::resource_exhausted("there are as many streams as there may be"))?;
+        let place = place.map_err(|_| Status::resource_exhausted("too many concurrent streams"))?;
         Ok(SecretStream {
             asked,
             subscriptions: Subscriptions::new(Arc::clone(&self.shared), self.consumer.clone()),
@@ -105,7 +104,7 @@ impl<R> SecretStream<R> {
     fn not_taken(&self, error: Option<&proto::Status>) {
         if let Some(error) = error {
             self.shared.metrics.nack();
-            tracing::warn!(error = error.message, "a consumer did not take a leaf");
+            tracing::warn!(error = error.message, "a consumer rejected a leaf certificate");
         }
     }
 }
@@ -113,14 +112,14 @@ impl<R> SecretStream<R> {
 fn fits(type_url: &str) -> Result<(), Status> {
     match type_url.is_empty() || type_url == TYPE_URL {
         true => Ok(()),
-        false => Err(Status::invalid_argument(format!("there are resources of {TYPE_URL} alone"))),
+        false => Err(Status::invalid_argument(format!("only resources of type {TYPE_URL} are available"))),
     }
 }
 
 fn refused(refused: Refused) -> Status {
     match refused {
-        Refused::TooMany => Status::resource_exhausted("there are as many names as there may be"),
-        Refused::TooLong => Status::invalid_argument(format!("a name has at most {NAME_MAX} octets")),
+        Refused::TooMany => Status::resource_exhausted("too many names"),
+        Refused::TooLong => Status::invalid_argument(format!("a name must have at most {NAME_MAX} bytes")),
     }
 }
 

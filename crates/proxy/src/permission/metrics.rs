@@ -62,16 +62,20 @@ impl PermissionMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Remembered(Arc::clone(&self.0.answers))));
         let registry = registry.sub_registry_with_prefix("bulla_intercept_permission");
-        registry.register("questions", "Questions whether there may be a leaf", self.0.questions.clone());
+        registry.register("questions", "Requests to the permission service", self.0.questions.clone());
         registry.register(
             "question_duration_seconds",
-            "From a question to its answer, or until it was given up",
+            "Duration of requests to the permission service, including timeouts",
             self.0.durations.clone(),
         );
-        registry.register("refusals", "Leaves that there may not be, or not now", self.0.refusals.clone());
+        registry.register(
+            "refusals",
+            "Leaf certificates refused because the permission service denied or did not answer",
+            self.0.refusals.clone(),
+        );
         registry.register(
             "allowed_unanswered",
-            "Questions without an answer that were taken for a yes; a connection may put two",
+            "Requests without an answer from the permission service that were allowed; one connection may count twice",
             self.0.allowed_unanswered.clone(),
         );
     }

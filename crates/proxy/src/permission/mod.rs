@@ -39,7 +39,7 @@ const FAILURE_LIFE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum NotPermitted {
     /// The service denied it.
-    #[error("it is not permitted here")]
+    #[error("the permission service denies the name")]
     No,
     /// The service did not respond, and [`WhenAway::Refuse`] denies the leaf.
     #[error("the permission service did not decide: {0}")]
@@ -48,7 +48,7 @@ pub(crate) enum NotPermitted {
     #[error(transparent)]
     TooMany(#[from] TooManyNames),
     /// Too many permission requests are in progress.
-    #[error("too many questions for permission are under way")]
+    #[error("too many concurrent requests to the permission service")]
     Busy,
 }
 
@@ -168,7 +168,9 @@ impl PermissionState {
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
         // While the service is unavailable, requests fail without using a slot or time.
         if !self.silence.lets_through() {
-            let why = "who is asked has not answered the last questions; one a second is put".into();
+            let why =
+                "the permission service did not answer the last requests; it is retried once per second"
+                    .into();
             return Err(Failed { error: Unanswered::NoAnswer(why), lifetime: FAILURE_LIFE });
         }
         let place = self.places.enter(&charged, self.asking.timeout()).await;
@@ -180,7 +182,7 @@ impl PermissionState {
         match answer {
             Ok(true) => Ok(Fresh { value: true, lifetime: self.yes_for }),
             Ok(false) => {
-                tracing::debug!(name = %question.name, "a name is not permitted");
+                tracing::debug!(name = %question.name, "the permission service denied a name");
                 Ok(Fresh { value: false, lifetime: self.no_for })
             }
             Err(AskError::Silent(why)) => {
@@ -198,18 +200,20 @@ impl PermissionState {
             Ok(_) => {
                 self.silence.over();
                 if !self.answers_now.swap(true, Relaxed) {
-                    tracing::warn!("who is asked for permission answers again");
+                    tracing::warn!("the permission service answers again");
                 }
             }
             Err(AskError::Silent(why)) => {
                 self.silence.goes_on();
                 let when_away = self.when_away;
                 match self.answers_now.swap(false, Relaxed) {
-                    true => tracing::error!(why, ?when_away, "who is asked for permission does not answer"),
-                    false => tracing::debug!(why, "who is asked for permission does not answer"),
+                    true => tracing::error!(why, ?when_away, "the permission service does not answer"),
+                    false => tracing::debug!(why, "the permission service does not answer"),
                 }
             }
-            Err(AskError::NotPut(why)) => tracing::error!(why, "a question for permission cannot be put"),
+            Err(AskError::NotPut(why)) => {
+                tracing::error!(why, "cannot send a request to the permission service")
+            }
         }
     }
 }

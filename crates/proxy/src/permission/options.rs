@@ -94,7 +94,7 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum BadPermission {
     /// The URL is invalid, contains a user or password, or has a forbidden address.
-    #[error("the permission service: {0}")]
+    #[error("invalid URL of the permission service: {0}")]
     Url(#[from] outbound::guard::Refused),
     /// The URL is unencrypted and not on this machine, so responses could be forged.
     #[error("the permission service {0} must use https, unless it is on this machine")]
@@ -103,6 +103,6 @@ pub enum BadPermission {
     #[error("the token for the permission service is empty, or has characters other than visible ASCII")]
     Token,
     /// The roots or the TLS library caused an error.
-    #[error("the permission service: {0}")]
+    #[error("cannot set up the client of the permission service: {0}")]
     Setup(#[from] SetupError),
 }

@@ -126,7 +126,7 @@ fn meaning(status: u16) -> Result<bool, AskError> {
     match status {
         200 | 204 => Ok(true),
         400..=499 if ![401, 407, 408, 425, 429].contains(&status) => Ok(false),
-        _ => Err(AskError::Silent(format!("the question was answered by {status}"))),
+        _ => Err(AskError::Silent(format!("the permission service returned status {status}"))),
     }
 }
 

@@ -101,11 +101,9 @@ impl Policy {
         for (place, identity) in text.identities.iter().enumerate() {
             let added = match place < IDENTITIES_MAX {
                 true => compiled.add_identity(identity),
-                false => Err(invalid(
-                    "name",
-                    format!("there are more than {IDENTITIES_MAX} identities"),
-                    "remove some",
-                )),
+                false => {
+                    Err(invalid("name", format!("more than {IDENTITIES_MAX} identities"), "remove some"))
+                }
             };
             added.map_err(|wrong| located("identities", place, &identity.name, wrong))?;
         }
@@ -114,8 +112,8 @@ impl Policy {
                 true => compiled.add_rule(rule, place),
                 false => Err(invalid(
                     "name",
-                    format!("there are more than {POLICY_RULES_MAX} rules"),
-                    "one rule may have many hosts",
+                    format!("more than {POLICY_RULES_MAX} rules"),
+                    "list several hosts in one rule",
                 )),
             };
             added.map_err(|wrong| located("rules", place, &rule.name, wrong))?;
@@ -243,18 +241,22 @@ impl Compiled {
     }
 
     fn add_identity(&mut self, text: &IdentityText) -> Result<(), InvalidSetting> {
-        const RECOGNISED: &str = "give one of users, certificates, jwt and networks: users = [\"ci\"]";
+        const RECOGNISED: &str = "give one of users, certificates, jwt or networks: users = [\"ci\"]";
         checked_name("name", &text.name)?;
         if self.names.identities.contains_key(text.name.as_str()) {
             return Err(invalid(
                 "name",
                 format!("{:?} is used twice", text.name),
-                "give each identity a name of its own",
+                "give each identity a unique name",
             ));
         }
         let is_recognised = [text.users.len(), text.certificates.len(), text.jwt.len(), text.networks.len()];
         if is_recognised == [0; 4] {
-            return Err(invalid("users", "nothing recognises this identity", RECOGNISED));
+            return Err(invalid(
+                "users",
+                "the identity has no users, certificates, jwt or networks",
+                RECOGNISED,
+            ));
         }
         let names = &mut self.names;
         let (name, key) = Names::number(&mut names.identities, &mut names.next, &text.name);
@@ -289,8 +291,8 @@ impl Compiled {
         if !text.preset.is_empty() {
             return Err(invalid(
                 "preset",
-                format!("no preset is called {:?}", text.preset),
-                "presets are for configuration files",
+                format!("unknown preset {:?}", text.preset),
+                "presets are available in configuration files only",
             ));
         }
         let keys = self.keys(&text.grants())?;
@@ -305,7 +307,7 @@ impl Compiled {
             rare: rare_conditions(text)?,
         };
         if text.port.contains(&0) {
-            return Err(invalid("port", "0 is no port", "for example port = [443, 8443]"));
+            return Err(invalid("port", "0 is not a port", "for example port = [443, 8443]"));
         }
         self.by_path |= !rule.paths.is_empty();
         self.index.add(&hosts, &keys, &text.path, self.rules.len() as u32);
@@ -332,8 +334,8 @@ fn checked_name(key: &'static str, name: &str) -> Result<(), InvalidSetting> {
     {
         true => Err(invalid(
             key,
-            format!("{:?} is no name", name.chars().take(100).collect::<String>()),
-            "1 to 255 bytes without commas and control characters",
+            format!("{:?} is not a valid name", name.chars().take(100).collect::<String>()),
+            "use 1 to 255 bytes without commas and control characters",
         )),
         false => Ok(()),
     }
@@ -344,7 +346,7 @@ fn checked_path(path: &str) -> Result<(), InvalidSetting> {
         "for example /repos/*/issues or /v1/**: no query, no %41 for A, no dot segments, no //";
     let is_glob = path.starts_with(['/', '*']) && path.is_ascii() && !path.contains(['?', '#', ' ']);
     if !is_glob || path.len() > GLOB_BYTES_MAX {
-        return Err(invalid("path", format!("{path:?} is no path"), HINT));
+        return Err(invalid("path", format!("{path:?} is not a path pattern"), HINT));
     }
     // A pattern that is not in normal form never matches.
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -371,13 +373,13 @@ fn rare_conditions(text: &PolicyRuleText) -> Result<Option<Box<RareConditions>>,
 fn value_pattern(key: &'static str, pattern: &str) -> Result<String, InvalidSetting> {
     match pattern.len() <= GLOB_BYTES_MAX {
         true => Ok(pattern.to_owned()),
-        false => Err(invalid(key, format!("a pattern has {} bytes", pattern.len()), "1,024 bytes at most")),
+        false => Err(invalid(key, format!("the pattern has {} bytes", pattern.len()), "at most 1,024 bytes")),
     }
 }
 
 fn header((name, value): (&String, &String)) -> Result<(HeaderName, String), InvalidSetting> {
-    let parsed: HeaderName = name
-        .parse()
-        .map_err(|_| invalid("header", format!("{name:?} is no header"), "a name as in HTTP: X-Team"))?;
+    let parsed: HeaderName = name.parse().map_err(|_| {
+        invalid("header", format!("{name:?} is not a header name"), "a header name such as X-Team")
+    })?;
     Ok((parsed, value_pattern("header", value)?))
 }

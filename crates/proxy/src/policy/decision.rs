@@ -95,9 +95,9 @@ impl fmt::Display for Reason {
             Self::Rule => f.write_str("it is the first rule that matches"),
             Self::Default => f.write_str("no rule matches, so the default applies"),
             Self::Expired => f.write_str("the identity has expired"),
-            Self::Path(why) => write!(f, "a rule goes by the path, and {why}"),
+            Self::Path(why) => write!(f, "a rule depends on the path, but {why}"),
             Self::NotIntercepted => {
-                f.write_str("a rule goes by the request, and this connection is not intercepted")
+                f.write_str("a rule depends on the request, but this connection is not intercepted")
             }
         }
     }

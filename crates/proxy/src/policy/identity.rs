@@ -89,8 +89,8 @@ impl Recognition {
         let twice = |key, what: String| {
             invalid(
                 key,
-                format!("{what} belongs to another identity already"),
-                "name it in one identity only",
+                format!("{what} already belongs to another identity"),
+                "list it in one identity only",
             )
         };
         for user in &text.users {
@@ -108,10 +108,12 @@ impl Recognition {
                 invalid("jwt", why, "{ issuer = \"github\", claims = { repository = \"acme/shop\" } }")
             };
             if jwt.claims.values().all(|pattern| pattern.bytes().all(|octet| octet == b'*')) {
-                return Err(wrong(format!("no claim of {:?} is compared with a value", jwt.issuer)));
+                return Err(wrong(format!("no claim of {:?} is restricted to a value", jwt.issuer)));
             }
             if jwt.claims.iter().any(|(name, pattern)| name.is_empty() || pattern.len() > GLOB_BYTES_MAX) {
-                return Err(wrong("a claim has no name, or more than 1,024 bytes".to_owned()));
+                return Err(wrong(
+                    "a claim has an empty name, or a value longer than 1,024 bytes".to_owned(),
+                ));
             }
             let of_issuer = self.jwts.entry(jwt.issuer.clone()).or_default();
             of_issuer.push((jwt.claims.clone(), Arc::clone(identity)));

@@ -16,10 +16,10 @@ pub enum AmbiguousPath {
     #[error("the path has an empty segment (`//`)")]
     EmptySegment,
     /// `%2F`, `%5C`, a backslash, `%00`, or one of these escaped twice.
-    #[error("the path has an escaped slash, a backslash or a NUL, which servers read differently")]
+    #[error("the path has an escaped slash, a backslash or a NUL, which servers interpret differently")]
     Escape,
     /// An invalid percent-escape, or bytes that are not UTF-8.
-    #[error("the path has a broken escape, or bytes that are not UTF-8")]
+    #[error("the path has an invalid escape, or bytes that are not UTF-8")]
     Encoding,
     /// The path does not start with a slash: `*`, or an absolute URL.
     #[error("the path does not begin with a slash")]

@@ -218,19 +218,19 @@ fn an_invalid_policy_says_where_it_is_wrong() {
         ),
         (
             |text| text.rules[0].host = list(&["https://a"]),
-            "rules[1] (first): host: \"https://a\" is no host name or address",
+            "rules[1] (first): host: \"https://a\" is not a host name or address",
         ),
-        (|text| text.rules[0].host = list(&["a*.example"]), "is no host name or address"),
+        (|text| text.rules[0].host = list(&["a*.example"]), "is not a host name or address"),
         (
             |text| text.rules[0].path = list(&["/a//b"]),
             "rules[1] (first): path: \"/a//b\" never matches: the path has an empty segment",
         ),
         (|text| text.rules[0].path = list(&["/%41"]), "never matches: its normal form is \"/A\""),
-        (|text| text.rules[0].method = list(&["get"]), "method: \"get\" is no method"),
-        (|text| text.rules[0].port = vec![0], "port: 0 is no port"),
+        (|text| text.rules[0].method = list(&["get"]), "method: \"get\" is not an HTTP method"),
+        (|text| text.rules[0].port = vec![0], "port: 0 is not a port"),
         (
             |text| text.identities[0].users.clear(),
-            "identities[1] (ci): users: nothing recognises this identity",
+            "identities[1] (ci): users: the identity has no users, certificates, jwt or networks",
         ),
         (
             |text| text.identities.push(identity("ci", &[], &[])),
@@ -245,7 +245,7 @@ fn an_invalid_policy_says_where_it_is_wrong() {
                 let claims = [("sub".to_owned(), "*".to_owned())].into();
                 text.identities[0].jwt = vec![JwtText { issuer: "x".into(), claims }];
             },
-            "identities[1] (ci): jwt: no claim of \"x\" is compared with a value",
+            "identities[1] (ci): jwt: no claim of \"x\" is restricted to a value",
         ),
     ] {
         assert!(wrong(change).contains(said), "{} is not {said}", wrong(change));

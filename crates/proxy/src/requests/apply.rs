@@ -59,13 +59,13 @@ impl RequestRules {
         }
         let plain = plain_path(request.uri().path()).into_owned();
         if self.0.by_path && hides_dots(&plain) {
-            return Err("its path has dot segments that some servers find and some do not");
+            return Err("the path has dot segments that servers interpret differently");
         }
         if self.0.by_path && has_dots(request.uri().path()) {
             settle_path(request);
         }
         if self.0.by_request_type && request.headers().get_all(CONTENT_TYPE).iter().nth(1).is_some() {
-            return Err("a request has one content-type");
+            return Err("a request must have one Content-Type header");
         }
         let mut met = self.0.met(host, &plain);
         if met.is_empty() {
@@ -241,7 +241,7 @@ impl MatchedRules {
             if self.compiled.by_path {
                 if is_doubtful(&plain_path(request.uri().path())) {
                     metrics.injected("refused");
-                    let why = "its path has escapes that servers read in several ways, and its credential is not for all paths";
+                    let why = "the path has escapes that servers interpret differently, and the credential is limited to some paths";
                     return Err(page::problem(StatusCode::BAD_REQUEST, "http_request_error", why));
                 }
                 settle_path(request);
@@ -256,9 +256,9 @@ impl MatchedRules {
                     metrics.injected("failed");
                     let (rule, credential) = (&rule.name, injection.called());
                     if injection.is_news(true) {
-                        tracing::warn!(%rule, credential, %error, "requests are not sent, as their credential is not there");
+                        tracing::warn!(%rule, credential, %error, "rejecting requests: their credential is unavailable");
                     } else {
-                        tracing::debug!(%rule, credential, %error, "a request was not sent, as its credential is not there");
+                        tracing::debug!(%rule, credential, %error, "rejected a request: its credential is unavailable");
                     }
                     return Err(no_credential(&error));
                 }
@@ -278,32 +278,35 @@ impl MatchedRules {
         let refuse = |status, why| Err((status, why));
         let in_tls = self.server.is_some();
         if method == Method::TRACE {
-            let why = "TRACE shows the client what the server is sent, a credential among it";
+            let why = "TRACE is not allowed: the response would show the client its credential";
             return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
         }
         // A redirected client chose the address itself, so the server must prove that it is the host.
         if self.target.redirected && !is_verified {
-            let why = "its credential goes from where clients are redirected to servers that are verified alone: ask by https://";
+            let why =
+                "on a redirected connection the credential is sent to verified servers only: use https://";
             return refuse(StatusCode::FORBIDDEN, why);
         }
         let is_its_address = self.target.redirected || self.target.name == self.host;
         if !is_its_address || self.server.as_ref().is_some_and(|server| *server != self.host) {
-            let why = "the request names another host than its connection was made for, and its credential is that host's";
+            let why =
+                "the credential is for the host of the request, but the connection was made for another host";
             return refuse(StatusCode::MISDIRECTED_REQUEST, why);
         }
         if !injection.is_for_port(self.target.port, in_tls) {
-            let why = "its credential does not go to this port of its host, unless the rule names it: inject = { port = [...] }";
+            let why = "the credential is not sent to this port of its host, unless the rule lists the port: inject = { \
+             port = [...] }";
             return refuse(StatusCode::MISDIRECTED_REQUEST, why);
         }
         match (in_tls, is_verified) {
             _ if injection.insecure => Ok(()),
             (true, true) => Ok(()),
             (true, false) => {
-                let why = "its credential does not go to a server that is not verified (verify = false in proxy.upstreams)";
+                let why = "the credential is not sent to a server that is not verified (verify = false in proxy.upstreams)";
                 refuse(StatusCode::FORBIDDEN, why)
             }
             (false, _) => {
-                let why = "its credential does not go over plain HTTP: ask by https://";
+                let why = "the credential is not sent over plain HTTP: use https://";
                 refuse(StatusCode::FORBIDDEN, why)
             }
         }
@@ -356,9 +359,9 @@ fn said(rule: &Rule, answer: &OwnAnswer) -> Response<Body> {
 fn no_credential(error: &NoSecret) -> Response<Body> {
     let (status, detail) = match error {
         NoSecret::Away(_) => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the store of the credential for this host does not answer")
+            (StatusCode::SERVICE_UNAVAILABLE, "the credential store for this host does not answer")
         }
-        NoSecret::Unusable(_) => (StatusCode::BAD_GATEWAY, "the credential for this host cannot be had"),
+        NoSecret::Unusable(_) => (StatusCode::BAD_GATEWAY, "the credential for this host is unavailable"),
     };
     page::problem(status, "proxy_internal_error", detail)
 }

@@ -117,7 +117,7 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
         }
     });
     if work.await.is_err() {
-        tracing::error!("the audit log ended: requests are refused from now on");
+        tracing::error!("the audit log writer stopped: requests are refused from now on");
     }
 }
 
@@ -146,7 +146,9 @@ impl Chain {
             let line = last_line(&mut chain.file, length)?;
             let event = read_exported(&line).map_err(|error| {
                 let file = chain.options.file.display();
-                io::Error::other(format!("the last line of {file} is no event ({error}): move the file away"))
+                io::Error::other(format!(
+                    "the last line of {file} is not an audit event ({error}): move the file away"
+                ))
             })?;
             (chain.shard, chain.sequence, chain.hash) = (event.shard, event.sequence, event.hash);
         }
@@ -215,7 +217,7 @@ fn opened(options: &AuditOptions) -> io::Result<File> {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
             let file = options.file.display();
-            Err(io::Error::other(format!("another process writes {file}: give each proxy a file of its own")))
+            Err(io::Error::other(format!("another process writes to {file}: give each proxy its own file")))
         }
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -315,7 +317,7 @@ mod tests {
         // A file whose last line is not an event is rejected.
         file.write_all(b"{}\n").unwrap();
         let wrong = AuditLog::open(&options(&folder), Arc::default()).err().unwrap().to_string();
-        assert!(wrong.contains("is no event") && wrong.contains("move the file away"), "{wrong}");
+        assert!(wrong.contains("is not an audit event (") && wrong.contains("move the file away"), "{wrong}");
     }
 
     #[tokio::test]

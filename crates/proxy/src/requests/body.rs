@@ -29,15 +29,15 @@ pub(super) fn shown(
     (most, names): (usize, &[String]),
 ) -> Result<Shown, &'static str> {
     if needles.too_many {
-        return Err("there is too much to be left out");
+        return Err("too many values must be redacted");
     }
     let mut shown = decoded(kept, headers, most)?;
     if needles.has_injected && !is_text(&shown) {
-        return Err("it is no text, and a credential was put into the request");
+        return Err("the body is not text, and a credential was injected into the request");
     }
     if !needles.is_empty() {
         let without = needles.taken_out(&shown.text, shown.is_cut);
-        shown.text = without.map_err(|TooLong| "looking for what is to be left out takes too long")?;
+        shown.text = without.map_err(|TooLong| "redaction takes too long")?;
     }
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_form = kind == "application/x-www-form-urlencoded";
@@ -67,7 +67,7 @@ fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Show
     let coding = match (codings.next(), codings.next()) {
         (None, _) => "identity".to_owned(),
         (Some(coding), None) => String::from_utf8_lossy(coding.as_bytes()).trim().to_ascii_lowercase(),
-        _ => return Err("it has two content codings"),
+        _ => return Err("the body has two content codings"),
     };
     let is_cut = (kept.text.len() as u64) < kept.octets;
     let text = kept.text.as_slice();
@@ -75,7 +75,7 @@ fn decoded(kept: &CapturedBody, headers: &HeaderMap, most: usize) -> Result<Show
         "identity" | "" => Ok(Shown { text: text.to_vec(), is_cut }),
         "gzip" | "x-gzip" => Ok(read(MultiGzDecoder::new(text), most, is_cut)),
         "deflate" => Ok(read(ZlibDecoder::new(text), most, is_cut)),
-        _ => Err("its content coding is none that is read here"),
+        _ => Err("the content coding of the body is not supported"),
     }
 }
 

@@ -89,11 +89,11 @@ impl RequestRules {
                 hint: wrong.hint,
             };
             if place >= RULES_MAX {
-                let why = format!("there are more than {RULES_MAX} rules");
+                let why = format!("more than {RULES_MAX} rules");
                 return Err(named(InvalidSetting {
                     key: "rules",
                     why,
-                    hint: "one rule may have many hosts and paths",
+                    hint: "list several hosts and paths in one rule",
                 }));
             }
             let rule = Rule::read(text, place).map_err(named)?;
@@ -159,7 +159,11 @@ impl Rule {
         let name: Arc<str> = match text.name.as_str() {
             "" => format!("#{}", place + 1).into(),
             name if name.len() > 100 || name.contains(|c: char| c.is_control() || c == ',') => {
-                return Err(invalid("name", "is too long, or has a comma in it", "a few words: api-token"));
+                return Err(invalid(
+                    "name",
+                    "too long, or has a comma or control character",
+                    "use a few words: api-token",
+                ));
             }
             name => name.into(),
         };
@@ -193,8 +197,8 @@ impl Rule {
     /// Checks for settings that exclude each other.
     fn check(&self) -> Result<(), InvalidSetting> {
         if self.inject.is_some() && self.hosts.is_empty() {
-            let hint = "name those that are to have it: host = [\"api.example\"]";
-            return Err(invalid("inject", "without `host` every server would be given the credential", hint));
+            let hint = "list the hosts that get the credential: host = [\"api.example\"]";
+            return Err(invalid("inject", "without `host` every server would get the credential", hint));
         }
         let on_requests = !self.request.is_empty()
             || self.rewrite.is_some()
@@ -202,14 +206,13 @@ impl Rule {
             || self.inject.is_some()
             || matches!(self.answer, Some(OwnAnswer::Redirect(..)));
         if !self.response_types.is_empty() && on_requests {
-            let hint = "a rule with response_type changes answers' headers, blocks or records; use another rule beside it";
-            return Err(invalid("response_type", "is known when the request has been sent", hint));
+            let hint = "a rule with response_type can only change response headers, block or record; use another rule for the rest";
+            return Err(invalid("response_type", "known only after the request was sent", hint));
         }
         let acts = on_requests || !self.response.is_empty() || self.answer.is_some() || self.record;
         if !acts {
-            let hint =
-                "give it one of: block, redirect, rewrite, delay_ms, record, inject, set_request_headers, …";
-            return Err(invalid("name", "it does nothing", hint));
+            let hint = "set at least one of: block, redirect, rewrite, delay_ms, record, inject, set_request_headers, …";
+            return Err(invalid("name", "the rule does nothing", hint));
         }
         Ok(())
     }
@@ -223,7 +226,7 @@ impl Headers {
 
 fn short(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
     if text.len() > TEXT_MAX {
-        return Err(invalid(key, format!("has {} octets", text.len()), "64 KiB at most"));
+        return Err(invalid(key, format!("has {} octets", text.len()), "at most 64 KiB"));
     }
     Ok(())
 }
@@ -232,8 +235,8 @@ fn paths(paths: &[String]) -> Result<Vec<String>, InvalidSetting> {
     for path in paths {
         short("path", path)?;
         if !path.starts_with(['/', '*']) || path.contains(['?', '#', ' ']) || !path.is_ascii() {
-            let hint = "it begins with / or *, is escaped as in URLs, and has no query: /v1/*";
-            return Err(invalid("path", format!("{path:?} is no path"), hint));
+            let hint = "a path begins with / or *, is escaped as in URLs, and has no query: /v1/*";
+            return Err(invalid("path", format!("{path:?} is not a path"), hint));
         }
         check_path("path", path)?;
     }
@@ -248,7 +251,7 @@ fn types(key: &'static str, types: &[String]) -> Result<Vec<String>, InvalidSett
         if ok {
             Ok(text.to_ascii_lowercase())
         } else {
-            Err(invalid(key, format!("{text:?} is no media type"), hint))
+            Err(invalid(key, format!("{text:?} is not a media type"), hint))
         }
     };
     types.iter().map(read).collect()
@@ -264,7 +267,7 @@ fn values(
 ) -> Result<Vec<(HeaderName, HeaderValue)>, InvalidSetting> {
     let read = |(name, text): (&String, &String)| {
         short(key, text)?;
-        let hint = "a header is one line of visible characters";
+        let hint = "a header value must be one line of visible characters";
         let value = HeaderValue::from_str(text).map_err(|_| {
             invalid(key, format!("the value of {name} has a line break or a control character"), hint)
         })?;
@@ -275,9 +278,7 @@ fn values(
 
 fn delay(ms: Option<u64>) -> Result<Option<Duration>, InvalidSetting> {
     match ms.map(Duration::from_millis) {
-        Some(delay) if delay > DELAY_MAX => {
-            Err(invalid("delay_ms", "is more than a minute", "60000 at most"))
-        }
+        Some(delay) if delay > DELAY_MAX => Err(invalid("delay_ms", "longer than a minute", "60000 at most")),
         delay => Ok(delay),
     }
 }
@@ -285,9 +286,9 @@ fn delay(ms: Option<u64>) -> Result<Option<Duration>, InvalidSetting> {
 fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
     let known = |key, code: u16| {
         StatusCode::from_u16(code)
-            .map_err(|_| invalid(key, format!("{code} is no status"), "for example 403"))
+            .map_err(|_| invalid(key, format!("{code} is not an HTTP status"), "for example 403"))
     };
-    let stray = |key, of| invalid(key, format!("goes with `{of}` alone"), "take it out, or give both");
+    let stray = |key, of| invalid(key, format!("allowed only with `{of}`"), "remove it, or give both");
     if text.page.is_some() && text.block.is_none() {
         return Err(stray("page", "block"));
     }
@@ -296,10 +297,10 @@ fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
     }
     match (text.block, &text.redirect) {
         (Some(_), Some(_)) => {
-            Err(invalid("block", "stands beside redirect", "one of them answers: take one out"))
+            Err(invalid("block", "cannot be combined with redirect", "remove one of the two"))
         }
         (Some(code), None) if !(400..600).contains(&code) => {
-            Err(invalid("block", format!("{code} refuses nothing"), "400 to 599, for example 403"))
+            Err(invalid("block", format!("{code} is not an error status"), "400 to 599, for example 403"))
         }
         (Some(code), None) => {
             short("page", text.page.as_deref().unwrap_or_default())?;
@@ -310,14 +311,14 @@ fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
             if ![301, 302, 303, 307, 308].contains(&code) {
                 return Err(invalid(
                     "redirect_status",
-                    format!("{code} sends nobody anywhere"),
+                    format!("{code} is not a redirect status"),
                     "301, 302, 303, 307 or 308",
                 ));
             }
             let uri = to.parse::<Uri>().ok().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
             let value = uri.and_then(|_| HeaderValue::from_str(to).ok());
-            let value =
-                value.ok_or_else(|| invalid("redirect", format!("{to:?} is no URL"), "https://HOST/PATH"))?;
+            let value = value
+                .ok_or_else(|| invalid("redirect", format!("{to:?} is not a URL"), "https://HOST/PATH"))?;
             Ok(Some(OwnAnswer::Redirect(known("redirect_status", code)?, value)))
         }
         (None, None) => Ok(None),
@@ -348,9 +349,9 @@ mod tests {
             );
         }
         for name in ["Content-Length", "transfer-encoding", "Host", "Connection", "Upgrade"] {
-            assert!(refused(set(name, "1")).contains("not a rule's to change"), "{name}");
+            assert!(refused(set(name, "1")).contains("rules cannot change"), "{name}");
         }
-        assert!(refused(set("X A", "1")).contains("is no header"));
+        assert!(refused(set("X A", "1")).contains("is not a header name"));
         let rewrite = |from: &str| {
             let rewrite = RewriteText { path: Some(from.into()), to: Some("/new/".into()), host: None };
             RuleText { rewrite: Some(rewrite), ..RuleText::default() }
@@ -372,7 +373,10 @@ mod tests {
             (rewrite("/a/../"), "rewrite: \"/a/../\" would never"),
             (RuleText { redirect: Some("/x".into()), ..RuleText::default() }, "redirect: \"/x\""),
             (RuleText { delay_ms: Some(60_001), ..RuleText::default() }, "delay_ms: "),
-            (RuleText { name: "mine".into(), ..RuleText::default() }, "rule 2 (mine): name: it does nothing"),
+            (
+                RuleText { name: "mine".into(), ..RuleText::default() },
+                "rule 2 (mine): name: the rule does nothing",
+            ),
             (
                 RuleText { response_type: vec!["a/b".into()], delay_ms: Some(1), ..RuleText::default() },
                 "response_type: is known when",

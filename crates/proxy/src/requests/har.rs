@@ -313,7 +313,7 @@ impl HarFolder {
             "_rules": exchange.rules,
         });
         if needles.is_used_up() {
-            entry["comment"] = json!("not all is kept: looking for what is to be left out takes too long");
+            entry["comment"] = json!("incomplete: redaction takes too long");
         }
         entry
     }
@@ -328,7 +328,7 @@ impl HarFolder {
         let shown = match body::shown(kept, headers, kind, needles, limits) {
             Ok(shown) => shown,
             Err(why) => {
-                body["comment"] = json!(format!("not kept: {why}"));
+                body["comment"] = json!(format!("not recorded: {why}"));
                 body["text"] = json!("");
                 return body;
             }
@@ -341,7 +341,7 @@ impl HarFolder {
             }
         }
         if shown.is_cut {
-            body["comment"] = json!(format!("the first {} of {} octets", kept.text.len(), kept.octets));
+            body["comment"] = json!(format!("the first {} of {} bytes", kept.text.len(), kept.octets));
         }
         body
     }

@@ -94,21 +94,24 @@ impl Injection {
         let header = match (text.form, &text.header) {
             (Form::Header, Some(name)) => header_name("inject", name)?,
             (Form::Header, None) => {
-                return Err(bad("as = \"header\" has no `header`", "header = \"X-Api-Key\""));
+                return Err(bad("as = \"header\" requires `header`", "header = \"X-Api-Key\""));
             }
             (_, Some(_)) => {
-                return Err(bad("`header` goes with as = \"header\"", "give both, or leave it out"));
+                return Err(bad(
+                    "`header` is allowed only with as = \"header\"",
+                    "give both, or remove `header`",
+                ));
             }
             (_, None) => AUTHORIZATION,
         };
         if text.prefix.is_some() && text.form != Form::Header {
-            return Err(bad("`prefix` goes with as = \"header\"", "leave it out"));
+            return Err(bad("`prefix` is allowed only with as = \"header\"", "remove it"));
         }
         if text.user.is_some() && !is_basic {
-            return Err(bad("`user` goes with as = \"basic\"", "leave it out"));
+            return Err(bad("`user` is allowed only with as = \"basic\"", "remove it"));
         }
         if text.user.as_ref().is_some_and(|user| user.contains(':')) {
-            return Err(bad("`user` has a colon", "RFC 7617 has none there"));
+            return Err(bad("`user` has a colon", "a user name cannot have a colon (RFC 7617)"));
         }
         let prefix = text.prefix.clone().unwrap_or_default();
         if HeaderValue::from_str(&prefix).is_err() {
@@ -121,8 +124,8 @@ impl Injection {
             (Some(path), None) if path.starts_with('/') => {
                 let fields = match (&text.field, is_basic && text.user.is_none()) {
                     (Some(_), true) => {
-                        let hint = "without `field` it is that of `username` and `password`";
-                        return Err(bad("as = \"basic\" with `field` has no `user`", hint));
+                        let hint = "without `field`, the fields `username` and `password` are used";
+                        return Err(bad("as = \"basic\" with `field` requires `user`", hint));
                     }
                     (None, true) => vec![vec!["username".to_owned()], vec!["password".to_owned()]],
                     (Some(field), false) => vec![field.split('.').map(str::to_owned).collect()],
@@ -131,14 +134,14 @@ impl Injection {
                 Source::Store { path: path.clone(), fields }
             }
             (None, Some(_)) if text.field.is_some() => {
-                return Err(bad("`field` is of a credential, not of a file", "leave it out"));
+                return Err(bad("`field` is allowed only with `credential`, not with `file`", "remove it"));
             }
             (None, Some(path)) if path.is_absolute() => {
                 Source::File { path: path.clone(), known: Mutex::default() }
             }
-            (None, None) => return Err(bad("it names no credential", HINT)),
-            (Some(_), Some(_)) => return Err(bad("it names two", HINT)),
-            _ => return Err(bad("its path does not begin with /", HINT)),
+            (None, None) => return Err(bad("no credential is given", HINT)),
+            (Some(_), Some(_)) => return Err(bad("both `credential` and `file` are given", HINT)),
+            _ => return Err(bad("the path must begin with /", HINT)),
         };
         Ok(Self {
             source,
@@ -191,7 +194,8 @@ impl Injection {
         headers.remove(&self.header);
         let texts = match &self.source {
             Source::Store { path, fields } => {
-                let store = secrets.ok_or_else(|| NoSecret::Away("none is configured".to_owned()))?;
+                let store =
+                    secrets.ok_or_else(|| NoSecret::Away("no credential store is configured".to_owned()))?;
                 store.fetch(path, fields).await?
             }
             Source::File { path, known } => vec![Secret::new(of_file(path, known).await?.expose())],
@@ -199,7 +203,7 @@ impl Injection {
         let (value, needles) = self.written(&texts)?;
         let digest = digest(&SHA256, &value);
         let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value))
-            .map_err(|_| NoSecret::Unusable(format!("{} cannot stand in a header", self.called())))?;
+            .map_err(|_| NoSecret::Unusable(format!("{} cannot be sent in a header", self.called())))?;
         // Excluded from Debug output and from the tables of HPACK.
         header.set_sensitive(true);
         headers.insert(self.header.clone(), header);
@@ -286,15 +290,15 @@ fn read_file(path: &Path) -> Result<Secret, NoSecret> {
     let file = options.open(path).map_err(|error| failed(error.to_string()))?;
     let about = file.metadata().map_err(|error| failed(error.to_string()))?;
     if !about.is_file() {
-        return Err(failed("it is no file".to_owned()));
+        return Err(failed("not a regular file".to_owned()));
     }
     if about.permissions().mode() & 0o077 != 0 {
-        return Err(failed("others may read it: chmod 600".to_owned()));
+        return Err(failed("other users can read the file: run chmod 600".to_owned()));
     }
     let mut text = Zeroizing::new(String::with_capacity(FILE_OCTETS_MAX as usize + 1));
     file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
     if text.len() as u64 > FILE_OCTETS_MAX {
-        return Err(failed(format!("it has more than {FILE_OCTETS_MAX} octets")));
+        return Err(failed(format!("the file has more than {FILE_OCTETS_MAX} bytes")));
     }
     Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
 }
@@ -376,7 +380,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
             .unwrap();
         let refused = read_file(&path).err().unwrap().to_string();
-        assert!(refused.contains("it is no file"), "{refused}");
+        assert!(refused.contains("not a regular file"), "{refused}");
     }
 
     #[tokio::test]

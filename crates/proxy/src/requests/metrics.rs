@@ -26,15 +26,15 @@ pub struct RequestMetrics {
 impl RequestMetrics {
     /// Registers all metrics. `registry` already has the prefix.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register("rule_reloads", "Rules read again, by outcome", self.reloads.clone());
+        registry.register("rule_reloads", "Rule reloads, by outcome", self.reloads.clone());
         registry.register(
             "rules_outdated",
-            "1 while the configuration has rules that cannot be used and the ones before count",
+            "1 while the configured rules are invalid and the previous rules stay in use",
             self.outdated.clone(),
         );
         registry.register(
             "credentials_injected",
-            "Credentials put into requests, by outcome",
+            "Credentials injected into requests, by outcome",
             self.injected.clone(),
         );
         registry.register(
@@ -45,12 +45,12 @@ impl RequestMetrics {
         registry.register("recordings", "Requests recorded", self.recorded.clone());
         registry.register(
             "recordings_dropped",
-            "Recordings for which there was no room, or that could not be written",
+            "Recordings dropped because the queue was full or the write failed",
             self.recordings_dropped.clone(),
         );
         registry.register(
             "access_lines_dropped",
-            "Lines of the access log for which there was no room, or that could not be written",
+            "Access log lines dropped because the queue was full or the write failed",
             self.lines_dropped.clone(),
         );
     }

@@ -24,8 +24,8 @@ impl Rewrite {
                         && path.parse::<Uri>().is_ok()
                         && !path.contains(['?', '*', '#']);
                     if !is_path {
-                        let hint = "what paths begin with: /old/";
-                        return Err(invalid("rewrite", format!("{path:?} is no beginning of a path"), hint));
+                        let hint = "give a path prefix such as /old/";
+                        return Err(invalid("rewrite", format!("{path:?} is not a path prefix"), hint));
                     }
                     check_path("rewrite", path)?;
                 }
@@ -34,7 +34,7 @@ impl Rewrite {
             _ => {
                 return Err(invalid(
                     "rewrite",
-                    "`path` and `to` go together",
+                    "`path` and `to` must be given together",
                     "{ path = \"/old/\", to = \"/new/\" }",
                 ));
             }
@@ -43,7 +43,7 @@ impl Rewrite {
         if path.is_none() && host.is_none() {
             return Err(invalid(
                 "rewrite",
-                "it rewrites nothing",
+                "the rewrite changes nothing",
                 "{ path = \"/old/\", to = \"/new/\" } or { host = \"b.example\" }",
             ));
         }
@@ -52,8 +52,9 @@ impl Rewrite {
 }
 
 fn host_and_port(text: &str) -> Result<(HostOrIp, Option<u16>), InvalidSetting> {
-    let bad =
-        || invalid("rewrite", format!("{text:?} is no host"), "host = \"b.example\", or \"b.example:8443\"");
+    let bad = || {
+        invalid("rewrite", format!("{text:?} is not a host"), "host = \"b.example\", or \"b.example:8443\"")
+    };
     let authority: Authority = text.parse().map_err(|_| bad())?;
     let name = HostOrIp::parse(authority.host()).map_err(|_| bad())?;
     let port =

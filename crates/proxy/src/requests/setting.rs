@@ -29,20 +29,20 @@ pub(super) fn check_path(key: &'static str, path: &str) -> Result<(), InvalidSet
     // The text before the first star is not necessarily a complete segment.
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     if plain_path(&whole) != whole {
-        let hint = "write it plain: no %41 for A, %C3%A9 for \u{e9}, no dot segments, no // in it";
-        return Err(invalid(key, format!("{path:?} would never be met"), hint));
+        let hint = "write it in normal form: no %41 for A, %C3%A9 for \u{e9}, no dot segments, no //";
+        return Err(invalid(key, format!("{path:?} never matches"), hint));
     }
     Ok(())
 }
 
 /// Returns the name of a header field that a rule may set.
 pub(super) fn header_name(key: &'static str, text: &str) -> Result<HeaderName, InvalidSetting> {
-    let hint = "a name as in HTTP: X-Team";
-    let name: HeaderName = text.parse().map_err(|_| invalid(key, format!("{text:?} is no header"), hint))?;
+    let hint = "a header name such as X-Team";
+    let name: HeaderName =
+        text.parse().map_err(|_| invalid(key, format!("{text:?} is not a header name"), hint))?;
     if NOT_OURS.contains(&name.as_str()) {
-        let hint =
-            "it is the connection's, or says how long a message is or whom it is for (rewrite.host does)";
-        return Err(invalid(key, format!("{name} is not a rule's to change"), hint));
+        let hint = "the header belongs to the connection, or sets the length or the host of a message (use rewrite.host for the host)";
+        return Err(invalid(key, format!("rules cannot change {name}"), hint));
     }
     Ok(name)
 }

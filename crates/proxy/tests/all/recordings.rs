@@ -107,7 +107,7 @@ async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
         // The end of what is kept is in its midst.
         ("/cut", &format!("{}[redacted]", "x".repeat(MOST - 8))),
     ];
-    let not_kept = [("/br", "content coding"), ("/binary", "a credential was put")];
+    let not_kept = [("/br", "content coding"), ("/binary", "the body is not text, and a credential was")];
     let paths = kept.iter().chain(&not_kept).map(|(path, _)| *path).chain(["/coded"]);
     for path in paths.clone() {
         let mut stream = world.tcp().await;

@@ -43,7 +43,7 @@ fn certificates(bytes: &[u8]) -> Result<Contents, FileError> {
     let rest = elements.rest();
     // Line ends and padding after the last certificate are ignored.
     if !rest.iter().all(|&octet| octet == 0 || octet.is_ascii_whitespace()) {
-        contents.notes.push(format!("{} octets after the last certificate are none", rest.len()));
+        contents.notes.push(format!("{} trailing bytes after the last certificate", rest.len()));
     }
     Ok(contents)
 }
@@ -74,18 +74,18 @@ pub(super) fn pkcs7(file: &Element<'_>) -> Result<Contents, FileError> {
     let mut inside = file.inside();
     match inside.expect(OBJECT_IDENTIFIER) {
         Some(kind) if kind.content == SIGNED_DATA => {}
-        Some(_) => return Err(malformed("only signed data holds certificates")),
+        Some(_) => return Err(malformed("only SignedData holds certificates")),
         None => return Err(FileError::NoCertificate),
     }
     let signed = inside
         .expect(CONTEXT_0)
         .and_then(|content| content.inside().expect(SEQUENCE))
-        .ok_or_else(|| malformed("the signed data is cut off"))?;
+        .ok_or_else(|| malformed("the SignedData is truncated"))?;
     let mut fields = signed.inside();
     let whole =
         fields.expect(INTEGER).is_some() && fields.expect(SET).is_some() && fields.expect(SEQUENCE).is_some();
     if !whole {
-        return Err(malformed("the signed data lacks its first fields"));
+        return Err(malformed("the SignedData lacks its first fields"));
     }
     let mut contents = Contents::new(Format::Pkcs7);
     let Some(certificates) = fields.expect(CONTEXT_0) else { return Ok(contents) };
@@ -101,7 +101,7 @@ pub(super) fn pkcs7(file: &Element<'_>) -> Result<Contents, FileError> {
         contents.notes.push(format!("{others} attribute or PKCS#6 certificates were not read"));
     }
     if !all.rest().is_empty() {
-        contents.notes.push("the last certificate is cut off".to_owned());
+        contents.notes.push("the last certificate is truncated".to_owned());
     }
     Ok(contents)
 }

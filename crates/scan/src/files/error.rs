@@ -12,7 +12,7 @@ pub enum FileError {
     #[error("is a {0}, not a file; only regular files are read")]
     Special(&'static str),
     /// The file is larger than [`super::FILE_MAX`].
-    #[error("has {size} bytes, at most {max} are read; split it or name its parts")]
+    #[error("has {size} bytes; the limit is {max}; split the file or name its parts")]
     TooLarge {
         /// Size of the file in bytes.
         size: u64,
@@ -20,22 +20,22 @@ pub enum FileError {
         max: u64,
     },
     /// The directory is nested deeper than [`super::DEPTH_MAX`].
-    #[error("lies more than {max} folders deep; name it, or a folder nearer to it, by itself")]
+    #[error("is more than {max} folders deep; name the file, or a folder nearer to it")]
     TooDeep {
         /// Maximum depth.
         max: usize,
     },
     /// The certificates are encrypted, and no password was given.
-    #[error("its certificates are encrypted; give passwords with --password-file, one a line")]
+    #[error("holds encrypted certificates; give passwords with --password-file, one per line")]
     PasswordNeeded,
     /// The certificates are encrypted, and none of the passwords is correct.
-    #[error("its certificates are encrypted, and none of the {tried} passwords given opens it")]
+    #[error("holds encrypted certificates, and none of the {tried} given passwords decrypts them")]
     WrongPassword {
         /// Number of passwords tried, not counting the empty one.
         tried: usize,
     },
     /// The format was detected, but the file is malformed or of an unsupported variant.
-    #[error("is {format} that cannot be read: {why}", format = .format.name())]
+    #[error("is {format} but cannot be parsed: {why}", format = .format.name())]
     Malformed {
         /// The detected format.
         format: Format,
@@ -43,6 +43,6 @@ pub enum FileError {
         why: String,
     },
     /// The file is readable and contains no certificate.
-    #[error("holds no certificate")]
+    #[error("contains no certificate")]
     NoCertificate,
 }

@@ -22,20 +22,20 @@ pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Resul
     let sealed_part = bytes.len().saturating_sub(SEAL);
     let (content, seal) = bytes.split_at(sealed_part);
     let mut store = Store { rest: content.get(4..).unwrap_or_default(), version: 0 };
-    let count = store.begin().ok_or_else(|| malformed("its head is cut off".into()))?;
+    let count = store.begin().ok_or_else(|| malformed("the header is truncated".into()))?;
     if !matches!(store.version, 1 | 2) {
-        return Err(malformed(format!("version {} is not known", store.version)));
+        return Err(malformed(format!("unknown version {}", store.version)));
     }
     let mut contents = Contents::new(format);
     for entry in 0..count {
         let read = store.entry(entry, count - entry - 1, &mut contents.certificates);
         if read.is_none() {
-            contents.notes.push(format!("entry {entry} of {count}, and what follows it, cannot be read"));
+            contents.notes.push(format!("entry {entry} of {count} and the entries after it cannot be read"));
             break;
         }
     }
     if contents.notes.is_empty() && !store.rest.is_empty() {
-        contents.notes.push(format!("{} octets after the last entry are none", store.rest.len()));
+        contents.notes.push(format!("{} trailing bytes after the last entry", store.rest.len()));
     }
     contents.seal_checked = passwords.iter().any(|password| seal_of(password, content) == seal);
     Ok(contents)

@@ -24,7 +24,7 @@ impl Passwords {
         let text = std::str::from_utf8(&bytes).map_err(|_| invalid("passwords must be UTF-8"))?;
         let passwords = Self::from_lines(text);
         if passwords.0.len() > PASSWORDS_MAX {
-            return Err(invalid("more than 1,000 passwords; keep those of these stores"));
+            return Err(invalid("more than 1,000 passwords; keep only the passwords of these key stores"));
         }
         Ok(passwords)
     }

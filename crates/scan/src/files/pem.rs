@@ -146,6 +146,6 @@ fn pkcs7(block: &Block<'_>, contents: &mut Contents) {
             contents.notes.extend(inner.notes);
         }
         Some(Err(error)) => contents.notes.push(error.to_string()),
-        None => contents.notes.push("the PKCS#7 block is cut off".to_owned()),
+        None => contents.notes.push("the PKCS#7 block is truncated".to_owned()),
     }
 }

@@ -23,9 +23,9 @@ const X509_CERTIFICATE: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x09\x16\x01";
 const FRIENDLY_NAME: &[u8] = b"\x2a\x86\x48\x86\xf7\x0d\x01\x09\x14";
 
 pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents, FileError> {
-    let safes = authenticated_safe(file).ok_or_else(|| malformed("its outer parts are cut off"))?;
+    let safes = authenticated_safe(file).ok_or_else(|| malformed("the outer structure is truncated"))?;
     let safes =
-        Elements::new(&safes).expect(SEQUENCE).ok_or_else(|| malformed("its list of parts is cut off"))?;
+        Elements::new(&safes).expect(SEQUENCE).ok_or_else(|| malformed("the list of parts is truncated"))?;
     let mut contents = Contents::new(Format::Pkcs12);
     // Parts of one file have the same password: start with the last correct one.
     let mut fitting = None;
@@ -36,7 +36,8 @@ pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents
         match (kind.map(|kind| kind.content), content) {
             (Some(DATA), Some(content)) => clear_bags(&content.octets(), &mut contents),
             (Some(ENCRYPTED_DATA), Some(content)) => {
-                let sealed = only_this(&content).ok_or_else(|| malformed("an encrypted part is cut off"))?;
+                let sealed =
+                    only_this(&content).ok_or_else(|| malformed("an encrypted part is truncated"))?;
                 let (archive, password) = open(&sealed, fitting, passwords)?;
                 fitting = Some(password);
                 for bag in archive.certs {
@@ -66,7 +67,7 @@ fn authenticated_safe<'a>(file: &Element<'a>) -> Option<std::borrow::Cow<'a, [u8
 /// Reads the certificate bags of an unencrypted part.
 fn clear_bags(safe: &[u8], contents: &mut Contents) {
     let Some(bags) = Elements::new(safe).expect(SEQUENCE) else {
-        contents.notes.push("a part is cut off".to_owned());
+        contents.notes.push("a part is truncated".to_owned());
         return;
     };
     for bag in bags.inside() {
@@ -79,7 +80,7 @@ fn clear_bags(safe: &[u8], contents: &mut Contents) {
         let alias = fields.expect(SET).and_then(|attributes| friendly_name(&attributes));
         match value.as_ref().and_then(certificate) {
             Some(der) => contents.push(alias, &der),
-            None => contents.notes.push("a certificate of another kind was not read".to_owned()),
+            None => contents.notes.push("a certificate of an unsupported type was not read".to_owned()),
         }
     }
 }

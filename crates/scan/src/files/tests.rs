@@ -277,7 +277,7 @@ fn broken_blocks_are_told_and_cost_no_others() {
         (b"-----BEGIN CERTIFICATE-----\nMIIB\n", "certificate 1 has no END line"),
         (
             b"-----BEGIN PKCS7-----\nMAsGCSqGSIb3DQEHAw==\n-----END PKCS7-----\n",
-            "is pkcs7 that cannot be read: only signed data holds certificates",
+            "is pkcs7 that cannot be read: only SignedData holds certificates",
         ),
     ];
     for (broken, note) in cases {
@@ -367,7 +367,7 @@ fn what_is_named_itself_may_be_a_link_and_must_hold_a_certificate() {
     let none = Passwords::default();
     assert_eq!(walked(&world.path("folder"), &none).0, ["chain.pem: 2"]);
     assert_eq!(walked(&world.path("file"), &none).0, [": 2"]);
-    assert_eq!(walked(&world.path("real/empty.txt"), &none).0, [": holds no certificate"]);
+    assert_eq!(walked(&world.path("real/empty.txt"), &none).0, [": contains no certificate"]);
     let missing = walked(&world.path("missing"), &none).0;
     assert!(missing[0].contains("cannot be read: No such file"), "{missing:?}");
 }
@@ -413,7 +413,7 @@ fn folders_deeper_than_the_bound_are_told() {
     let (said, _) = walked(&world.path("tree"), &Passwords::default());
     assert_eq!(said.len(), 1);
     assert!(
-        said[0].ends_with("lies more than 64 folders deep; name it, or a folder nearer to it, by itself"),
+        said[0].ends_with("is more than 64 folders deep; name the file, or a folder nearer to it"),
         "{said:?}"
     );
 }

@@ -59,7 +59,7 @@ impl List {
             SignatureError::Unsupported(why) => Cause::Unverifiable(why),
         })?;
         let serials = Serials::pack(crl.entries())
-            .map_err(|long| Cause::Malformed(format!("a serial number of {} octets", long.0)))?;
+            .map_err(|long| Cause::Malformed(format!("a serial number of {} bytes", long.0)))?;
         Ok(Self {
             issuer: crl.issuer,
             this_update: crl.this_update,

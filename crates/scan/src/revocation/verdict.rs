@@ -137,13 +137,13 @@ pub enum Cause {
     #[error("the certificate names no CRL and no OCSP responder")]
     NoSource,
     /// The certificate names only an OCSP responder, and OCSP is disabled.
-    #[error("the certificate names an OCSP responder only, and OCSP is disabled")]
+    #[error("the certificate names only an OCSP responder, and OCSP is disabled")]
     OcspOff,
     /// The issuer's certificate is unknown, so nothing can be verified.
-    #[error("the issuer's certificate is not known")]
+    #[error("the issuer's certificate is unknown")]
     NoIssuer,
     /// The certificate is on no path to a trusted root, so its URLs may be chosen by an attacker.
-    #[error("not checked: no path to a trusted root leads through the certificate")]
+    #[error("not checked: the certificate is not on any path to a trusted root")]
     Untrusted,
     /// The guard of outgoing connections rejects the URL (see `outbound::guard`).
     #[error("not checked: {0}")]
@@ -179,25 +179,25 @@ pub enum Cause {
     #[error("the issuer's certificate has no key usage cRLSign")]
     MayNotSign,
     /// The CRL was not issued by the certificate's issuer.
-    #[error("the CRL is by another issuer")]
+    #[error("the CRL is from another issuer")]
     WrongIssuer,
     /// The CRL belongs to another distribution point (RFC 5280 section 6.3.3 (b)(2)(i)).
-    #[error("the CRL is of a distribution point that the certificate does not name")]
+    #[error("the CRL is from a distribution point that the certificate does not name")]
     WrongDistributionPoint,
     /// The CRL covers another kind of certificate (RFC 5280 section 6.3.3 (b)(2)(ii) to (iv)).
-    #[error("the CRL is not about certificates of this kind")]
+    #[error("the CRL does not cover certificates of this type")]
     WrongScope,
     /// The CRL is indirect (it covers certificates of several issuers), which is not supported.
-    #[error("the CRL is an indirect one")]
+    #[error("indirect CRLs are not supported")]
     Indirect,
     /// The CRL covers some reasons only and does not list the certificate.
-    #[error("the CRL is about some reasons only")]
+    #[error("the CRL covers only some revocation reasons")]
     SomeReasons,
     /// The CRL has an unknown critical extension with this dotted object identifier.
     #[error("the CRL has the unknown critical extension {0}")]
     UnknownExtension(String),
     /// A delta CRL instead of a complete one, or the reverse.
-    #[error("a delta CRL in the place of a complete one, or the other way round")]
+    #[error("a delta CRL instead of a complete CRL, or the reverse")]
     WrongKind,
     /// The source is past its nextUpdate, or has none.
     #[error("out of date{}", since(*next_update))]
@@ -212,16 +212,16 @@ pub enum Cause {
         this_update: UnixTime,
     },
     /// The signer of the OCSP response is not authorized by the issuer (RFC 6960 section 4.2.2.2).
-    #[error("the responder may not speak for the issuer")]
+    #[error("the OCSP responder is not authorized by the issuer")]
     NotAuthorized,
     /// The OCSP response is about other certificates.
-    #[error("the OCSP response is not about this certificate")]
+    #[error("the OCSP response is for another certificate")]
     OtherCertificate,
     /// The responder does not know the certificate.
-    #[error("the responder does not know the certificate")]
+    #[error("the OCSP responder does not know the certificate")]
     UnknownToResponder,
     /// The responder returned an error with this number (RFC 6960 section 4.2.1).
-    #[error("the responder gives no answer (OCSP error {0})")]
+    #[error("the OCSP responder returned error {0}")]
     NoAnswer(i64),
     /// An internal error of Bulla.
     #[error("the check ended abnormally; please report it")]
@@ -229,8 +229,7 @@ pub enum Cause {
 }
 
 fn since(next_update: Option<UnixTime>) -> String {
-    next_update
-        .map_or_else(|| ": it does not say until when it holds".to_owned(), |due| format!(" since {due}"))
+    next_update.map_or_else(|| ": it has no nextUpdate".to_owned(), |due| format!(" since {due}"))
 }
 
 impl Cause {
@@ -337,7 +336,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::Expired => "the certificate has expired",
             Self::SelfIssued => "the certificate is its own issuer",
-            Self::NoRevocation => "its issuer publishes nothing about it",
+            Self::NoRevocation => "the issuer publishes no revocation information",
             Self::ShortLived => "the certificate is short-lived",
             Self::NotForTls => "the certificate is not for TLS",
             Self::Precertificate => "a precertificate",

@@ -128,7 +128,7 @@ pub(super) fn mysql(input: &mut Input) -> Turn {
 }
 
 fn mysql_greeted(body: &[u8]) -> Turn {
-    let broken = || malformed("a greeting cut short", body);
+    let broken = || malformed("a truncated greeting", body);
     let version_end = body.iter().position(|&octet| octet == 0).ok_or_else(broken)?;
     let at = version_end + 1 + 4 + 8 + 1;
     let capabilities = body.get(at..at + 2).ok_or_else(broken)?;
@@ -163,7 +163,7 @@ pub(super) fn rdp(input: &mut Input) -> Turn {
         [] | [2, _, 8, 0, 0, 0, 0, 0] => Err(not_offered(b"only RDP's own security")),
         [2, _, 8, 0, 1 | 2 | 8, 0, 0, 0] => Ok(Move::Ready(Vec::new())),
         [3, _, 8, 0, code, 0, 0, 0] => Err(rdp_failure(code)),
-        _ => Err(malformed("a negotiation that RDP does not know", &packet)),
+        _ => Err(malformed("an unknown RDP negotiation type", &packet)),
     }
 }
 

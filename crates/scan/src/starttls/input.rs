@@ -39,14 +39,14 @@ impl Input {
     /// result does not depend on how the input was split.
     pub(super) fn check_total(&self) -> Result<(), StartTlsError> {
         if self.taken > DIALOGUE_MAX {
-            return Err(StartTlsError::TooLong { what: "talk before TLS", max: DIALOGUE_MAX });
+            return Err(StartTlsError::TooLong { what: "dialogue before TLS", max: DIALOGUE_MAX });
         }
         Ok(())
     }
 
     fn wait<T>(&self) -> Result<Option<T>, StartTlsError> {
         if self.taken + self.pending.len() > DIALOGUE_MAX {
-            return Err(StartTlsError::TooLong { what: "talk before TLS", max: DIALOGUE_MAX });
+            return Err(StartTlsError::TooLong { what: "dialogue before TLS", max: DIALOGUE_MAX });
         }
         Ok(None)
     }

@@ -53,7 +53,7 @@ pub(super) fn prelogin_reply(input: &mut Input) -> Turn {
         // Off (encrypted login only), on, required: all start with TLS.
         Some(0 | 1 | 3) => Ok(Move::Ready(Vec::new())),
         Some(2) => Err(not_offered(b"encryption is not supported")),
-        Some(_) => Err(malformed("an encryption option that TDS does not know", b"")),
+        Some(_) => Err(malformed("an unknown TDS encryption option", b"")),
         None => Err(malformed("an answer without an encryption option", b"")),
     }
 }

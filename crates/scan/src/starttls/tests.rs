@@ -140,7 +140,7 @@ const REFUSALS: &[(Protocol, &[u8], &str)] = &[
     (Protocol::Postgres, b"HTTP/1.1 400\r\n", "not that: HTTP/1.1 400"),
     (Protocol::Mysql, b"\x19\0\0\0\x0a8.0\0\0\0\0\0aaaaaaaa\0\xff\xf7\0\0\0\0\0", "not offered: 8.0"),
     (Protocol::Mysql, b"\x10\0\0\0\xff\x69\x04Host blocked\0", "refused: Host blocked"),
-    (Protocol::Mysql, b"\x05\0\0\0\x0a8.0\0", "malformed: a greeting cut short"),
+    (Protocol::Mysql, b"\x05\0\0\0\x0a8.0\0", "malformed: a truncated greeting"),
     (Protocol::Mysql, b"SSH-2.0-OpenSSH_9.2\r\n", "not that: SSH-2.0-OpenSSH_9.2"),
     (
         Protocol::Mssql,
@@ -175,7 +175,7 @@ const REFUSALS: &[(Protocol, &[u8], &str)] = &[
     (Protocol::Xmpp, b"<s:stream><s:features><starttls/></s:features><failure/>", "refused: failure"),
     (Protocol::Xmpp, b"<stream:stream></stream:stream>", "refused: stream"),
     (Protocol::Xmpp, b"<html>", "not that: html"),
-    (Protocol::Xmpp, b"<!DOCTYPE html>", "malformed: a document type, which XMPP forbids"),
+    (Protocol::Xmpp, b"<!DOCTYPE html>", "malformed: a document type declaration, which XMPP forbids"),
     (Protocol::XmppServer, b"HTTP/1.1 400\r\n", "not that: HTTP/1.1 400"),
 ];
 
@@ -195,23 +195,23 @@ fn servers_that_talk_without_end_are_cut_off() {
     endless_lines.extend(b"220 mx\r\n");
     let cases: [(Protocol, Vec<u8>, &str); 7] = [
         (Protocol::Smtp, vec![b'2'; 100_000], "too long: line"),
-        (Protocol::Smtp, endless_lines, "too long: talk before TLS"),
+        (Protocol::Smtp, endless_lines, "too long: dialogue before TLS"),
         (
             Protocol::Imap,
             [b"* OK\r\n".to_vec(), b"* X\r\n".repeat(50_000)].concat(),
-            "too long: talk before TLS",
+            "too long: dialogue before TLS",
         ),
         (
             Protocol::Sieve,
             b"\"X\" {99999999}\r\n".iter().copied().chain([0; 100_000]).collect(),
-            "too long: talk before TLS",
+            "too long: dialogue before TLS",
         ),
         (Protocol::Ldap, b"\x30\x83\x10\x00\x00".to_vec(), "too long: message"),
         (Protocol::Xmpp, [b"<".to_vec(), vec![b'a'; 100_000]].concat(), "too long: tag"),
         (
             Protocol::Xmpp,
             [b"<stream:stream>".to_vec(), vec![b' '; 100_000]].concat(),
-            "too long: talk before TLS",
+            "too long: dialogue before TLS",
         ),
     ];
     for (protocol, said, expected) in cases {

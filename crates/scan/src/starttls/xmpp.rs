@@ -68,7 +68,7 @@ impl Xmpp {
             Stage::Proceeding if tag.name == b"proceed" && tag.kind == Kind::Close => {
                 Ok(Move::Ready(Vec::new()))
             }
-            Stage::Proceeding => Err(malformed("something inside <proceed/>", &tag.name)),
+            Stage::Proceeding => Err(malformed("content inside <proceed/>", &tag.name)),
             Stage::Turned => Err(refused(&tag.name)),
         }
     }
@@ -124,7 +124,7 @@ impl Xmpp {
                 Ok(Move::On)
             }
             (b"error" | b"failure" | b"stream", _) => Err(refused(&tag.name)),
-            _ => Err(malformed("not what a stream holds before TLS", &tag.name)),
+            _ => Err(malformed("an unexpected element before TLS", &tag.name)),
         }
     }
 }
@@ -145,7 +145,7 @@ fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
         match inside.first() {
             Some(b'?') => {}
             Some(b'!') if inside.starts_with(b"!--") => {}
-            Some(b'!') => return Err(malformed("a document type, which XMPP forbids", &whole)),
+            Some(b'!') => return Err(malformed("a document type declaration, which XMPP forbids", &whole)),
             _ => return Ok(Some(named(inside))),
         }
     }

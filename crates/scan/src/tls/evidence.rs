@@ -83,7 +83,7 @@ pub enum Failure {
         guess: Option<&'static str>,
     },
     /// The peer responded with SSL 2.0, which has another record format.
-    #[error("the peer answered in SSL 2.0")]
+    #[error("the peer answered with SSL 2.0")]
     Ssl2,
     /// The peer sent an alert that ends the handshake.
     #[error("alert {} ({description})", names::alert(*description))]
@@ -105,7 +105,7 @@ pub enum Failure {
         limit: usize,
     },
     /// A message arrived in the wrong order.
-    #[error("{} where {expected} belongs", names::message(*found))]
+    #[error("received {} instead of {expected}", names::message(*found))]
     UnexpectedMessage {
         /// The expected message.
         expected: &'static str,

@@ -160,7 +160,9 @@ impl Handshake {
             record::HEARTBEAT => self.idle(),
             // Application data, which some servers send before the client.
             record::APPLICATION_DATA if self.may_stop() => self.idle(),
-            record::APPLICATION_DATA => Err(Failure::Malformed("data before the handshake's end")),
+            record::APPLICATION_DATA => {
+                Err(Failure::Malformed("application data before the end of the handshake"))
+            }
             _ => Err(Failure::Malformed("record: unknown content type")),
         }
     }
@@ -173,7 +175,7 @@ impl Handshake {
     fn on_change_cipher_spec(&mut self) -> Result<Flow, Failure> {
         if matches!(self.state, State::Tls12(_)) {
             return Err(match self.evidence.chain.is_empty() {
-                true => Failure::NoCertificate("the server resumes a session that never was"),
+                true => Failure::NoCertificate("the server resumes a session that does not exist"),
                 false => Failure::Malformed("ChangeCipherSpec before the key exchange"),
             });
         }
@@ -259,7 +261,7 @@ impl Handshake {
                 let (version, cipher) = (hello.version, hello.cipher);
                 State::Tls12(tls12::Session::new(version, cipher, self.random, hello.random))
             }
-            _ => return Err(Failure::NotOffered("a version of TLS")),
+            _ => return Err(Failure::NotOffered("a TLS version")),
         };
         Ok(Flow::More)
     }
@@ -274,7 +276,7 @@ fn retry(
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
     if opening.retried.is_some() {
-        return Err(Failure::Malformed("HelloRetryRequest: a second one"));
+        return Err(Failure::Malformed("HelloRetryRequest: sent twice"));
     }
     let suite = offered_suite(request.cipher)?;
     let key_share = match request.key_share {
@@ -282,10 +284,10 @@ fn retry(
             Some(shares.retry_extension(group).ok_or(Failure::NotOffered("a key exchange group"))?)
         }
         None if request.cookie.is_some() => None,
-        None => return Err(Failure::Malformed("HelloRetryRequest: it asks for nothing")),
+        None => return Err(Failure::Malformed("HelloRetryRequest: requests no change")),
     };
     if request.cookie.is_some_and(|cookie| cookie.len() > COOKIE_MAX) {
-        return Err(Failure::LimitExceeded { what: "octets in a cookie", limit: COOKIE_MAX });
+        return Err(Failure::LimitExceeded { what: "bytes in a cookie", limit: COOKIE_MAX });
     }
     // In the transcript, the first ClientHello is replaced by its hash (RFC 8446 section 4.4.1).
     let mut first = suite.hash().context();
@@ -321,7 +323,9 @@ fn begin_tls13(
     let retried = opening.retried.is_some();
     let mut transcript = match opening.retried.take() {
         Some((cipher, transcript)) if cipher == hello.cipher => transcript,
-        Some(_) => return Err(Failure::Malformed("ServerHello: another suite than before")),
+        Some(_) => {
+            return Err(Failure::Malformed("ServerHello: cipher suite differs from the HelloRetryRequest"));
+        }
         None => {
             let mut transcript = suite.hash().context();
             transcript.update(&opening.hello.message);
@@ -333,5 +337,5 @@ fn begin_tls13(
 }
 
 fn offered_suite(code: u16) -> Result<Suite, Failure> {
-    Suite::new(code).ok_or(Failure::NotOffered("a cipher suite for TLS 1.3"))
+    Suite::new(code).ok_or(Failure::NotOffered("a TLS 1.3 cipher suite"))
 }

@@ -76,7 +76,7 @@ impl Messages {
         if self.at == self.buffer.len() {
             Ok(())
         } else {
-            Err(Failure::Malformed("record: messages across a change of keys"))
+            Err(Failure::Malformed("record: messages across a key change"))
         }
     }
 
@@ -86,17 +86,18 @@ impl Messages {
     }
 }
 
-const TOO_LONG: Failure = Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX };
+const TOO_LONG: Failure =
+    Failure::LimitExceeded { what: "bytes of handshake messages", limit: HANDSHAKE_MAX };
 
 /// Reads the next certificate of a list, in the format of either version.
 pub(super) fn read_certificate(list: &mut Cursor<'_>) -> Result<Vec<u8>, Failure> {
     let certificate = list.vec24().ok_or(Failure::Malformed("Certificate"))?;
     if certificate.len() > CERTIFICATE_MAX {
-        let (what, limit) = ("octets in a certificate", CERTIFICATE_MAX);
+        let (what, limit) = ("bytes in a certificate", CERTIFICATE_MAX);
         return Err(Failure::LimitExceeded { what, limit });
     }
     if certificate.is_empty() {
-        return Err(Failure::Malformed("Certificate: one of no octets"));
+        return Err(Failure::Malformed("Certificate: an empty certificate"));
     }
     Ok(certificate.to_vec())
 }

@@ -12,18 +12,18 @@ use super::{Proof, names};
 /// key (RFC 4346 section 7.4.3, RFC 4492 section 5.4).
 pub(super) fn check(leaf: &[u8], scheme: Option<u16>, message: &[u8], signature: &[u8]) -> Proof {
     let Ok(key) = public_key(leaf) else {
-        return Proof::Unverifiable("the certificate's key cannot be read");
+        return Proof::Unverifiable("the certificate's key cannot be parsed");
     };
     let algorithm = match (scheme, &key.algorithm) {
         (Some(scheme), _) => SignatureAlgorithm::from_tls_scheme(scheme),
         (None, KeyAlgorithm::Rsa) => {
-            return Proof::Unverifiable("RSA over MD5 and SHA-1 together, before TLS 1.2");
+            return Proof::Unverifiable("RSA with MD5 and SHA-1 combined, before TLS 1.2");
         }
         (None, KeyAlgorithm::Dsa) => Some(SignatureAlgorithm::DsaSha1),
         (None, _) => Some(SignatureAlgorithm::EcdsaSha1),
     };
     let Some(algorithm) = algorithm else {
-        return Proof::Unverifiable("a signature scheme that cannot be checked here");
+        return Proof::Unverifiable("an unsupported signature scheme");
     };
     match verify_signature(&key, &algorithm, message, signature) {
         Ok(()) => Proof::Verified,

@@ -62,7 +62,7 @@ impl Records {
         let protected = self.opener.is_some() && kind == APPLICATION_DATA;
         let limit = if protected { PROTECTED_RECORD_MAX } else { RECORD_MAX };
         if length > limit {
-            return Err(Failure::LimitExceeded { what: "octets in a record", limit });
+            return Err(Failure::LimitExceeded { what: "bytes in a record", limit });
         }
         let content = self.at + HEADER..self.at + HEADER + length;
         if self.buffer.len() < content.end {
@@ -92,7 +92,10 @@ impl Records {
     pub(super) fn note_idle(&mut self) -> Result<(), Failure> {
         self.idle += 1;
         if self.idle > IDLE_RECORDS_MAX {
-            return Err(Failure::LimitExceeded { what: "records without use", limit: IDLE_RECORDS_MAX });
+            return Err(Failure::LimitExceeded {
+                what: "records that do not advance the handshake",
+                limit: IDLE_RECORDS_MAX,
+            });
         }
         Ok(())
     }
@@ -179,7 +182,7 @@ impl Protection {
         let plain = self
             .key
             .open_in_place(nonce, Aad::from(header), &mut buffer[content.clone()])
-            .map_err(|_| Failure::Cryptography("opening a protected record"))?;
+            .map_err(|_| Failure::Cryptography("decrypting a record"))?;
         // The content type follows the content and precedes any zero padding.
         let end =
             plain.iter().rposition(|octet| *octet != 0).ok_or(Failure::Malformed("record: padding only"))?;

@@ -37,7 +37,7 @@ pub struct KeyShares {
 
 /// The system returned no random numbers, which every scan needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the system gives no randomness: check that getrandom(2) is allowed here")]
+#[error("the system's random number generator failed: check that getrandom(2) is allowed")]
 pub struct NoRandomness;
 
 impl From<Unspecified> for NoRandomness {

@@ -260,7 +260,7 @@ fn messages_out_of_place_are_named() {
         ),
         (
             |s| s.say(&encrypted_extensions()).say(&certificate_13(&[vec![]])),
-            Failure::Malformed("Certificate: one of no octets"),
+            Failure::Malformed("Certificate: an empty certificate"),
         ),
         (
             |s| {
@@ -274,20 +274,23 @@ fn messages_out_of_place_are_named() {
                 let long = vec![0; CERTIFICATE_MAX + 1];
                 s.say(&encrypted_extensions()).say(&certificate_13(&[long]))
             },
-            Failure::LimitExceeded { what: "octets in a certificate", limit: CERTIFICATE_MAX },
+            Failure::LimitExceeded { what: "bytes in a certificate", limit: CERTIFICATE_MAX },
         ),
         (
             |s| s.say(&[11, 0xff, 0xff, 0xff]),
-            Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX },
+            Failure::LimitExceeded { what: "bytes of handshake messages", limit: HANDSHAKE_MAX },
         ),
         (
             |s| (0..=IDLE_RECORDS_MAX).fold(s, |s, _| s.seal(record::HEARTBEAT, &[0])),
-            Failure::LimitExceeded { what: "records without use", limit: IDLE_RECORDS_MAX },
+            Failure::LimitExceeded {
+                what: "records that do not advance the handshake",
+                limit: IDLE_RECORDS_MAX,
+            },
         ),
         (|s| s.seal(record::ALERT, &[1, 40]), Failure::Alert { level: 1, description: 40 }),
         (
             |s| s.seal(record::APPLICATION_DATA, b"hello"),
-            Failure::Malformed("data before the handshake's end"),
+            Failure::Malformed("application data before the end of the handshake"),
         ),
     ];
     for (say, failure) in cases {
@@ -314,7 +317,7 @@ fn what_is_not_tls_is_recognised() {
         (b"\x15\x03\x01\x00\x02\x01\x00", Failure::Alert { level: 1, description: 0 }),
         (
             b"\x16\x03\x01\xff\xff",
-            Failure::LimitExceeded { what: "octets in a record", limit: limits::RECORD_MAX },
+            Failure::LimitExceeded { what: "bytes in a record", limit: limits::RECORD_MAX },
         ),
     ];
     for (octets, failure) in cases {
@@ -346,7 +349,7 @@ fn a_warning_is_passed_over_and_remembered() {
     let flight = warning.repeat(IDLE_RECORDS_MAX + 1);
     assert!(matches!(
         feed(&mut handshake, &flight, usize::MAX),
-        Step::Failed(Failure::LimitExceeded { what: "records without use", .. })
+        Step::Failed(Failure::LimitExceeded { what: "records that do not advance the handshake", .. })
     ));
 }
 
@@ -362,7 +365,7 @@ fn endless_records_and_messages_end_at_a_limit() {
     });
     let (sent, failure) = sent.unwrap();
     assert!(sent <= HANDSHAKE_MAX / 16_000 + 1);
-    assert_eq!(failure, Failure::LimitExceeded { what: "octets of handshake", limit: HANDSHAKE_MAX });
+    assert_eq!(failure, Failure::LimitExceeded { what: "bytes of handshake messages", limit: HANDSHAKE_MAX });
 }
 
 #[test]
@@ -372,7 +375,7 @@ fn a_server_that_claims_to_resume_is_refused() {
     flight.extend_from_slice(&[20, 3, 3, 0, 1, 1]);
     assert_eq!(
         handshake.receive(&flight),
-        Step::Failed(Failure::NoCertificate("the server resumes a session that never was"))
+        Step::Failed(Failure::NoCertificate("the server resumes a session that does not exist"))
     );
     // A pre-shared key in TLS 1.3 does not replace a certificate.
     let (mut handshake, _) = start(&modern());
@@ -445,7 +448,7 @@ fn a_second_hello_carries_the_cookie_and_only_the_share_asked_for() {
         ));
     }
     for (extensions, failure) in [
-        (vec![], Failure::Malformed("HelloRetryRequest: it asks for nothing")),
+        (vec![], Failure::Malformed("HelloRetryRequest: requests no change")),
         (vec![0, 51, 0, 2, 1, 0], Failure::NotOffered("a key exchange group")),
     ] {
         let (mut handshake, _) = start(&modern());

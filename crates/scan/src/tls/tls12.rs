@@ -137,7 +137,7 @@ impl Session {
                     rest.vec8().ok_or(MALFORMED)?;
                 }
                 _ => {
-                    evidence.proof = Proof::Unverifiable("curve parameters are spelled out");
+                    evidence.proof = Proof::Unverifiable("explicit curve parameters");
                     return Ok(());
                 }
             },

@@ -155,7 +155,7 @@ impl Session {
         let transcript = self.transcript.clone().finish();
         let expected = self.secrets.verify_data(&self.secrets.server, transcript.as_ref());
         constant_time::verify_slices_are_equal(expected.as_slice(), body)
-            .map_err(|_| Failure::Cryptography("checking the server's Finished"))
+            .map_err(|_| Failure::Cryptography("verifying the server's Finished"))
     }
 
     /// Ends the handshake early, in a way that servers treat as a clean close.

@@ -131,8 +131,10 @@ pub(crate) async fn make(
     access.forget();
     match outcome.ok_or_else(managers::last_manager)? {
         AccessChange::Done => Ok(()),
-        AccessChange::Taken => Err(Problem::conflict("this name (or what it is found by) is taken")),
-        AccessChange::Stale => Err(Problem::precondition_failed("somebody changed or removed it meanwhile")),
+        AccessChange::Taken => Err(Problem::conflict("this name or identifier is already in use")),
+        AccessChange::Stale => {
+            Err(Problem::precondition_failed("the object was changed or deleted by another request"))
+        }
     }
 }
 
@@ -146,7 +148,8 @@ pub(crate) async fn within_own(
     let roles = access.roles().await?;
     for grant in grants {
         if !caller.covers(&grant::at_most(grant, &roles)) {
-            let detail = format!("the role {} in scope {} is more than you hold", grant.role, grant.scope);
+            let detail =
+                format!("the role {} in scope {} exceeds your own permissions", grant.role, grant.scope);
             return Err(Problem::forbidden(detail));
         }
     }
@@ -182,7 +185,7 @@ pub(crate) async fn giving(
 pub(crate) fn name(text: &str) -> Result<String, Problem> {
     let text = text.trim();
     if text.is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
-        let detail = format!("a name has 1 to {NAME_MAX} bytes and no control characters");
+        let detail = format!("a name must have 1 to {NAME_MAX} bytes and no control characters");
         return Err(Problem::unprocessable(detail));
     }
     Ok(text.to_owned())
@@ -192,7 +195,7 @@ pub(crate) fn name(text: &str) -> Result<String, Problem> {
 pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i64>, Problem> {
     let end = text.map(crate::time::parsed).transpose()?;
     if end.is_some_and(|end| end <= access.clock().now_us()) {
-        return Err(Problem::unprocessable("expires_at lies in the past"));
+        return Err(Problem::unprocessable("expires_at is in the past"));
     }
     Ok(end)
 }

@@ -89,7 +89,7 @@ impl Authentication {
                     return other.authenticate(token).await;
                 }
             }
-            return Err(Problem::unauthenticated("this is no token of Bulla's"));
+            return Err(Problem::unauthenticated("this is not a Bulla token"));
         }
         if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
             check_site(&parts.method, &parts.uri, &parts.headers)?;
@@ -99,7 +99,7 @@ impl Authentication {
         }
         match self.client(parts).await? {
             Some(client) => self.by_certificate(client).await,
-            None => Err(Problem::unauthenticated("this needs an authenticated caller")),
+            None => Err(Problem::unauthenticated("this request needs an authenticated caller")),
         }
     }
 
@@ -113,8 +113,9 @@ impl Authentication {
         let Some(session) = caller.session().filter(|session| session.chain.is_some()).cloned() else {
             return Ok(caller);
         };
-        let ended =
-            || Problem::unauthenticated("the client certificate of this session identifies nobody any more");
+        let ended = || {
+            Problem::unauthenticated("the client certificate of this session no longer maps to an identity")
+        };
         let chain = session.chain.as_deref().and_then(unpack_chain).ok_or_else(ended)?;
         let peer = Peer { client_certificate: PresentedChain::new(chain), ..Peer::at(address) };
         let client = self.clients.verify(&peer).await?.ok_or_else(ended)?;
@@ -177,14 +178,16 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
     if all.next().is_some() {
-        return Err(Problem::unauthenticated("there is more than one Authorization header"));
+        return Err(Problem::unauthenticated("the request has more than one Authorization header"));
     }
     let text = value.to_str().ok().filter(|text| text.len() <= CREDENTIAL_MAX);
     let token = text.and_then(|text| {
         let (scheme, token) = text.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    token.map(Some).ok_or_else(|| Problem::unauthenticated("the Authorization header holds no bearer token"))
+    token
+        .map(Some)
+        .ok_or_else(|| Problem::unauthenticated("the Authorization header does not contain a bearer token"))
 }
 
 /// Returns the value of a cookie, if it is present exactly once.
@@ -212,8 +215,10 @@ fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), 
     if given.is_some_and(|given| secret::same(given, &secret::csrf_of(cookie))) {
         return Ok(());
     }
-    Err(Problem::forbidden("an unsafe request with a session needs the session's X-CSRF-Token")
-        .hint("GET /api/v1/auth/me gives the token"))
+    Err(Problem::forbidden(
+        "a session's request with a method other than GET or HEAD needs the session's X-CSRF-Token",
+    )
+    .hint("GET /api/v1/auth/me returns the token"))
 }
 
 /// Rejects unsafe cross-site requests, because browsers send cookies and client certificates automatically. Programs other than
@@ -230,7 +235,7 @@ pub(crate) fn check_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Res
         origin.strip_prefix("https://").is_none_or(|origin| !origin.eq_ignore_ascii_case(host))
     });
     if other_site || other_origin {
-        return Err(Problem::forbidden("another site made this browser ask"));
+        return Err(Problem::forbidden("the request comes from a page of another site"));
     }
     Ok(())
 }
@@ -244,15 +249,17 @@ pub(crate) fn check_own_page(parts: &Parts) -> Result<(), Problem> {
     if own {
         return Ok(());
     }
-    Err(Problem::forbidden("a session begins in a browser, whose request names its origin")
-        .hint("send the header `Origin: https://HOST` of this server; programs use an API token instead"))
+    Err(Problem::forbidden(
+        "a session can be started only from a page of this server: the request has no Origin header",
+    )
+    .hint("send the header `Origin: https://HOST` of this server; programs use an API token instead"))
 }
 
 impl From<ClientCertificateError> for Problem {
     fn from(error: ClientCertificateError) -> Self {
         match error {
             ClientCertificateError::Store(error) => {
-                tracing::warn!(%error, "cannot tell whether a client certificate is revoked");
+                tracing::warn!(%error, "cannot check whether a client certificate is revoked");
                 Self::unavailable("the database is busy or does not answer", STATUS_RETRY_SECONDS)
             }
             other => Self::unauthenticated(other.to_string()),

@@ -24,7 +24,7 @@ pub enum BootstrapError {
     #[error("the first token could not be stored: {0}")]
     Store(#[from] StoreError),
     /// The operating system returned no random numbers.
-    #[error("the first token could not be made: {0}")]
+    #[error("the first token could not be created: {0}")]
     Random(String),
 }
 
@@ -102,7 +102,7 @@ pub async fn break_glass(store: &Store, clock: &Clock, reason: &str) -> Result<S
     match stored.await? {
         AccessChange::Done => Ok(token),
         AccessChange::Taken | AccessChange::Stale => {
-            Err(BootstrapError::Random(format!("there is a token {name} already: try again")))
+            Err(BootstrapError::Random(format!("the token {name} already exists: try again")))
         }
     }
 }

@@ -215,7 +215,9 @@ impl Caller {
     /// 403 for a caller without a client certificate.
     pub(crate) fn shows(&self, who: &str) -> Result<&[u8], Problem> {
         let client = self.0.client.as_ref().ok_or_else(|| {
-            Problem::forbidden(format_args!("only {who} may do this, and it shows its client certificate"))
+            Problem::forbidden(format_args!(
+                "only {who} may do this, authenticated by its client certificate"
+            ))
         })?;
         Ok(&client.certificate().der)
     }
@@ -334,9 +336,9 @@ impl Caller {
 
 fn reauthentication_required() -> Problem {
     let minutes = PROOF_LIFETIME.as_secs() / 60;
-    Problem::new(StatusCode::FORBIDDEN, "reauthentication-required", "Confirm who you are")
+    Problem::new(StatusCode::FORBIDDEN, "reauthentication-required", "Confirm your identity")
         .detail(format_args!(
-            "this needs a session whose person signed in, or confirmed it, in the last {minutes} minutes"
+            "this request needs a session that was signed in or confirmed within the last {minutes} minutes"
         ))
         .hint(
             "POST /api/v1/auth/sessions/confirm with your password or the code of a new one-time link, or log in again at \
@@ -345,8 +347,8 @@ fn reauthentication_required() -> Problem {
 }
 
 pub(crate) fn forbidden(permission: Permission) -> Problem {
-    Problem::forbidden(format_args!("this needs the permission {permission}"))
-        .hint("ask an administrator for a role that holds it, in the scope of what you want to reach")
+    Problem::forbidden(format_args!("the permission {permission} is required"))
+        .hint("ask an administrator for a role with this permission, in a scope that includes the object")
         .with("permission", permission.name())
 }
 
@@ -364,7 +366,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let caller = parts.extensions.get::<Self>().cloned();
-        caller.ok_or_else(|| Problem::unauthenticated("this needs an authenticated caller"))
+        caller.ok_or_else(|| Problem::unauthenticated("this request needs an authenticated caller"))
     }
 }
 

@@ -149,7 +149,7 @@ impl AccessControl {
         self.admit(hash, move || async move {
             let found = store::Access::of(&inner.store).identities_by_keys(&[hash]).await.map_err(at_once)?;
             let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
-            let identity = identity.ok_or_else(|| unknown("this token is not known (any more)"))?;
+            let identity = identity.ok_or_else(|| unknown("this token is unknown or was deleted"))?;
             let known = inner.remembered(&identity, Vec::new(), i64::MAX)?;
             inner.store_principal(&known.value.principal).await;
             Ok(known)
@@ -210,7 +210,7 @@ impl AccessControl {
             found.retain(|identity| identity.kind == IdentityKind::Certificate);
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
             let identity =
-                first.ok_or_else(|| unknown("this client certificate belongs to no identity here"))?;
+                first.ok_or_else(|| unknown("this client certificate is not mapped to an identity"))?;
             let not_after_us = shown.certificate().not_after.0.saturating_add(1).saturating_mul(1_000_000);
             let mut known = inner.remembered(identity, Vec::new(), not_after_us)?;
             let with = Known::clone(&known.value);
@@ -242,7 +242,7 @@ impl AccessControl {
         let roles = known.grants.iter().map(|grant| grant.role.clone()).collect();
         let caller = Caller::of_principal(known.principal.clone(), known.kind, known.id, granted);
         let ownership = self.0.teams.ownership().await.map_err(|error| {
-            tracing::warn!(%error, "the teams cannot be read");
+            tracing::warn!(%error, "the teams of a caller cannot be read");
             Problem::unavailable("the database is busy or does not answer", TEAMS_RETRY_SECONDS)
         })?;
         Ok(caller.with_roles(roles).among(ownership).in_session(known.session.clone()))
@@ -272,7 +272,7 @@ impl AccessControl {
                 () = tokio::time::sleep(WRITE_EVERY) => false,
             };
             if let Err(error) = self.upkeep().await {
-                tracing::warn!(%error, "what was noted of access is not written; it is tried again");
+                tracing::warn!(%error, "the last use of identities and sessions could not be stored");
             }
             if stopped {
                 return;
@@ -345,7 +345,7 @@ impl AccessParts {
             async move { authority::tables::note_principal(tx, &noted).await }.boxed()
         });
         if let Err(error) = written.await {
-            tracing::warn!(%error, actor = principal.actor(), "the marks of a principal are not stored");
+            tracing::warn!(%error, actor = principal.actor(), "the attributes of a principal could not be stored");
             return;
         }
         let mut stored = self.stored.lock();
@@ -423,7 +423,7 @@ pub(crate) fn principal_of(identity: &Identity) -> Principal {
 /// Returns a role with its permissions; `None` when this version cannot parse them, which is logged.
 fn held_by(role: Role) -> (String, Option<Permissions>) {
     let held = grant::permissions(&role)
-        .inspect_err(|error| tracing::error!(%error, "this role gives nothing"))
+        .inspect_err(|error| tracing::error!(%error, "the permissions of a role cannot be read: the role grants nothing"))
         .ok()
         .map(|permissions| Permissions::of(&permissions));
     (role.name, held)

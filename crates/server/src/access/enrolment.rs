@@ -32,7 +32,7 @@ impl TokenPasswords {
                 Ok(standing.map(|standing| EnrolmentUser { actor, standing }))
             }
             Err(problem) if problem.status().is_server_error() => {
-                Err(PasswordError("the database of tokens does not answer".to_owned()))
+                Err(PasswordError("the token database does not answer".to_owned()))
             }
             Err(_) => Ok(None),
         }

@@ -26,9 +26,9 @@ pub(crate) struct UnreadableAccess {
 
 impl From<UnreadableAccess> for Problem {
     fn from(error: UnreadableAccess) -> Self {
-        tracing::error!(%error, "stored access is refused");
+        tracing::error!(%error, "stored grants or permissions cannot be read");
         Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, Some(error.to_string()))
-            .hint("use the Bulla that wrote it or a newer one, or have an admin store it again")
+            .hint("use the version of Bulla that wrote the object or a newer one, or have an administrator save the object again")
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn to_store(grants: &[Grant]) -> String {
 pub(crate) fn check(grants: &[Grant], roles: &RoleTable) -> Result<(), Problem> {
     if grants.len() > GRANTS_MAX {
         return Err(Problem::unprocessable(format_args!(
-            "at most {GRANTS_MAX} grants, not {}",
+            "at most {GRANTS_MAX} grants are allowed, not {}",
             grants.len()
         )));
     }

@@ -52,10 +52,10 @@ const ALGORITHMS: [Algorithm; 9] = [
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     /// The issuer's URL is invalid.
-    #[error("the issuer {0:?} is no https URL")]
+    #[error("the issuer {0:?} is not an https URL")]
     Url(String),
     /// The HTTP client could not be created, for example because a root cannot be parsed.
-    #[error("the HTTP client for the issuer cannot be made: {0}")]
+    #[error("the HTTP client for the issuer cannot be created: {0}")]
     Client(#[from] reqwest::Error),
 }
 
@@ -172,16 +172,19 @@ impl Issuer {
     /// # Errors
     /// 401 for an invalid token; 503 when the issuer does not respond.
     pub(crate) async fn signed<T: DeserializeOwned>(&self, token: &str) -> Result<T, Problem> {
-        let header = jsonwebtoken::decode_header(token).map_err(|_| refused("the token cannot be read"))?;
+        let header = jsonwebtoken::decode_header(token).map_err(|_| refused("the token cannot be parsed"))?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(refused(format_args!("the token is signed with {:?}", header.alg)));
+            return Err(refused(format_args!(
+                "the token's signature algorithm {:?} is not supported",
+                header.alg
+            )));
         }
         let jwk = self.key(header.kid.as_deref()).await?;
         let named = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
         let for_signing =
             jwk.common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
         if !for_signing || named.is_some_and(|named| named != format!("{:?}", header.alg)) {
-            return Err(refused("the token's key is not for its signature"));
+            return Err(refused("the issuer's key does not allow the token's signature algorithm"));
         }
         let key = DecodingKey::from_jwk(&jwk).map_err(|_| refused("the issuer's key cannot be used"))?;
         let mut validation = Validation::new(header.alg);
@@ -192,7 +195,7 @@ impl Issuer {
         let decoded = jsonwebtoken::decode::<T>(token, &key, &validation);
         decoded
             .map(|decoded| decoded.claims)
-            .map_err(|error| refused(format_args!("the token is not good: {error}")))
+            .map_err(|error| refused(format_args!("the token is not valid: {error}")))
     }
 }
 
@@ -202,7 +205,10 @@ impl IssuerParts {
         let description: Description = answer(self.client.get(place)).await?;
         // Otherwise one issuer could impersonate another (Discovery section 4.3).
         if self.name.as_ref().is_some_and(|name| *name != description.issuer) {
-            return Err(unusable(format_args!("its description is of the issuer {:?}", description.issuer)));
+            return Err(unusable(format_args!(
+                "the metadata names another issuer: {:?}",
+                description.issuer
+            )));
         }
         checked_url(&description.jwks_uri)?;
         Ok(Arc::new(description))
@@ -221,7 +227,7 @@ fn checked_url(url: &str) -> Result<&str, Problem> {
     if Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
         return Ok(url);
     }
-    Err(unusable(format_args!("{url:?} is no https URL")))
+    Err(unusable(format_args!("{url:?} is not an https URL")))
 }
 
 impl Description {
@@ -231,7 +237,7 @@ impl Description {
     /// 503 when the metadata has none.
     pub(crate) fn authorization_endpoint(&self) -> Result<&str, Problem> {
         let url = self.authorization_endpoint.as_deref();
-        checked_url(url.ok_or_else(|| unusable("its description has no authorization_endpoint"))?)
+        checked_url(url.ok_or_else(|| unusable("the metadata has no authorization_endpoint"))?)
     }
 
     /// Returns the URL at which codes are exchanged for tokens.
@@ -240,7 +246,7 @@ impl Description {
     /// 503 when the metadata has none.
     pub(crate) fn token_endpoint(&self) -> Result<&str, Problem> {
         let url = self.token_endpoint.as_deref();
-        checked_url(url.ok_or_else(|| unusable("its description has no token_endpoint"))?)
+        checked_url(url.ok_or_else(|| unusable("the metadata has no token_endpoint"))?)
     }
 
     /// Returns whether the issuer supports `client_secret_basic`, which is the default (Discovery section 3).
@@ -275,7 +281,7 @@ pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Resu
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await.map_err(|error| away(&error))? {
         if body.len() + part.len() > ANSWER_MAX {
-            return Err(unusable("its answer is too large"));
+            return Err(unusable("the response is too large"));
         }
         body.extend_from_slice(&part);
     }
@@ -283,11 +289,11 @@ pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Resu
         return Err(away(&format!("status {status}")));
     }
     if !status.is_success() {
-        tracing::warn!(%status, body = %String::from_utf8_lossy(&body[..body.len().min(512)]), "the issuer refused");
-        return Err(refused("the issuer did not accept the login"));
+        tracing::warn!(%status, body = %String::from_utf8_lossy(&body[..body.len().min(512)]), "the issuer rejected the request");
+        return Err(refused("the issuer rejected the login"));
     }
     serde_json::from_slice(&body)
-        .map_err(|error| unusable(format_args!("its answer cannot be read: {error}")))
+        .map_err(|error| unusable(format_args!("the response cannot be parsed: {error}")))
 }
 
 fn fresh<T>(value: T) -> Fresh<T> {
@@ -299,23 +305,20 @@ fn failed(error: Problem) -> Failed<Problem> {
 }
 
 fn away(error: &dyn fmt::Display) -> Problem {
-    tracing::warn!(%error, "the issuer of tokens does not answer");
-    Problem::unavailable("the issuer that people log in with does not answer", RETRY_SECONDS)
+    tracing::warn!(%error, "the OIDC issuer does not answer");
+    Problem::unavailable("the OIDC issuer does not answer", RETRY_SECONDS)
 }
 
 fn unusable(why: impl fmt::Display) -> Problem {
-    tracing::error!(%why, "the issuer of tokens cannot be used");
-    Problem::unavailable(
-        "the issuer that people log in with gives answers that cannot be used",
-        RETRY_SECONDS,
-    )
+    tracing::error!(%why, "the OIDC issuer returned an invalid response");
+    Problem::unavailable("the OIDC issuer returned an invalid response", RETRY_SECONDS)
 }
 
 /// Returns the error for an invalid login.
 pub(crate) fn refused(why: impl fmt::Display) -> Problem {
-    Problem::new(http::StatusCode::UNAUTHORIZED, "login-refused", "The login is not good")
+    Problem::new(http::StatusCode::UNAUTHORIZED, "login-refused", "Login rejected")
         .detail(why)
-        .hint("begin again at /api/v1/auth/login")
+        .hint("start again at /api/v1/auth/login")
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub(crate) async fn create(
     let lifetime = lifetime.unwrap_or(LINK_LIFETIME);
     if !(LINK_LIFETIME_MIN..=LINK_LIFETIME).contains(&lifetime) {
         return Err(Problem::unprocessable(format_args!(
-            "lifetime_s: a sign-in link lives {} to {} seconds",
+            "lifetime_s: the lifetime of a sign-in link must be {} to {} seconds",
             LINK_LIFETIME_MIN.as_secs(),
             LINK_LIFETIME.as_secs()
         )));
@@ -196,8 +196,8 @@ pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str)
     let now = access.clock().now_us();
     let proved_at_us = link.proved_at_us.unwrap_or(now);
     if proved_at_us.saturating_add(PROOF_LIFETIME_US) <= now {
-        return Err(Problem::conflict("a session asked for this link that needs to be confirmed itself")
-            .hint("ask for a link with an API token (`bulla console`), or give the password"));
+        return Err(Problem::conflict("this link was created in a session that needs confirmation itself")
+            .hint("create the link with an API token (`bulla console`), or give the password"));
     }
     let code_hash = link.code_hash;
     session::confirm(access, caller, SignInMethod::Link, proved_at_us, Some(code_hash))
@@ -208,5 +208,5 @@ pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str)
 /// Returns the same error for a code that is unknown, used or expired, or belongs to a disabled identity.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated("this code is unknown, was used before, or has expired")
-        .hint("`bulla console` makes another one")
+        .hint("`bulla console` creates a new code")
 }

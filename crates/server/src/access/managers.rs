@@ -77,8 +77,8 @@ pub(crate) async fn is_last(
 /// Returns the error for a change that [`is_last`] rejects.
 pub(crate) fn last_manager() -> Problem {
     Problem::conflict("this change would leave no identity that can manage access").hint(
-        "first create another admin, for example with `bulla token create NAME --role admin`, then repeat the change. The \
-         other admin must last at least 7 days; a user needs a password or a login by OIDC",
+        "first create another administrator, for example with `bulla token create NAME --role admin`, then repeat the \
+         change. The other administrator must be valid for at least 7 days; a user needs a password or an OIDC login",
     )
 }
 

@@ -70,7 +70,7 @@ impl HashQueue {
     /// # Errors
     /// 503 with `Retry-After` when the queue is full, or no core is free within [`WAIT`].
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-        let busy = || Problem::unavailable("the server is busy with other passwords", BUSY_RETRY_SECONDS);
+        let busy = || Problem::unavailable("the server is busy hashing other passwords", BUSY_RETRY_SECONDS);
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy())?;
         let waiting = tokio::time::timeout(WAIT, Arc::clone(&self.cores).acquire_owned());
         let core = waiting.await.map_err(|_| busy())?.map_err(Problem::internal)?;
@@ -96,10 +96,11 @@ pub(crate) fn check(password: &str) -> Result<(), Problem> {
 /// Returns the hash to store, in PHC string format.
 pub(crate) async fn hash(password: Zeroizing<String>) -> Result<String, Problem> {
     let mut salt = [0_u8; SALT];
-    rand::fill(&mut salt).map_err(|_| Problem::internal("the system's random numbers are not available"))?;
+    rand::fill(&mut salt)
+        .map_err(|_| Problem::internal("the system's random number generator is not available"))?;
     let cost = Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES };
     let hash = HASHING.run(move || cost.stretch(&password, &salt)).await?;
-    let hash = hash.ok_or_else(|| Problem::internal("argon2id refuses its parameters"))?;
+    let hash = hash.ok_or_else(|| Problem::internal("argon2id rejects its parameters"))?;
     Ok(format!(
         "$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}${}${}",
         B64.encode(salt),
@@ -133,7 +134,7 @@ pub(crate) async fn user(
 /// Returns the same error for every failure.
 fn refused() -> Problem {
     Problem::unauthenticated("the name or the password is wrong, or this user has no password or is disabled")
-        .hint("`bulla console` makes a one-time link instead; an administrator sets passwords: `bulla user password NAME`")
+        .hint("`bulla console` creates a one-time link instead; an administrator sets passwords: `bulla user password NAME`")
 }
 
 /// Records failed logins of known users in the audit log. A separate task writes the record, so that the response time does not
@@ -152,7 +153,7 @@ fn note_refusal(access: AccessControl, user: Identity, address: String) {
             async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
         });
         if let Err(error) = written.await {
-            tracing::warn!(%error, "a refused sign-in is not in the audit log");
+            tracing::warn!(%error, "a rejected sign-in could not be written to the audit log");
         }
     });
 }

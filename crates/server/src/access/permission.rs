@@ -224,7 +224,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     BuiltInRole { name: "admin", description: "everything", permissions: Permissions::all() },
     BuiltInRole {
         name: "operator",
-        description: "runs certificates, issuers, targets and alerts; neither access nor the second person's part",
+        description: "manages certificates, issuers, targets and alerts; cannot manage access or approve",
         permissions: SEEING.union(Permissions::of(&[
             Permission::CertificateRequest,
             Permission::CertificateManage,
@@ -248,7 +248,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     },
     BuiltInRole {
         name: "issuer",
-        description: "asks for certificates and renews them",
+        description: "requests and renews certificates",
         permissions: Permissions::of(&[
             Permission::CertificateRead,
             Permission::CertificateRequest,
@@ -261,7 +261,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     },
     BuiltInRole {
         name: "approver",
-        description: "the second person: approves and refuses",
+        description: "approves and rejects (two-person rule)",
         permissions: Permissions::of(&[
             Permission::ApprovalRead,
             Permission::ApprovalDecide,
@@ -270,10 +270,10 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
             Permission::JobRead,
         ]),
     },
-    BuiltInRole { name: "viewer", description: "sees, changes nothing", permissions: SEEING },
+    BuiltInRole { name: "viewer", description: "reads, but changes nothing", permissions: SEEING },
     BuiltInRole {
         name: "auditor",
-        description: "sees everything, the audit trail and access too; changes nothing",
+        description: "reads everything, including the audit log and access; changes nothing",
         permissions: SEEING.union(Permissions::of(&[
             Permission::AuditRead,
             Permission::AuditVerify,
@@ -282,12 +282,12 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     },
     BuiltInRole {
         name: "agent",
-        description: "works as an agent and sees nothing else",
+        description: "works as an agent and has no other access",
         permissions: Permissions::of(&[Permission::AgentWork]),
     },
     BuiltInRole {
         name: "node",
-        description: "works as a node of the key service and sees nothing else",
+        description: "works as a key service node and has no other access",
         permissions: Permissions::of(&[Permission::NodeWork]),
     },
 ];

@@ -18,7 +18,7 @@ const LABEL_CHARS: usize = TOKEN_PREFIX.len() + 4;
 pub(crate) fn random_text() -> Result<Zeroizing<String>, Problem> {
     let mut bytes = Zeroizing::new([0_u8; 32]);
     rand::fill(bytes.as_mut_slice())
-        .map_err(|_| Problem::internal("the system's random numbers are not available"))?;
+        .map_err(|_| Problem::internal("the system's random number generator is not available"))?;
     Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_slice())))
 }
 

@@ -90,7 +90,7 @@ impl From<CredentialError> for Refused {
 /// Returns the status of an error, and logs details that the caller does not see.
 pub(crate) fn status_of(error: &CredentialError) -> StatusCode {
     if let Some(details) = error.details() {
-        tracing::error!(details, "the credential store could not answer");
+        tracing::error!(details, "a request to the credential store failed");
     }
     match error.refusal() {
         Refusal::Bad => StatusCode::BAD_REQUEST,

@@ -37,7 +37,7 @@ const OWN_PREFIXES: [&str; 4] = ["uaa-client:", "uaa-user:", "mtls-app:", "certi
 
 /// The text is not a valid template for actors.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} names no actor: {reason}")]
+#[error("{text:?} is not an actor template: {reason}")]
 pub struct BadTemplate {
     text: String,
     reason: &'static str,
@@ -51,15 +51,17 @@ impl FromStr for ClaimTemplate {
         let mut parts = text.split('{');
         let prefix = parts.next().unwrap_or_default().to_owned();
         if prefix.len() < 2 || !prefix.ends_with(':') {
-            return Err(bad("begin with a prefix and a colon, as in k8s:{sub}"));
+            return Err(bad("start with a prefix and a colon, as in k8s:{sub}"));
         }
         if OWN_PREFIXES.iter().any(|own| prefix.starts_with(own)) {
-            return Err(bad("choose another prefix: this one is for actors known by other means"));
+            return Err(bad(
+                "choose another prefix: this one is reserved for actors that authenticate by other means",
+            ));
         }
         let claims = parts.map(|part| {
             let (claim, after) = part.split_once('}').ok_or_else(|| bad("a brace is not closed"))?;
             match claim.is_empty() || after.contains('}') {
-                true => Err(bad("braces do not go together")),
+                true => Err(bad("empty or unbalanced braces")),
                 false => Ok((claim.to_owned(), after.to_owned())),
             }
         });
@@ -195,7 +197,7 @@ impl Uaa {
 }
 
 fn away() -> Refused {
-    Refused::new(StatusCode::SERVICE_UNAVAILABLE, "The issuer of tokens does not answer. Please try again.")
+    Refused::new(StatusCode::SERVICE_UNAVAILABLE, "The token issuer does not answer. Please try again.")
 }
 
 impl Claims {
@@ -212,10 +214,13 @@ impl Claims {
             return Err(unauthorized("access_token_expired", "Access token expired"));
         }
         if self.nbf.is_some_and(|nbf| nbf.saturating_sub(LEEWAY) > now) {
-            return Err(unauthorized("invalid_token", "The token is not valid yet: compare the clocks"));
+            return Err(unauthorized(
+                "invalid_token",
+                "The token is not valid yet: check the clocks of this server and of the issuer",
+            ));
         }
         if !audience.is_empty() && !audience.iter().any(|wanted| self.aud.has(wanted)) {
-            return Err(unauthorized("invalid_token", "The token is for somebody else"));
+            return Err(unauthorized("invalid_token", "The token is for another audience"));
         }
         if !options.scopes.iter().all(|scope| self.scope.has(scope)) {
             let needed = format!("The token needs the scopes {}", options.scopes.join(" and "));
@@ -301,7 +306,12 @@ mod tests {
             ("k8s:{sub}", &[], json!({}), "neither a client nor a user"),
             ("k8s:{sub}", &[], json!({ "sub": "" }), "neither a client nor a user"),
             ("k8s:{sub}", &[], json!({ "sub": ["a"] }), "neither a client nor a user"),
-            ("k8s:{sub}", &[], json!({ "sub": "a", "aud": "other" }), "somebody else"),
+            (
+                "k8s:{sub}",
+                &[],
+                json!({ "sub": "a", "aud": "other" }),
+                "the ID token was issued to another client",
+            ),
             ("gh:{a}@{b}", &[], json!({ "a": "x@y", "b": "z" }), "neither a client nor a user"),
         ] {
             let refused = outcome(rule, scopes, claims.clone()).unwrap_err();
@@ -326,7 +336,7 @@ mod tests {
             (json!({ "exp": NOW - 60 }), "access_token_expired"),
             (json!({ "exp": null }), "exp"),
             (json!({ "nbf": NOW + 61 }), "not valid yet"),
-            (json!({ "aud": "other" }), "somebody else"),
+            (json!({ "aud": "other" }), "the ID token was issued to another client"),
             (json!({ "scope": ["credhub.read"] }), "insufficient_scope"),
             (json!({ "grant_type": "authorization_code" }), "neither a client nor a user"),
             (json!({ "client_id": "" }), "neither a client nor a user"),

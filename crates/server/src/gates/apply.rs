@@ -53,7 +53,7 @@ impl Gates {
                 match put {
                     Ok(_) => Ok(()),
                     Err(ProfileError::Stale(name)) if *revision == 0 => {
-                        Err(Problem::conflict(format_args!("there is a profile {name} already")))
+                        Err(Problem::conflict(format_args!("the profile {name} already exists")))
                     }
                     Err(error) => Err(error.into()),
                 }
@@ -61,7 +61,7 @@ impl Gates {
             GateChange::DeleteProfile { name, revision } => {
                 Ok(authority.delete_profile(name, Some(*revision), actor).await?)
             }
-            _ => Err(Problem::internal("this is no change of a profile")),
+            _ => Err(Problem::internal("this is not a change of a profile")),
         }
     }
 
@@ -81,7 +81,7 @@ impl Gates {
                     return Err(Problem::not_found(format_args!("issuer {id}")));
                 }
             }
-            _ => return Err(Problem::internal("this is no change of an issuer")),
+            _ => return Err(Problem::internal("this is not a change of an issuer")),
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ const RETRY_SECONDS: u64 = 10;
 
 /// Returns the error for a gate whose component this server does not run.
 pub(super) fn not_run() -> Problem {
-    Problem::unavailable("this server does not run what was asked for", RETRY_SECONDS)
+    Problem::unavailable("this server does not run the requested component", RETRY_SECONDS)
 }
 
 /// The components for reading and writing gates.

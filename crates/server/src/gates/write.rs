@@ -18,7 +18,7 @@ use crate::access::admin::{self, Change, Prepared};
 use crate::problem::Problem;
 
 /// Reason for discarding a pending change.
-const OVER: &str = "the object changed after approval was asked for";
+const OVER: &str = "the object changed after approval was requested";
 
 impl Gates {
     /// Writes a gate: applies the change immediately, or stores it until it is approved.
@@ -51,7 +51,7 @@ impl Gates {
             | Change::PutRole(_)
             | Change::DeleteRole { .. } => None,
         };
-        let (kind, id) = of.ok_or_else(|| Problem::internal("this change leaves no identity"))?;
+        let (kind, id) = of.ok_or_else(|| Problem::internal("this change has no identity"))?;
         match self.write(caller, prepared.into()).await? {
             WriteResult::Done(()) => Ok(WriteResult::Done(admin::find(&self.access, kind, id).await?)),
             WriteResult::Waits(waits) => Ok(WriteResult::Waits(waits)),

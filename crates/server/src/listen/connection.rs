@@ -49,7 +49,7 @@ const ERRORS_MAX: usize = 128;
 /// MiB for a connection whose client grants large windows and reads nothing.
 const SEND_BUFFER_MAX: usize = 32 << 10;
 
-const UNREAD: &str = "answers that clients have not read yet use up the memory for answers";
+const UNREAD: &str = "the memory for responses is used up by responses that clients have not read yet";
 
 /// `Retry-After` in seconds: clients that read nothing are disconnected after half a minute.
 const UNREAD_RETRY_SECONDS: u64 = 5;
@@ -97,7 +97,7 @@ pub(super) async fn over_tls(
         let metrics = metrics.clone();
         let stream = CountedFrames::new(stream, move |flood| {
             metrics.connection_refused(kind.name(), "frame-flood");
-            tracing::info!(%address, %flood, "a connection was closed");
+            tracing::info!(%address, %flood, "a connection was closed because of a flood of frames");
         });
         serve(&shared, stream, (peer, activity), router, (kind, http2)).await;
     } else {
@@ -264,7 +264,7 @@ async fn answer(
     if slow.was_slow() {
         response = Problem::of_status(
             StatusCode::REQUEST_TIMEOUT,
-            Some(format!("the body did not come within {} s", body_timeout.as_secs())),
+            Some(format!("the body did not arrive within {} s", body_timeout.as_secs())),
         )
         .into_response();
         if http1 {

@@ -64,13 +64,13 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics, documents: Option<&Doc
         || documents.filter(|_| request.method() == Method::GET).and_then(|documents| documents(path));
     let (status, kind, text) = match (request.method(), path) {
         _ if inbound::is_sent_by_web_page(request.headers()) => {
-            (StatusCode::FORBIDDEN, PLAIN, "figures are for programs, not for web pages\n".to_owned())
+            (StatusCode::FORBIDDEN, PLAIN, "metrics are for programs, not for web pages\n".to_owned())
         }
         (&Method::GET, "/metrics") => (StatusCode::OK, MEDIA_TYPE, metrics.encode()),
         (&Method::GET, "/healthz") => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
         _ => match document() {
             Some(document) => (StatusCode::OK, "application/json", document),
-            None => (StatusCode::NOT_FOUND, PLAIN, "there is /metrics and /healthz\n".to_owned()),
+            None => (StatusCode::NOT_FOUND, PLAIN, "unknown path: use /metrics or /healthz\n".to_owned()),
         },
     };
     let mut response = Response::new(text);

@@ -44,7 +44,7 @@ impl<I> Unstalled<I> {
         ready!(timer.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            "the other end reads nothing, or too slowly",
+            "the peer does not read, or reads too slowly",
         )))
     }
 }

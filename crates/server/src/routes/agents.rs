@@ -77,7 +77,7 @@ fn selection(text: &str) -> Result<Labels, Problem> {
         .map(|pair| {
             let (label, value) = pair.split_once('=').ok_or_else(|| {
                 Problem::bad_request(format_args!(
-                    "{pair:?} is no label: give name=value, separated by commas"
+                    "{pair:?} is not a label: write name=value, separated by commas"
                 ))
             })?;
             Ok((label.trim().to_owned(), value.trim().to_owned()))
@@ -131,7 +131,7 @@ async fn retire(
 impl From<AgentError> for Problem {
     fn from(error: AgentError) -> Self {
         match error {
-            AgentError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
+            AgentError::NotFound(what) => Self::not_found(format_args!("{what} with that name")),
             AgentError::Invalid(_) => Self::unprocessable(error),
             AgentError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
             AgentError::Changed => Self::precondition_failed(error),
@@ -139,7 +139,7 @@ impl From<AgentError> for Problem {
             AgentError::OtherKey => Self::forbidden(error),
             AgentError::Sealed(_) => Self::internal(error),
             AgentError::Certify(error) => error.into(),
-            AgentError::Work(WorkError::NotFound) => Self::not_found("job of that identity for this agent"),
+            AgentError::Work(WorkError::NotFound) => Self::not_found("job with that ID for this agent"),
             AgentError::Work(WorkError::Refused(_)) => Self::unprocessable(error),
             AgentError::Work(WorkError::Unavailable(_)) => Self::unavailable(error, RETRY_SECONDS),
             AgentError::Work(WorkError::Store(error)) | AgentError::Store(error) => error.into(),
@@ -160,7 +160,7 @@ impl From<EnrolError> for Problem {
     fn from(error: EnrolError) -> Self {
         match error {
             EnrolError::Token => {
-                Self::unauthenticated(error).hint("make a new one: POST /api/v1/agent-tokens")
+                Self::unauthenticated(error).hint("create a new one: POST /api/v1/agent-tokens")
             }
             EnrolError::Csr(_) => Self::unprocessable(error),
             EnrolError::Agent(error) => error.into(),

@@ -100,7 +100,7 @@ fn delivery_view(row: AlertDeliveryRow) -> DeliveryView {
 fn state_of<T: Named>(given: Option<&str>) -> Result<T, Problem> {
     let given = given.unwrap_or(T::NAMES[0]);
     let found = T::ALL.iter().copied().find(|state| state.name() == given);
-    found.ok_or_else(|| Problem::bad_request(format_args!("state is one of {}", T::NAMES.join(", "))))
+    found.ok_or_else(|| Problem::bad_request(format_args!("state must be one of {}", T::NAMES.join(", "))))
 }
 
 /// Lists alerts, newest first.
@@ -208,7 +208,9 @@ fn name(text: String) -> Result<String, Problem> {
     let good =
         !text.trim().is_empty() && text.chars().count() <= NAME_MAX && !text.contains(char::is_control);
     good.then_some(text).ok_or_else(|| {
-        Problem::unprocessable(format_args!("a name has 1 to {NAME_MAX} characters that print"))
+        Problem::unprocessable(format_args!(
+            "a name must have 1 to {NAME_MAX} characters and no control characters"
+        ))
     })
 }
 
@@ -237,7 +239,7 @@ async fn create_channel(
 fn taken(error: AlertError) -> Problem {
     match error {
         AlertError::Store(StoreError::Conflict { .. }) => {
-            Problem::conflict("another has this name: choose one")
+            Problem::conflict("this name is already in use: choose another")
         }
         other => other.into(),
     }

@@ -99,7 +99,7 @@ fn verification_view(found: Verified) -> VerificationView {
     let mut notes = Vec::new();
     if found.opened < found.segments {
         let pruned = found.segments - found.opened;
-        notes.push(format!("{pruned} segments are pruned: their heads alone were checked"));
+        notes.push(format!("{pruned} segments are pruned: only their heads were checked"));
     }
     VerificationView {
         good: found.chains.faults.is_empty(),
@@ -232,7 +232,7 @@ impl Walk {
 
 fn walk() -> Result<SemaphorePermit<'static>, Problem> {
     let busy =
-        |_| Problem::unavailable("the audit trail is being read as a whole already", WALK_RETRY_SECONDS);
+        |_| Problem::unavailable("another full read of the audit log is in progress", WALK_RETRY_SECONDS);
     WALKS.try_acquire().map_err(busy)
 }
 

@@ -53,7 +53,7 @@ async fn create(
     Json(new): Json<NewClientCertificate>,
 ) -> Result<Response, Problem> {
     let matcher = certificate_matcher(&new.matcher).ok_or_else(|| {
-        Problem::unprocessable(format_args!("{:?} names no certificate", new.matcher))
+        Problem::unprocessable(format_args!("{:?} is not a certificate matcher", new.matcher))
             .hint("give `sha256:` and 64 hexadecimal digits, `dns:NAME`, `email:ADDRESS` or `uri:URI`")
     })?;
     let settings = IdentitySettings {
@@ -66,7 +66,7 @@ async fn create(
     let (key_hash, label) = match &new.profile {
         None => (certificate_hash(&matcher), matcher),
         Some(_) if matcher.starts_with("sha256:") => {
-            return Err(Problem::unprocessable("a fingerprint names one certificate: leave out the profile"));
+            return Err(Problem::unprocessable("a fingerprint identifies one certificate: omit the profile"));
         }
         Some(profile) => {
             check_names(authority.as_ref(), profile).await?;
@@ -95,7 +95,7 @@ async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(),
                 "the profile {profile} allows every host name, so its names cannot identify a client"
             );
             Err(Problem::unprocessable(detail)
-                .hint("narrow its names.dns_allowed, which take any host name; or map the fingerprint"))
+                .hint("restrict names.dns_allowed of the profile, which allows any host name; or map the fingerprint"))
         }
         Ok(_) | Err(ProfileError::Unknown(_)) => Ok(()),
         Err(error) => Err(error.into()),

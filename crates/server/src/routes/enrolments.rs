@@ -77,7 +77,7 @@ struct Filter {
 impl From<DecideError> for Problem {
     fn from(error: DecideError) -> Self {
         match error {
-            DecideError::Unknown(id) => Self::not_found(format_args!("enrolment {id} that waits")),
+            DecideError::Unknown(id) => Self::not_found(format_args!("pending enrolment {id}")),
             DecideError::OwnRequest(_) => Self::forbidden(error),
             DecideError::PlanChanged | DecideError::OtherPlan | DecideError::Repeated { .. } => {
                 Self::conflict(error)

@@ -98,7 +98,7 @@ fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<E
 }
 
 fn place(id: &str) -> Result<OutboxPlace, Problem> {
-    place_of(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is no id of an event"))
+    place_of(id).ok_or_else(|| Problem::bad_request("Last-Event-ID is not the ID of an event"))
 }
 
 /// Formats an outbox position as an event ID.

@@ -50,7 +50,10 @@ async fn readyz(
     if let Some(authority) = authority {
         authority.ca_keys().ready().await.map_err(|error| {
             tracing::warn!(%error, "the signer is not ready");
-            Problem::unavailable("the signer cannot be reached: nothing is issued", SIGNER_RETRY_SECONDS)
+            Problem::unavailable(
+                "the signer cannot be reached: no certificate can be issued",
+                SIGNER_RETRY_SECONDS,
+            )
         })?;
     }
     Ok(Json(Health { status: "ok".to_owned(), sandbox: sandbox::report().map(sandbox_view) }))

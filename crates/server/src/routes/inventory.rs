@@ -89,7 +89,7 @@ async fn list(
         None | Some("expiry") => InventoryOrder::Expiry,
         Some("host") => InventoryOrder::Host,
         Some(other) => {
-            return Err(Problem::bad_request(format_args!("sort is expiry or host, not {other:?}")));
+            return Err(Problem::bad_request(format_args!("sort must be expiry or host, not {other:?}")));
         }
     };
     let time = |text: Option<String>| text.map(|text| time::parsed(&text)).transpose();
@@ -129,7 +129,7 @@ async fn claim(
             address: endpoint.address,
         }),
         (None, Some(text)) => ClaimSubject::Fingerprint(fingerprint(&text)?),
-        _ => return Err(Problem::unprocessable("a claim has either an endpoint or a fingerprint")),
+        _ => return Err(Problem::unprocessable("a claim must have either an endpoint or a fingerprint")),
     };
     let claim = Claim {
         what,
@@ -152,7 +152,7 @@ async fn claim(
 }
 
 fn fingerprint(text: &str) -> Result<Fingerprint, Problem> {
-    text.parse().map_err(|_| Problem::unprocessable(format_args!("{text:?} is no SHA-256 fingerprint")))
+    text.parse().map_err(|_| Problem::unprocessable(format_args!("{text:?} is not a SHA-256 fingerprint")))
 }
 
 /// Dismisses a found certificate, temporarily or permanently: no alert is raised about it.

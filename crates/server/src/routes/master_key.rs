@@ -54,7 +54,7 @@ fn master_key_view(one: MasterKeyUse) -> MasterKeyView {
 fn ended_early(error: &Arc<RotateError>) -> Problem {
     match &**error {
         RotateError::Store(_) => Problem::unavailable(
-            "the database did not answer: what is wrapped anew stays so, ask for the rest again",
+            "the database did not answer: values re-wrapped so far stay re-wrapped; start the rotation again for the rest",
             RETRY_SECONDS,
         ),
         RotateError::Keyring(_) => Problem::internal(Arc::clone(error)),
@@ -83,7 +83,7 @@ async fn rotate(
             Ok((StatusCode::ACCEPTED, Json(view)).into_response())
         }
         Progress::Cut => Err(Problem::unavailable(
-            "the rotation was cut off: what is wrapped anew stays so, ask for the rest again",
+            "the rotation was interrupted: values re-wrapped so far stay re-wrapped; start the rotation again for the rest",
             RETRY_SECONDS,
         )),
     }

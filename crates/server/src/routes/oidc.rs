@@ -50,7 +50,7 @@ struct LoginParams {
 
 /// Redirects the browser to the issuer to log in.
 #[utoipa::path(get, path = "/api/v1/auth/login", operation_id = "login", params(LoginParams),
-    responses((status = 303, description = "to the issuer")))]
+    responses((status = 303, description = "Redirects to the issuer")))]
 async fn login(
     With(oidc): With<Option<Oidc>>,
     With(clock): With<Clock>,
@@ -65,7 +65,7 @@ async fn login(
 
 /// Processes the issuer's response and starts a session.
 #[utoipa::path(get, path = "/api/v1/auth/callback", operation_id = "loginCallback", params(CallbackParams),
-    responses((status = 303, description = "to where the person wanted to go, with a session cookie")))]
+    responses((status = 303, description = "Redirects to the requested page, with a session cookie")))]
 async fn callback(
     With(oidc): With<Option<Oidc>>,
     With(access): With<AccessControl>,
@@ -92,8 +92,8 @@ async fn finish(
 ) -> Result<(HeaderValue, String), Problem> {
     let oidc = configured(oidc)?;
     let login = cookie(&parts.headers, LOGIN_COOKIE).and_then(Login::from_cookie).ok_or_else(|| {
-        Problem::bad_request("this browser has begun no login, or too long ago")
-            .hint("begin again at /api/v1/auth/login, with cookies allowed")
+        Problem::bad_request("this browser did not start a login, or started it too long ago")
+            .hint("start again at /api/v1/auth/login, with cookies allowed")
     })?;
     let replaces = replaced_session(&parts.headers);
     let done = login.finish(access, oidc, answer, &address(parts).to_string(), replaces).await?;
@@ -111,7 +111,7 @@ async fn logout(
     let hash = caller
         .session()
         .map(|session| session.hash)
-        .ok_or_else(|| Problem::conflict("only a session can be logged out of; a token is removed"))?;
+        .ok_or_else(|| Problem::conflict("only a session can be logged out; delete a token instead"))?;
     let event = AuditEvent {
         at_us: access.clock().now_us(),
         actor: caller.actor().to_owned(),

@@ -95,12 +95,14 @@ fn candidate(body: QuestionBody) -> Result<Candidate, Problem> {
     let address = match &body.address {
         Some(text) => Some(
             text.parse::<IpAddr>()
-                .map_err(|_| Problem::unprocessable(format_args!("{text:?} is no address")))?,
+                .map_err(|_| Problem::unprocessable(format_args!("{text:?} is not an IP address")))?,
         ),
         None => body.host.parse().ok(),
     };
     if body.tags.len() > TAGS_KEPT_MAX {
-        return Err(Problem::unprocessable(format_args!("a certificate has at most {TAGS_KEPT_MAX} tags")));
+        return Err(Problem::unprocessable(format_args!(
+            "a certificate can have at most {TAGS_KEPT_MAX} tags"
+        )));
     }
     let place = Candidate {
         host: body.host,

@@ -43,7 +43,7 @@ fn policy_view(record: PolicyRecord) -> PolicyView {
 
 fn read(policy: Map<String, Value>) -> Result<Policy, Problem> {
     serde_json::from_value(Value::Object(policy))
-        .map_err(|error| Problem::unprocessable(format_args!("the policy: {error}")))
+        .map_err(|error| Problem::unprocessable(format_args!("the policy is not valid: {error}")))
 }
 
 /// Lists policies, by name.

@@ -84,7 +84,7 @@ async fn create(
     let profile = Box::new(read(body)?);
     let name = profile.name.clone();
     if authority.profile_record(&name).await.is_ok() {
-        return Err(Problem::conflict(format_args!("there is a profile {name} already")));
+        return Err(Problem::conflict(format_args!("the profile {name} already exists")));
     }
     let written = gates.write(&caller, GateChange::PutProfile { profile, revision: 0 }).await?;
     if matches!(written, WriteResult::Waits(_)) {
@@ -126,7 +126,8 @@ async fn replace(
     if_match.check(revision)?;
     let profile = read(body)?;
     if profile.name != name {
-        let detail = format_args!("the profile {name} cannot be renamed to {}: make another", profile.name);
+        let detail =
+            format_args!("the profile {name} cannot be renamed to {}: create another profile", profile.name);
         return Err(Problem::unprocessable(detail));
     }
     let change = GateChange::PutProfile { profile: Box::new(profile), revision };
@@ -156,7 +157,7 @@ fn read(mut body: Map<String, Value>) -> Result<Profile, Problem> {
         body.remove(member);
     }
     serde_json::from_value(Value::Object(body))
-        .map_err(|error| Problem::unprocessable(format_args!("the profile: {error}")))
+        .map_err(|error| Problem::unprocessable(format_args!("the profile is not valid: {error}")))
 }
 
 fn shown(record: ProfileRecord) -> Value {

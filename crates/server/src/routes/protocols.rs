@@ -111,13 +111,14 @@ async fn whole<F: Future<Output = http::Response<Bytes>>>(
 ) -> Response {
     let (parts, body) = request.into_parts();
     let Some(peer) = parts.extensions.get::<Peer>().cloned() else {
-        return Problem::internal("a request without a peer").into_response();
+        return Problem::internal("the request has no peer address").into_response();
     };
     match Limited::new(body, BODY_MAX).collect().await {
         Ok(body) => handle(http::Request::from_parts(parts, body.to_bytes()), peer).await.map(Body::from),
-        Err(_) => {
-            Problem::of_status(StatusCode::PAYLOAD_TOO_LARGE, Some(format!("at most {BODY_MAX} octets")))
-                .into_response()
-        }
+        Err(_) => Problem::of_status(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            Some(format!("the body can have at most {BODY_MAX} bytes")),
+        )
+        .into_response(),
     }
 }

@@ -99,7 +99,9 @@ async fn put(
         None => {
             if_match.check_absent()?;
             if store::Access::of(access.store()).roles().await?.len() >= ROLES_MAX {
-                return Err(Problem::conflict(format_args!("there are {ROLES_MAX} roles; remove one first")));
+                return Err(Problem::conflict(format_args!(
+                    "the limit of {ROLES_MAX} roles is reached; delete one first"
+                )));
             }
         }
     }
@@ -117,7 +119,9 @@ async fn put(
     if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::OK).into_response());
     }
-    let role = find(&store, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
+    let role = find(&store, &name)
+        .await?
+        .ok_or_else(|| Problem::conflict("the role was deleted by another request"))?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Revision(role.revision, role_view(&role)?)).into_response())
 }
@@ -148,7 +152,7 @@ async fn find(store: &Store, name: &str) -> Result<Option<Role>, Problem> {
 fn not_built_in(name: &str) -> Result<(), Problem> {
     match built_in_role(name) {
         None => Ok(()),
-        Some(_) => Err(Problem::conflict("a role that comes with Bulla cannot be changed")),
+        Some(_) => Err(Problem::conflict("a built-in role cannot be changed")),
     }
 }
 
@@ -162,5 +166,5 @@ fn within_own(caller: &Caller, permissions: Permissions) -> Result<(), Problem> 
     if caller.covers(&Granted { permissions, scope: Scope::Any }) {
         return Ok(());
     }
-    Err(Problem::forbidden("this role holds more than you do"))
+    Err(Problem::forbidden("this role exceeds your own permissions"))
 }

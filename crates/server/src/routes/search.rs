@@ -119,14 +119,14 @@ impl Hits {
         let text = query.q.trim();
         if !QUERY_CHARS.contains(&text.chars().count()) || text.contains('\0') {
             return Err(Problem::bad_request(format_args!(
-                "q has {} to {} characters",
+                "q must have {} to {} characters",
                 QUERY_CHARS.start(),
                 QUERY_CHARS.end()
             )));
         }
         let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(Problem::bad_request(format_args!("limit is 1 to {LIMIT_MAX}, not {limit}")));
+            return Err(Problem::bad_request(format_args!("limit must be 1 to {LIMIT_MAX}, not {limit}")));
         }
         Ok(Self {
             query: text.to_owned(),

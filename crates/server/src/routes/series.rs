@@ -42,7 +42,7 @@ impl Range {
         match to_us.saturating_sub(from_us) / length {
             1..=INTERVALS_MAX => Ok(Self { step, from_us, to_us }),
             intervals => Err(Problem::bad_request(format_args!(
-                "1 to {INTERVALS_MAX} intervals, not {intervals}: choose another from, to or step"
+                "the range must have 1 to {INTERVALS_MAX} intervals, not {intervals}: choose another from, to or step"
             ))),
         }
     }
@@ -64,8 +64,10 @@ fn teams(caller: &Caller, wanted: Option<String>) -> Result<Option<Vec<String>>,
     });
     let own: Vec<String> = own.filter(|team| wanted.as_ref().is_none_or(|wanted| wanted == team)).collect();
     if own.is_empty() {
-        return Err(Problem::forbidden("you may see the certificates of some profiles, names or teams only")
-            .hint("series are counted by team: ask for a team of yours, with ?team=NAME"));
+        return Err(Problem::forbidden(
+            "you may read only the certificates of some profiles, names or teams",
+        )
+        .hint("series are counted by team: request one of your teams with ?team=NAME"));
     }
     Ok(Some(own))
 }

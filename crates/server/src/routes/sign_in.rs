@@ -137,7 +137,7 @@ async fn proved_by_password(
 ) -> Result<Identity, Problem> {
     if name.is_empty() || name.len() > NAME_MAX || password.len() > PASSWORD_BYTES_MAX {
         return Err(Problem::unprocessable(format_args!(
-            "name: 1 to {NAME_MAX} bytes; password: at most {PASSWORD_BYTES_MAX} bytes"
+            "name must have 1 to {NAME_MAX} bytes; password at most {PASSWORD_BYTES_MAX} bytes"
         )));
     }
     let limits = state.limits().sign_in();
@@ -149,7 +149,7 @@ async fn proved_by_password(
 
 fn check_code(code: &str) -> Result<(), Problem> {
     if code.is_empty() || code.len() > CODE_MAX {
-        return Err(Problem::unprocessable(format_args!("code: 1 to {CODE_MAX} bytes")));
+        return Err(Problem::unprocessable(format_args!("code must have 1 to {CODE_MAX} bytes")));
     }
     Ok(())
 }
@@ -201,7 +201,7 @@ async fn confirm(
     let secret =
         cookie(&parts.headers, SESSION_COOKIE).filter(|_| caller.session().is_some()).ok_or_else(|| {
             Problem::conflict(
-                "only a session is confirmed; a token and a client certificate prove who they are each time",
+                "only a session can be confirmed; tokens and client certificates authenticate each request",
             )
         })?;
     let from = address(&parts);

@@ -327,8 +327,9 @@ async fn forget_log(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let id: Fingerprint =
-        id.parse().map_err(|_| Problem::bad_request("a log's id is the SHA-256 of its key, hexadecimal"))?;
+    let id: Fingerprint = id
+        .parse()
+        .map_err(|_| Problem::bad_request("the ID of a log is the SHA-256 of its key, hexadecimal"))?;
     monitor.forget_log(*id.as_bytes(), caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

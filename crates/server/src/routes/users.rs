@@ -92,19 +92,19 @@ fn found_by(
     let Some(subject) = subject else {
         if issuer.is_some() {
             return Err(Problem::unprocessable(
-                "an `issuer` without a `subject` names nobody: give both, or neither",
+                "an `issuer` without a `subject` does not identify a person: give both, or neither",
             ));
         }
         return Ok((subject_hash(LOCAL, &Uuid::new_v4().to_string()), LOCAL.to_owned()));
     };
     let issuer = issuer.or(configured).ok_or_else(|| {
         Problem::unprocessable(
-            "no OIDC issuer is configured: say which `issuer` the person logs in with, or leave out `subject` for a \
-             person with a password",
+            "no OIDC issuer is configured: give the `issuer` that the person logs in with, or omit `subject` for a person \
+             with a password",
         )
     })?;
     if subject.is_empty() || subject.len() > SUBJECT_MAX || issuer.is_empty() || issuer.len() > SUBJECT_MAX {
-        let detail = format!("a subject and an issuer have 1 to {SUBJECT_MAX} bytes");
+        let detail = format!("a subject and an issuer must have 1 to {SUBJECT_MAX} bytes");
         return Err(Problem::unprocessable(detail));
     }
     Ok((subject_hash(&issuer, &subject), subject))

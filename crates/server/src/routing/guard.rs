@@ -62,7 +62,7 @@ pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, nex
     if let Some(caller) = &admitted.caller
         && guard.forgot_to_ask(caller, &response)
     {
-        response = Problem::internal("a scoped route did not ask how far its caller reaches").into_response();
+        response = Problem::internal("a scoped route did not check the scope of its caller").into_response();
     }
     if let Some(conditions) = admitted.conditions {
         response = conditions.answer(response).await;
@@ -133,7 +133,7 @@ impl Guard {
             }
         };
         tokio::time::timeout(HANDLER_MAX, run).await.unwrap_or_else(|_| {
-            Problem::unavailable("the request took too long and was given up", TIMEOUT_RETRY_SECONDS)
+            Problem::unavailable("the request took too long and was cancelled", TIMEOUT_RETRY_SECONDS)
                 .into_response()
         })
     }

@@ -137,14 +137,14 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access, recen
         }
     }
     if let Need::Permission(permission) = access.need {
-        let reach = if access.scoped { "in the scope of what is reached" } else { "in scope `any`" };
+        let reach = if access.scoped { "in a scope that includes the object" } else { "in scope `any`" };
         note(operation, format!("Needs the permission `{permission}` {reach}."));
     }
     if recent_proof {
         let minutes = PROOF_LIFETIME.as_secs() / 60;
         let text = format!(
-            "A session must have signed in or been confirmed within the last {minutes} minutes \
-             (`reauthentication-required`); tokens and client certificates need not."
+            "A session must have been signed in or confirmed within the last {minutes} minutes \
+             (`reauthentication-required`); tokens and client certificates need no confirmation."
         );
         note(operation, text);
     }
@@ -163,7 +163,7 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access, recen
             let content =
                 ContentBuilder::new().schema(Some(RefOr::Ref(Ref::from_schema_name("Problem")))).build();
             let refusal = ResponseBuilder::new()
-                .description("A refusal, as a problem document (RFC 9457)")
+                .description("An error, as a problem document (RFC 9457)")
                 .content(MEDIA_TYPE, content);
             RefOr::T(refusal.build())
         });
@@ -182,10 +182,10 @@ fn note(operation: &mut Operation, note: String) {
 fn meaning(status: &str) -> &'static str {
     match status {
         "201" => "Created",
-        "202" => "Accepted: the work goes on",
+        "202" => "Accepted: processing continues",
         "204" => "Done; the response has no body",
-        "303" => "The address in `Location` has it",
-        "304" => "Not modified since the `ETag` that was given",
+        "303" => "See the address in `Location`",
+        "304" => "Not modified since the given `ETag`",
         _ => "Done",
     }
 }

@@ -74,13 +74,13 @@ fn lists(operation: &Operation) -> bool {
 }
 
 fn unknown(name: &str, known: &[String]) -> Problem {
-    let problem = Problem::bad_request(format_args!("there is no query parameter {name:?} here"));
+    let problem = Problem::bad_request(format_args!("unknown query parameter {name:?}"));
     let likeness = |known: &String| strsim::normalized_damerau_levenshtein(name, known);
     let nearest = known.iter().map(|known| (likeness(known), known));
     let nearest = nearest.filter(|(likeness, _)| *likeness >= SIMILAR);
     match nearest.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
         Some((_, nearest)) => problem.hint(format_args!("did you mean {nearest}?")),
-        None if known.is_empty() => problem.hint("this request takes no query parameters"),
+        None if known.is_empty() => problem.hint("this request has no query parameters"),
         None => problem.hint(format_args!("this request takes {}", known.join(", "))),
     }
 }

@@ -42,7 +42,7 @@ where
 
     async fn from_request_parts(_: &mut Parts, state: &State) -> Result<Self, Problem> {
         Option::<T>::from_ref(state).map(Self).ok_or_else(|| {
-            Problem::unavailable("this server does not run what was asked for", COMPONENT_RETRY_SECONDS)
+            Problem::unavailable("this server does not run the requested component", COMPONENT_RETRY_SECONDS)
         })
     }
 }

@@ -427,7 +427,7 @@ async fn a_stream_that_broke_goes_on_where_it_was(mut place: CredentialServer) {
     assert_eq!(value(&client, "/a").await.unwrap(), "one");
     place.stop().await;
     place.set("/a", "two").await;
-    assert_eq!(value(&client, "/a").await.unwrap(), "one", "nobody could tell");
+    assert_eq!(value(&client, "/a").await.unwrap(), "one", "without this CRL, revocation cannot be");
     place.start().await;
     assert_eq!(next(&mut changes).await, named("/a"), "what happened meanwhile, and no gap");
     assert_eq!(value(&client, "/a").await.unwrap(), "two");

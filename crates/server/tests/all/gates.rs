@@ -349,7 +349,7 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
         ("POST /api/v1/issuers", waits("/api/v1/issuers", json!({ "name": "gone", "config": elsewhere }))),
         ("PATCH /api/v1/issuers/{id}", waits(&issuer, json!({ "config": elsewhere }))),
         ("DELETE /api/v1/issuers/{id}", waits(&issuer, Value::Null)),
-        ("POST /api/v1/issuers/{id}/test", Route::Free("writes nothing")),
+        ("POST /api/v1/issuers/{id}/test", Route::Free("the rewrite changes nothing")),
         ("POST /api/v1/targets", Route::Free("no certificate goes to a target that is new")),
         ("PUT /api/v1/targets/{id}", waits(&target, files)),
         ("DELETE /api/v1/targets/{id}", waits(&target, Value::Null)),

@@ -396,8 +396,8 @@ async fn an_id_token_that_is_not_good_is_refused() {
     for (claims, why) in [
         (json!({ "nonce": "another" }), "another login"),
         (json!({ "nonce": null }), "another login"),
-        (json!({ "aud": "somebody" }), "somebody else"),
-        (json!({ "aud": ["bulla", "somebody"] }), "somebody else"),
+        (json!({ "aud": "somebody" }), "the ID token was issued to another client"),
+        (json!({ "aud": ["bulla", "somebody"] }), "the ID token was issued to another client"),
         (json!({ "iss": "https://elsewhere.example" }), "another issuer"),
         (json!({ "exp": now() - 3_600 }), "expired"),
         (json!({ "iat": now() + 3_600 }), "not valid yet"),
@@ -614,7 +614,9 @@ async fn a_login_proves_who_somebody_is_when_the_issuer_asked_them() {
     assert_eq!(make(&mut browser).await.expect(403).problem(), "reauthentication-required");
 
     let confirm = "/api/v1/auth/login?confirm=true";
-    for (auth_time, why) in [(json!(now() - 3_600), "did not ask anew"), (Value::Null, "auth_time")] {
+    for (auth_time, why) in
+        [(json!(now() - 3_600), "the issuer did not authenticate you again"), (Value::Null, "auth_time")]
+    {
         scene.claims(json!({ "groups": ["owners"], "auth_time": auth_time }));
         let back = scene.begin(&mut browser, confirm).await;
         let refused = scene.finish(&mut browser, &back).await;

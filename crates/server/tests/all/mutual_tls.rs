@@ -278,7 +278,7 @@ async fn a_revoked_client_certificate_opens_no_door() {
     // A browser shows its certificate by itself, so another site's request is none of its owner's.
     let mut request = by_certificate(Method::POST, "/api/v1/audit/verify", &leaf);
     request.headers_mut().insert("sec-fetch-site", "cross-site".parse().unwrap());
-    assert_eq!(ask(&router, request).await.1["detail"], "another site made this browser ask");
+    assert_eq!(ask(&router, request).await.1["detail"], "the request comes from a page of another site");
 
     // A session that it asks for is good while it is.
     let mut request = by_certificate(Method::POST, "/api/v1/auth/links", &leaf);

@@ -127,7 +127,7 @@ async fn a_rule_looks_at_tags_and_takes_from_them() {
     let told = ask(json!({"host": "x", "tags": {"stage": "production", "team": "bank"}})).await;
     assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("tagged"), &json!("bank")));
     let told = ask(json!({"host": "x", "tags": {"stage": "prod"}})).await;
-    assert_eq!(told["steps"][0]["why_not"], "no tag to take from: its tags are stage=prod");
+    assert_eq!(told["steps"][0]["why_not"], "no tag to copy the value from: the tags are stage=prod");
     world.post(PATH, json!({"name": "odd", "from_tags": {"team": ""}})).await.expect(422);
     world.post(PATH, json!({"name": "nothing"})).await.expect(422);
     let many: serde_json::Map<_, _> = (0..65).map(|n| (format!("t{n}"), json!("v"))).collect();

@@ -305,7 +305,7 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
     let long = format!("/v1/secret/data/{}", "x".repeat(1_024));
     let data = |data: Value| json!({ "data": data });
     for (method, path, body, status, why) in [
-        ("GET", "/v1/secret/data/a%2f..%2fb", Value::Null, 400, ".. is no part of a name"),
+        ("GET", "/v1/secret/data/a%2f..%2fb", Value::Null, 400, ".. is not allowed as a part of a name"),
         ("GET", "/v1/secret/data/a//b", Value::Null, 400, "empty"),
         ("GET", "/v1/secret/data//a", Value::Null, 400, "empty"),
         ("GET", "/v1/secret/data/a/", Value::Null, 400, "empty"),
@@ -313,11 +313,11 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
         ("GET", "/v1/secret/data/a%20b", Value::Null, 400, "' '"),
         ("GET", "/v1/secret/data/a%ff", Value::Null, 400, "UTF-8"),
         ("GET", long.as_str(), Value::Null, 400, "1025 characters"),
-        ("GET", "/v1/secret/data/a?version=x", Value::Null, 400, "version is no number"),
-        ("GET", "/v1/secret/data/a?version=-1", Value::Null, 400, "version is no number"),
+        ("GET", "/v1/secret/data/a?version=x", Value::Null, 400, "version is not a number"),
+        ("GET", "/v1/secret/data/a?version=-1", Value::Null, 400, "version is not a number"),
         ("POST", "/v1/secret/data/a", json!({}), 400, "no data provided"),
-        ("POST", "/v1/secret/data/a", data(json!([1])), 400, "no JSON object"),
-        ("POST", "/v1/secret/data/a", json!([1]), 400, "no JSON object"),
+        ("POST", "/v1/secret/data/a", data(json!([1])), 400, "data is not a JSON object. hint: {\"data\":"),
+        ("POST", "/v1/secret/data/a", json!([1]), 400, "data is not a JSON object. hint: {\"data\":"),
         ("POST", "/v1/secret/data/a", json!({ "data": {}, "options": { "cas": -1 } }), 400, "cas"),
         ("POST", "/v1/secret/delete/a", json!({}), 400, "no version number"),
         ("POST", "/v1/secret/destroy/a", json!({ "versions": ["x"] }), 400, "no version number"),

@@ -107,7 +107,7 @@ async fn what_is_not_of_the_network_or_out_of_bounds_is_refused() {
         (json!({"targets": []}), "at least one target or source"),
         (json!({"sources": ["aws"]}), "no clouds or clusters"),
         (json!({"interval_s": 1}), "60 to"),
-        (json!({"jitter_s": 3601}), "at most the interval"),
+        (json!({"jitter_s": 3601}), "the jitter must not exceed the interval"),
         (json!({"name": "a b"}), "a name has"),
     ] {
         let answer = post(change.clone()).await.expect(422);

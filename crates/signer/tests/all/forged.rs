@@ -168,7 +168,7 @@ async fn a_profile_that_needs_approval_needs_that_of_this_plan(mut world: World)
     let refusal = async |request| refused(world.authority.issue(request).await);
 
     let reason = refusal(request("guarded", &["a.example"])).await;
-    assert!(reason.contains("the order names none"), "{reason}");
+    assert!(reason.contains("the request names no approval"), "{reason}");
     let reason = refusal(asked()).await;
     assert!(reason.contains("the run is not approved"), "{reason}");
     let version = world.version("guarded").await;

@@ -65,7 +65,7 @@ impl KeyNode {
                 }
                 Err(error) => {
                     if state.failures == 0 {
-                        tracing::warn!(%error, "the control plane does not answer; what is known stays");
+                        tracing::warn!(%error, "the control plane does not answer; the node continues with its last known state");
                     }
                     state.failures = state.failures.saturating_add(1);
                     self.refused(&mut state, &error);
@@ -142,7 +142,7 @@ impl KeyNode {
             let Some(members) = to_note.borrow_and_update().clone() else { continue };
             let noted = self.aside(move |folder| Ok(folder.write_members(&members)?)).await;
             if let Err(error) = noted {
-                tracing::warn!(%error, "who is there is not noted for the next start");
+                tracing::warn!(%error, "the list of nodes was not saved for the next start");
             }
         }
     }
@@ -157,7 +157,7 @@ impl KeyNode {
         if began.elapsed() < REFUSED_FOR || self.is_suspended.swap(true, Ordering::AcqRel) {
             return;
         }
-        tracing::error!(%error, "the control plane knows this node no more: what was sealed for it signs no more");
+        tracing::error!(%error, "the control plane no longer knows this node: keys sealed for this node are suspended");
         self.put_keys();
         self.to_suspend.send_replace(true);
     }
@@ -166,7 +166,7 @@ impl KeyNode {
     fn let_in(&self, state: &mut BeatState) {
         state.refused_since = None;
         if self.is_suspended.swap(false, Ordering::AcqRel) {
-            tracing::info!("the control plane knows this node again");
+            tracing::info!("the control plane knows this node again: keys sealed for this node are usable");
             self.put_keys();
             self.to_suspend.send_replace(false);
         }
@@ -179,7 +179,7 @@ impl KeyNode {
             let suspended = *to_suspend.borrow_and_update();
             let noted = self.aside(move |folder| folder.suspend(suspended).map_err(NodeError::from)).await;
             if let Err(error) = noted {
-                tracing::warn!(%error, "that is not noted for the next start");
+                tracing::warn!(%error, "the suspension of this node was not saved for the next start");
             }
         }
     }

@@ -100,7 +100,7 @@ impl Folder {
             if sealed.exists() {
                 return Err(broken(
                     &sealed,
-                    &"it is sealed under a master key: name that in keys.node.seed_key",
+                    &"the key is sealed under a master key: name the master key in keys.node.seed_key",
                 ));
             }
             return Ok(match key_at(&clear)? {

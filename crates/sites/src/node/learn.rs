@@ -34,7 +34,7 @@ impl KeyNode {
                 Err(error) => {
                     // Heartbeats already report an unreachable control plane.
                     if failures == 0 && !matches!(&error, NodeError::Join(error) if error.is_away()) {
-                        tracing::error!(%error, "what is new of sealed keys is not learned");
+                        tracing::error!(%error, "changes to sealed keys could not be fetched");
                     }
                     failures = failures.saturating_add(1);
                     tokio::time::sleep(backoff(failures, None).min(PAUSE_MAX)).await;
@@ -125,7 +125,7 @@ fn unwrap_all(kem: &NodeKey, wraps: Vec<WrapToOpen>) -> Unwrapped {
         Ok(key) => (which, Some(Arc::new(key))),
         Err(error) => {
             let (policy, generation) = which;
-            tracing::error!(%policy, generation, %error, "a policy's key does not open here");
+            tracing::error!(%policy, generation, %error, "the key of a policy cannot be unwrapped on this node");
             (which, None)
         }
     };

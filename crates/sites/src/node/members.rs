@@ -144,7 +144,7 @@ fn verified(key: &[u8], statements: Vec<SignedStatement>, is_absent: bool) -> No
     for signed in statements {
         match signed.verify(key) {
             Ok(statement) => drop(nodes.insert(statement.node, Known { signed, statement, is_absent })),
-            Err(error) => tracing::warn!(%error, "a statement about a node is not believed"),
+            Err(error) => tracing::warn!(%error, "an invalid statement about a node was rejected"),
         }
     }
     nodes

@@ -30,17 +30,18 @@ impl NodeMetrics {
         let inner = &self.0;
         registry.register(
             "bulla_lifecycle_key_node_control_plane_away",
-            "Whether the control plane does not answer this node: what it knew last goes on to count",
+            "Whether the control plane does not answer this node; the node then continues with its last known state",
             inner.away.clone(),
         );
         registry.register(
             "bulla_lifecycle_key_node_members",
-            "Nodes that there are, as this one was told, itself included",
+            "Nodes known to this node, including itself",
             inner.members.clone(),
         );
         registry.register(
             "bulla_lifecycle_key_node_sealed_keys",
-            "Sealed keys: that open here (own), that other nodes are asked for (routed), that should open here and do not (broken)",
+            "Sealed keys by state: own (this node can open them), routed (other nodes sign), broken (this node should be \
+             able to open them but cannot)",
             inner.sealed_keys.clone(),
         );
     }

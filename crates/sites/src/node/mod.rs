@@ -50,7 +50,7 @@ const SOURCE: &str = "sealed";
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The directory holds no node. Join first.
-    #[error("{0} holds no node: give the control plane's address and a token")]
+    #[error("{0} contains no node: give the control plane's address and a token")]
     NotJoined(PathBuf),
     /// The directory already holds a node.
     #[error("this host is already the node {name} of {server}: remove {folder} to join again")]
@@ -249,7 +249,7 @@ impl KeyNode {
         let router = Router::new(own, &tls.client(), options, routing).map_err(tls_failed)?;
         let statement_key = STANDARD.decode(&settings.statement_key);
         let statement_key = statement_key
-            .map_err(|_| JoinError::Identity("the key that signs statements is not base64".to_owned()))?;
+            .map_err(|_| JoinError::Identity("the statement signing key is not base64".to_owned()))?;
         let members = Members::restored(folder.members()?, statement_key);
         router.set_members(members.list());
         let mut sealed = SealedKeys::new(settings.node, folder.kem_or_new(custody)?, router.clone());
@@ -298,12 +298,13 @@ impl KeyNode {
     #[must_use]
     pub fn why_no_keys(&self) -> String {
         if self.is_suspended.load(Ordering::Acquire) {
-            return "the control plane refuses it: was it retired? (`bulla key node show NAME`)".to_owned();
+            return "the control plane rejects this node: was it retired? (`bulla key node show NAME`)"
+                .to_owned();
         }
         match self.known.lock().sealed.broken() {
-            0 => "it was told of no sealed key yet: `bulla key list` lists them, `bulla key seal` makes them"
+            0 => "this node has received no sealed key yet: `bulla key list` lists sealed keys, `bulla key seal` creates them"
                 .to_owned(),
-            broken => format!("none of {broken} keys that are sealed for it opens; the log names each"),
+            broken => format!("none of the {broken} keys sealed for this node can be opened; the log names each key"),
         }
     }
 
@@ -351,7 +352,7 @@ impl KeyNode {
     ) -> Result<T, NodeError> {
         let folder = self.folder.clone();
         let done = tokio::task::spawn_blocking(move || work(&folder)).await;
-        done.unwrap_or_else(|error| Err(JoinError::Identity(format!("the folder: {error}")).into()))
+        done.unwrap_or_else(|error| Err(JoinError::Identity(format!("state folder: {error}")).into()))
     }
 
     /// Replaces the node's keys in the service by those that may sign now.

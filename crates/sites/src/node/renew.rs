@@ -22,7 +22,9 @@ impl KeyNode {
             if self.clock.now_seconds() >= due {
                 match self.renewed().await {
                     Ok(tls) => on_tls(&tls),
-                    Err(error) => tracing::warn!(%error, until, "the node's certificate is not renewed yet"),
+                    Err(error) => {
+                        tracing::warn!(%error, until, "the node's certificate could not be renewed yet")
+                    }
                 }
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -52,7 +54,7 @@ impl KeyNode {
         let tls = tls_of(&settings, &identity)?;
         self.router.change_tls(&tls.client()).map_err(tls_failed)?;
         *self.api.write() = Arc::new(api);
-        tracing::info!(until = identity.leaf.not_after.0, "the node's certificate is renewed");
+        tracing::info!(until = identity.leaf.not_after.0, "the node's certificate was renewed");
         *self.shown.lock() = (settings, identity);
         Ok(tls)
     }

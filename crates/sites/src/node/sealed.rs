@@ -154,7 +154,7 @@ impl SealedKeys {
         }
         let formula = told.formula.parse::<Formula>();
         let formula = formula.inspect_err(|error| {
-            tracing::error!(policy = told.name, %error, "a policy's formula is not understood; update the program");
+            tracing::error!(policy = told.name, %error, "the formula of a policy cannot be parsed; update this program");
         });
         let formula = formula.ok();
         let nodes = formula.as_ref().map(|formula| members.satisfying(formula)).unwrap_or_default();
@@ -191,7 +191,7 @@ impl SealedKeys {
 
     fn take_key(&mut self, told: KeyNews) {
         let Ok(spki) = STANDARD.decode(&told.spki) else {
-            tracing::error!(key = told.name, "a sealed key's public half is not base64");
+            tracing::error!(key = told.name, "the public key of a sealed key is not base64");
             return;
         };
         let which = SpkiHash::of(&spki);
@@ -203,7 +203,7 @@ impl SealedKeys {
         if self.keys.len() >= SEALED_KEYS_MAX {
             tracing::error!(
                 key = told.name,
-                "a node holds {SEALED_KEYS_MAX} sealed keys: this one does not sign"
+                "a node can hold at most {SEALED_KEYS_MAX} sealed keys: this key cannot sign"
             );
             return;
         }
@@ -282,7 +282,7 @@ impl SealedKeys {
             key.source = match opened {
                 Ok(opened) => Some(Source::Sealed(Arc::new(opened) as KeyRef)),
                 Err(error) => {
-                    tracing::error!(key = key.told.name, %error, "a sealed key does not open here");
+                    tracing::error!(key = key.told.name, %error, "a sealed key cannot be opened on this node");
                     self.broken.insert(which);
                     // Another node may be able to open the key.
                     routed(&self.router, &self.policies, key)

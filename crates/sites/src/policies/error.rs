@@ -34,7 +34,7 @@ pub enum PolicyError {
     #[error("another request changed the object: read it again")]
     Changed,
     /// The key is sealed to another generation than the newest.
-    #[error("the key is sealed to generation {given}, and the newest is {newest}: seal it again")]
+    #[error("the key is sealed to generation {given}, but the newest is {newest}: seal the key again")]
     Behind {
         /// The given generation.
         given: u32,
@@ -42,15 +42,15 @@ pub enum PolicyError {
         newest: u32,
     },
     /// This many keys are sealed to the policy.
-    #[error("{0} keys are sealed to this policy: seal them to another one, or withdraw them first")]
+    #[error("{0} keys are sealed to this policy: seal the keys to another policy, or withdraw them first")]
     HasKeys(i64),
     /// Earlier rotations are still in progress.
     #[error(
-        "there are {GENERATIONS_MAX} generations already: wait until their keys are sealed to the newest"
+        "there are {GENERATIONS_MAX} generations already: wait until all keys are resealed to the newest generation"
     )]
     Rotating,
     /// The maximum number of objects is reached.
-    #[error("there are {max} {what} already, and no more are taken")]
+    #[error("the limit of {max} {what} is reached")]
     Full {
         /// The kind of the object.
         what: &'static str,
@@ -58,10 +58,10 @@ pub enum PolicyError {
         max: i64,
     },
     /// The sealed key is malformed.
-    #[error("the sealed key is not good: {0}")]
+    #[error("invalid sealed key: {0}")]
     SealedKey(SealedError),
     /// The private key of a generation cannot be decrypted.
-    #[error("the private half of the policy's generation {generation} cannot be opened: {why}")]
+    #[error("the private key of the policy's generation {generation} cannot be opened: {why}")]
     Seed {
         /// Number of the generation.
         generation: u32,
@@ -69,10 +69,10 @@ pub enum PolicyError {
         why: String,
     },
     /// The search for satisfying nodes reached its limit.
-    #[error("the check which nodes satisfy the policy was interrupted")]
+    #[error("the check of which nodes satisfy the policy was interrupted")]
     Stopped,
     /// The cryptographic library failed.
-    #[error("no pair can be made: {0}")]
+    #[error("the key pair cannot be generated: {0}")]
     Pair(SealedError),
     /// The database failed.
     #[error(transparent)]

@@ -69,7 +69,7 @@ impl KeyPolicies {
                 done = work => done,
             };
             if let Err(error) = done {
-                tracing::warn!(%error, "a look at the policies of keys failed");
+                tracing::warn!(%error, "the periodic check of key policies failed");
             }
         }
     }
@@ -282,6 +282,7 @@ fn check_name(name: &str) -> Result<(), PolicyError> {
         return Ok(());
     }
     Err(PolicyError::Invalid(format!(
-        "{name:?} is no name of a policy: a letter or digit, then letters, digits, `.`, `_` and `-`, 64 at most, and no UUID"
+        "{name:?} is not a policy name: a letter or digit, then letters, digits, `.`, `_` and `-`, at most 64 in total, \
+         and not a UUID"
     )))
 }

@@ -197,7 +197,7 @@ impl KeyPolicies {
             let pair = pairs.entry(generation.id).or_insert_with(|| {
                 let opened = self.open_seed(generation, seeds.get(&generation.id));
                 let told = opened.inspect_err(|error| {
-                    tracing::error!(policy = %key.policy, %error, "a policy cannot be wrapped");
+                    tracing::error!(policy = %key.policy, %error, "the key of a policy cannot be wrapped for its nodes");
                 });
                 told.ok().map(Arc::new)
             });

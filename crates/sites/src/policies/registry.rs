@@ -99,12 +99,12 @@ impl KeyPolicies {
         sealed: Option<&Vec<u8>>,
     ) -> Result<PolicyKey, PolicyError> {
         let failed = |why: String| PolicyError::Seed { generation: row.generation, why };
-        let sealed = sealed.ok_or_else(|| failed("it is gone".to_owned()))?;
+        let sealed = sealed.ok_or_else(|| failed("the key is missing".to_owned()))?;
         let seed = self.0.keystore.keyring().open_sealed(&seed_context(&row.id), sealed);
         let seed = seed.map_err(|error| failed(error.to_string()))?;
         let key = PolicyKey::from_seed(&seed).map_err(|error| failed(error.to_string()))?;
         if key.public().as_bytes() != row.public {
-            return Err(failed("it is that of another generation".to_owned()));
+            return Err(failed("the key belongs to another generation".to_owned()));
         }
         Ok(key)
     }

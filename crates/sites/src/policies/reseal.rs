@@ -52,7 +52,7 @@ impl KeyPolicies {
                     Err(error) => {
                         *stuck += 1;
                         if tell {
-                            tracing::error!(%policy, %error, "the keys of a policy cannot be sealed anew");
+                            tracing::error!(%policy, %error, "the keys of a policy cannot be resealed");
                         }
                     }
                 }
@@ -155,7 +155,7 @@ impl KeyPolicies {
             match self.open_seed(row, seeds.get(&row.id)) {
                 Ok(pair) => drop(pairs.insert(row.generation, pair)),
                 Err(error) if tell => {
-                    tracing::error!(policy = %row.policy, %error, "keys of a policy cannot be sealed anew");
+                    tracing::error!(policy = %row.policy, %error, "keys of a policy cannot be resealed");
                 }
                 Err(_) => {}
             }
@@ -182,7 +182,7 @@ fn anew(
         Err(error) => {
             if tell {
                 let spki_sha256 = x509::SpkiHash::from_bytes(key.spki_sha256);
-                tracing::error!(%policy, %spki_sha256, %error, "a sealed key cannot be sealed anew: seal it again");
+                tracing::error!(%policy, %spki_sha256, %error, "a sealed key cannot be resealed: seal the key again");
             }
             None
         }

@@ -147,10 +147,10 @@ impl KeyPolicies {
 
 fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
     let public = PublicKey::parse(spki)
-        .map_err(|error| PolicyError::Invalid(format!("the public half cannot be read: {error}")))?;
+        .map_err(|error| PolicyError::Invalid(format!("the public key cannot be parsed: {error}")))?;
     KeyType::of(&public).ok_or_else(|| {
         PolicyError::Invalid(format!(
-            "keys of {} with {} bits are not signed with",
+            "keys of {} with {} bits are not supported",
             public.algorithm, public.bits
         ))
     })
@@ -163,7 +163,7 @@ fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
         return Ok(());
     }
     Err(PolicyError::Invalid(format!(
-        "a sealed key of kind {kind} has {max} octets at most, and this one has {octets}: seal its PKCS#8 and nothing more"
+        "a sealed key of kind {kind} has at most {max} bytes, but this one has {octets}: seal only the PKCS#8 key"
     )))
 }
 
@@ -173,6 +173,6 @@ fn check_key_name(name: &str) -> Result<(), PolicyError> {
         return Ok(());
     }
     Err(PolicyError::Invalid(format!(
-        "the name {name:?} has to have 1 to {NAME_MAX} octets, and no space at its ends"
+        "the name {name:?} must have 1 to {NAME_MAX} bytes, and no space at its ends"
     )))
 }

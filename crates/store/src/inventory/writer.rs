@@ -105,7 +105,7 @@ pub struct Totals {
 /// The writer gave up before all observations were stored.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{not_stored} observations were not stored ({} were): {source}; repeat with --resume once the database is well",
+    "{not_stored} observations were not stored ({} were): {source}; repeat with --resume once the database is available",
     totals.stored
 )]
 pub struct WriterError {
@@ -263,7 +263,7 @@ impl WriterTask {
                 Ok(recorded) => {
                     self.note(batch.len(), recorded, began.elapsed());
                     if trouble.is_some() {
-                        info!(rows = batch.len(), "the database is well again");
+                        info!(rows = batch.len(), "the database is available again");
                         self.status.send_replace(Status::Healthy);
                     }
                     return Ok(());

@@ -158,7 +158,7 @@ impl Spans {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "bulla_telemetry_spans",
-            "Spans by what became of them: sent, failed (the collector did not take them), dropped (too many waited)",
+            "Spans by outcome: sent, failed (the collector did not accept them), dropped (the queue was full)",
             self.0.counted.all.clone(),
         );
     }
@@ -215,7 +215,7 @@ pub async fn export<F>(
         }
     };
     if tokio::time::timeout(FAREWELL, rest).await.is_err() {
-        tracing::warn!("spans were left at the stop that the collector had not taken");
+        tracing::warn!("some spans could not be sent before shutdown");
     }
 }
 
@@ -261,7 +261,7 @@ async fn deliver<F>(
     let mut told = told.lock();
     if told.is_none_or(|told: Instant| told.elapsed() >= TOLD_EVERY) {
         *told = Some(Instant::now());
-        tracing::warn!(why, "the collector of traces does not take spans");
+        tracing::warn!(why, "the collector of traces does not accept spans");
     }
 }
 

@@ -37,7 +37,7 @@ const USERS: Noun = Noun {
     one: "user",
     many: "users",
     heading: "Users",
-    empty: "No user yet. People whose groups give them a role need none: add one here to give more.",
+    empty: "No user yet. People who get a role from their groups need no user here. Add a user to assign more roles.",
 };
 
 const TOKENS: Noun = Noun { one: "token", many: "tokens", heading: "API tokens", empty: "No token yet." };
@@ -96,7 +96,7 @@ fn grants_of(text: &str) -> Value {
 }
 
 fn grants_field(value: String) -> Field {
-    Field::lines("grants", "Roles, one a line").value(value.replace("; ", "\n")).hint(
+    Field::lines("grants", "Roles, one per line").value(value.replace("; ", "\n")).hint(
         "operator, or with a scope: operator in team:web, auditor in any, operator in name:*.a.example.",
     )
 }
@@ -129,7 +129,7 @@ async fn users(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
     let fields = vec![
         Field::line("name", "Name").required(),
         Field::line("subject", "Subject").hint("The claim \"sub\" of the OpenID Connect issuer.").required(),
-        Field::line("issuer", "Issuer").hint("Empty: the configured one."),
+        Field::line("issuer", "Issuer").hint("Empty: the configured issuer."),
         Field::line("email", "Email"),
         grants_field(String::new()),
     ];
@@ -277,11 +277,11 @@ async fn ask_disable(session: &Session, noun: Noun, id: &str) -> Result<Response
     let mut body = Confirmation::new(session, format!("{page}/enabled"), &page, "Disable")
         .danger()
         .hidden("enabled", "false")
-        .says("Requests of this identity are rejected at once.")
+        .says("Requests of this identity are rejected immediately.")
         .says("Enabling it again may need another person's approval.")
         .says(format!("Last used: {}.", last_used(session, &one)));
     if json::text(session.me(), "/id") == json::text(&one, "/id") {
-        body = body.says("You are signed in with this identity. You lose access at once, and cannot enable it again yourself.");
+        body = body.says("You are signed in with this identity. You lose access immediately, and cannot enable it again yourself.");
     }
     let name = json::text(&one, "/name");
     Page::new(session, format!("Disable {name}?")).reads(noun.at(id)).show(&body)
@@ -337,7 +337,7 @@ async fn ask_rotate(session: Session, Path(id): Path<String>) -> Result<Response
     let page = TOKENS.page_of(&id);
     let body = Confirmation::new(&session, format!("{page}/rotate"), &page, "Rotate the token")
         .danger()
-        .says("The present secret is rejected from now on. Programs that use it fail until they have the new one.")
+        .says("The current secret is rejected from now on. Programs that use it fail until they have the new one.")
         .says(format!("Last used: {}.", last_used(&session, &one)));
     let name = json::text(&one, "/name");
     Page::new(&session, format!("Rotate {name}?")).command(format!("bulla token rotate {name}")).show(&body)
@@ -369,9 +369,9 @@ async fn ask_remove(session: &Session, noun: Noun, id: &str) -> Result<Response,
     let page = noun.page_of(id);
     let body = Confirmation::new(session, format!("{page}/remove"), &page, "Delete")
         .danger()
-        .says(format!("Its roles are lost: {}. This cannot be undone.", grants(&one)))
+        .says(format!("The identity loses its roles: {}. This cannot be undone.", grants(&one)))
         .says(format!("Last used: {}. Its events stay in the audit log.", last_used(session, &one)))
-        .says("To block it for a time, disable it instead.");
+        .says("To block it temporarily, disable it instead.");
     let name = json::text(&one, "/name");
     Page::new(session, format!("Delete {name}?"))
         .command(format!("bulla {} delete {name}", noun.one))
@@ -411,8 +411,8 @@ async fn roles(session: Session) -> Result<Response, Failure> {
         let fields = vec![
             Field::line("name", "Name").required(),
             Field::line("description", "Description"),
-            Field::lines("permissions", "Permissions, one a line")
-                .hint("As the built-in roles have them: certificate.read.")
+            Field::lines("permissions", "Permissions, one per line")
+                .hint("Written as in the built-in roles: certificate.read.")
                 .required(),
         ];
         let form = Form::post("/console/roles", session.csrf(), "Save the role", fields);
@@ -461,7 +461,8 @@ async fn ask_remove_role(session: Session, Path(name): Path<String>) -> Result<R
     let page = item("/console/roles", &name);
     let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the role")
         .danger()
-        .says("Identities with the role lose its permissions at once. The server rejects the deletion while grants use the role.");
+        .says("Identities with the role lose its permissions immediately. The server rejects the deletion while grants use \
+         the role.");
     Page::new(&session, format!("Delete the role {name}?")).show(&body)
 }
 

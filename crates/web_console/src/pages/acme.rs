@@ -178,7 +178,7 @@ async fn orders(session: Session, RawQuery(query): RawQuery) -> Result<Response,
     let listing = Listing::read(&session, ORDERS, "/api/v1/acme/orders", query).await?;
     let table = listing
         .table("ACME orders", ORDER, |one| order_row(&session, one))
-        .empty("No order. The ACME page shows the commands.")
+        .empty("No order yet. The ACME page shows the commands.")
         .exported("orders");
     let body = Orders { account: parameter(query, "account"), table };
     Page::new(&session, "ACME orders").command("bulla acme order list").reads(listing.path()).show(&body)
@@ -209,7 +209,8 @@ async fn account(session: Session, Path(id): Path<String>) -> Result<Response, F
     let body = Account {
         may_revoke: session.may("protocol.manage") && json::text(&one, "/status") == "valid",
         facts: account_facts(&session, &one),
-        orders: Table::of("Orders", ORDER, &orders, |one| order_row(&session, one)).empty("It has no order."),
+        orders: Table::of("Orders", ORDER, &orders, |one| order_row(&session, one))
+            .empty("This account has no order."),
         id: id.clone(),
     };
     Page::new(&session, "ACME account")
@@ -239,7 +240,7 @@ async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response
         format::counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
     let page = format!("{ACCOUNTS}/{id}");
     let question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke the account").danger()
-        .says(format!("The account has {count}. It cannot order, renew or revoke any more, and cannot be restored."))
+        .says(format!("The account has {count}. It can no longer order, renew or revoke, and cannot be restored."))
         .says("Its certificates stay valid, but it cannot renew them: its client must create another account before they expire.")
         .facts(account_facts(&session, &one));
     Page::new(&session, "Revoke an ACME account")
@@ -321,7 +322,7 @@ async fn keys(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     };
     let table = listing
         .table("External account keys", columns, row)
-        .empty("No key yet. Create one below where clients must prove whose they are.")
+        .empty("No key yet. Create one below if ACME clients must use external account binding (EAB).")
         .exported("external-keys");
     let body = Keys { csrf: session.csrf().to_owned(), may_create: session.may("protocol.manage"), table };
     Page::new(&session, "External account keys")
@@ -442,10 +443,10 @@ async fn ask_disable(session: Session, Path(id): Path<String>) -> Result<Respons
     let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable the key")
         .danger()
         .says(format!(
-            "{} bound with it can order and renew nothing any more. This cannot be undone.",
+            "{} bound to this key can no longer order or renew certificates. This cannot be undone.",
             format::counted(uses, false, "account")
         ))
-        .says("What was issued to them stays valid until it expires.")
+        .says("Certificates issued to them stay valid until they expire.")
         .facts(key_facts(&session, &one));
     Page::new(&session, "Disable an external account key")
         .command(format!("bulla acme key disable {id}"))

@@ -56,7 +56,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     if session.may("agent.manage") {
         let fields = vec![
             Field::line("name", "Name").required(),
-            Field::line("selector", "Labels that its agents have").hint("env=prod, site=paris").required(),
+            Field::line("selector", "Labels of its agents").hint("env=prod, site=paris").required(),
             Field::line("description", "Description"),
         ];
         let form = Form::post(format!("{PAGE}/groups"), session.csrf(), "Add the group", fields);
@@ -145,7 +145,7 @@ fn groups_table(session: &Session, groups: &Value) -> Table {
             Cell::link(format!("{PAGE}/groups/{name}/remove"), "Remove"),
         ]
     })
-    .empty("No group yet. A group is the agents that have all of its labels.")
+    .empty("No group yet. A group contains the agents that have all of its labels.")
 }
 
 fn tokens_table(session: &Session, tokens: &Value) -> Table {
@@ -173,7 +173,7 @@ fn tokens_table(session: &Session, tokens: &Value) -> Table {
             Cell::link(format!("{PAGE}/tokens/{}/remove", json::text(token, "/id")), "Revoke"),
         ]
     })
-    .empty("No token is kept.")
+    .empty("No enrolment token.")
 }
 
 async fn make_token(session: Session, form: FormData) -> Result<Response, Failure> {
@@ -196,7 +196,7 @@ async fn ask_remove_token(session: Session, Path(id): Path<String>) -> Result<Re
     let action = format!("{PAGE}/tokens/{}/remove", api::path::segment(&id));
     let body = Confirmation::new(&session, action, PAGE, "Revoke the token")
         .danger()
-        .says("The token enrols no further host. An agent that it has enrolled stays enrolled.");
+        .says("The token can enrol no further host. An agent that was enrolled with it stays enrolled.");
     Page::new(&session, "Revoke an enrolment token?")
         .command(format!("bulla agent revoke-token {id}"))
         .show(&body)

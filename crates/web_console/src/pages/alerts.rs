@@ -85,7 +85,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
                 Cell::text(json::text(alert, "/kind")),
             ]
         })
-        .empty("No alert is in this state. Rules and channels decide who is notified of the next one.")
+        .empty("No alert is in this state. Rules and channels define the recipients of the next one.")
         .exported("alerts");
     let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
     let body =
@@ -129,7 +129,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         acknowledged: may && state == "open",
         facts: facts(&session, &alert),
         deliveries: deliveries(&session, &told, &channels)
-            .empty("No notification was sent: no rule matched, or a silence did. Create a rule with `bulla alert rule create`."),
+            .empty("No notification was sent: no rule matched, or a silence matched. Create a rule with `bulla alert rule create`."),
     };
     Page::new(&session, json::text(&alert, "/title"))
         .command(format!("bulla alert show {id}"))
@@ -218,9 +218,9 @@ async fn ask_silence(session: Session, Path(id): Path<String>) -> Result<Respons
     let (kind, about) = (json::text(&alert, "/kind"), json::text(&alert, "/subject"));
     let page = item(PAGE, &id);
     let which = [
-        ("this", format!("{kind} about this one alone")),
-        ("subject", "every alert about this one".to_owned()),
-        ("kind", format!("{kind} about anything")),
+        ("this", format!("{kind} for this object only")),
+        ("subject", "every alert for this object".to_owned()),
+        ("kind", format!("{kind} for any object")),
     ];
     let which = which.map(|(name, words)| (name.to_owned(), words));
     let hours = HOURS.iter().map(|(hours, words)| ((*hours).to_owned(), (*words).to_owned()));
@@ -231,7 +231,7 @@ async fn ask_silence(session: Session, Path(id): Path<String>) -> Result<Respons
         .hidden("subject", about)
         .field(Field::choice("which", "Alerts", which))
         .field(Field::choice("hours", "For how long", hours).value("24"))
-        .field(Field::line("reason", "Reason").required().hint("Others read it in the list of silences."));
+        .field(Field::line("reason", "Reason").required().hint("Shown in the list of silences."));
     Page::new(&session, format!("Silence: {}", json::text(&alert, "/title")))
         .command("bulla alert silence create --file silence.json")
         .reads(path)
@@ -303,7 +303,7 @@ async fn silences(session: Session) -> Result<Response, Failure> {
                 Cell::time(json::text(one, "/updated_at"), session.now),
             ]
         })
-        .empty("Nothing is silenced. An alert's page has the action.")
+        .empty("No silence. Create one on the page of an alert.")
         .exported("silences");
     let body = Alerts { here: SILENCES, states: &[], state: String::new(), table };
     Page::new(&session, "Silences").command("bulla alert silence list").reads(path).show(&body)
@@ -313,11 +313,7 @@ async fn ask_end(session: Session, Path(id): Path<String>) -> Result<Response, F
     let path = "/api/v1/alert-silences";
     let listing = session.api.get(path).await?;
     let found = json::items(&listing).iter().find(|one| json::text(one, "/id") == id).ok_or_else(|| {
-        Failure::refused(
-            StatusCode::NOT_FOUND,
-            format!("there is no silence {id}"),
-            "it expired or was deleted",
-        )
+        Failure::refused(StatusCode::NOT_FOUND, format!("unknown silence {id}"), "it expired or was deleted")
     })?;
     let facts = Facts::default()
         .with("Alerts", Cell::text(when(found)))

@@ -48,7 +48,7 @@ const APPROVALS: Kind = Kind {
     subject: "/name",
     asker: "/requested_by",
     follows: "After enough approvals, the certificate is issued exactly as planned. Rejecting it cancels the job.",
-    empty: "No issuance is in this state. A profile with `requires_approval` makes issuance wait here.",
+    empty: "No issuance is in this state. Issuance by a profile with `requires_approval` waits here.",
 };
 
 const CHANGES: Kind = Kind {
@@ -59,8 +59,9 @@ const CHANGES: Kind = Kind {
     command: "bulla change",
     subject: "/object",
     asker: "/requested_by",
-    follows: "After enough approvals, the change is applied exactly as shown. It is void if the object changes in the meantime.",
-    empty: "No change is in this state. Changes of profiles that wait for approval, and of what reaches them, appear here.",
+    follows: "After enough approvals, the change is applied exactly as shown. It is discarded if the object changes in the \
+     meantime.",
+    empty: "No change is in this state. Changes to profiles that require approval, and to settings that affect them, appear here.",
 };
 
 const ENROLMENTS: Kind = Kind {
@@ -71,8 +72,8 @@ const ENROLMENTS: Kind = Kind {
     command: "",
     subject: "/asks",
     asker: "/requester",
-    follows: "After enough approvals, the client gets its certificate when it asks again. The client learns of a rejection.",
-    empty: "No enrolment is in this state. Requests over EST or SCEP with a profile that requires approval wait here.",
+    follows: "After enough approvals, the client gets its certificate with its next request. After a rejection, that request fails.",
+    empty: "No enrolment is in this state. Requests over EST or SCEP wait here if their profile requires approval.",
 };
 
 pub(crate) fn routes() -> Router<Api> {
@@ -286,7 +287,7 @@ fn plan(found: &Value) -> Table {
         .iter()
         .map(|one| vec![Cell::text(json::text(one, "/name")), Cell::text(json::joined(one, "/values"))]);
     Table::new("Members of the plan", &["Member", "Value"], rows)
-        .empty("It has no plan yet: the agent has not sent the request for it.")
+        .empty("No plan yet: the agent has not sent the certificate request.")
 }
 
 async fn decide(

@@ -143,7 +143,7 @@ async fn event(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
 fn unknown() -> Failure {
     Failure::refused(
         StatusCode::NOT_FOUND,
-        "the audit log has no such event",
+        "this event is not in the audit log",
         "it may be in a sealed segment: bulla audit segments",
     )
 }
@@ -245,7 +245,7 @@ fn segments_table(session: &Session, segments: &Value) -> Table {
 async fn verify(session: Session, form: FormData) -> Result<Response, Failure> {
     let result = session.api.change(Method::POST, "/api/v1/audit/verify", form.csrf(), None).await?;
     let outcome = if json::flag(&result, "/good") {
-        Cell::badge(Tone::Good, "every chain is whole")
+        Cell::badge(Tone::Good, "all chains are intact")
     } else {
         Cell::badge(Tone::Bad, "altered, or incomplete")
     };

@@ -193,9 +193,9 @@ async fn one(session: Session, Path(ca): Path<String>) -> Result<Response, Failu
         crls: crls(&session, json::list(publication, "/crls")),
         ocsp: responder(&session, publication),
         issued: certificates
-            .map(|listing| super::issued::table(&session, &listing).empty("Nothing was issued yet.")),
+            .map(|listing| super::issued::table(&session, &listing).empty("No certificate was issued yet.")),
         revoked: revocations
-            .map(|listing| super::issued::revoked(&session, &listing).empty("Nothing is revoked.")),
+            .map(|listing| super::issued::revoked(&session, &listing).empty("No certificate is revoked.")),
         certificate: json::text(&ca, "/certificate").to_owned(),
         request: json::text(&ca, "/request").to_owned(),
         may_manage: session.may("ca.manage"),
@@ -223,11 +223,7 @@ fn facts(session: &Session, ca: &Value) -> Facts {
         .with("Kind", Cell::text(if json::flag(ca, "/root") { "Root" } else { "Intermediate" }))
         .with(
             "Default",
-            Cell::text(if json::flag(ca, "/default") {
-                "Profiles that name no CA issue from it"
-            } else {
-                ""
-            }),
+            Cell::text(if json::flag(ca, "/default") { "Used by profiles that name no CA" } else { "" }),
         )
         .with("Credential", Cell::code(text("/credential")))
         .with("Created", Cell::time(text("/created_at"), session.now))
@@ -344,7 +340,7 @@ async fn publications(session: Session) -> Result<Response, Failure> {
         "Responder expires",
     ];
     let table = Table::of("CRLs and OCSP responders by CA", columns, &listing, row)
-        .empty("No CA publishes anything yet. Create one with `bulla ca create`.")
+        .empty("No CA publishes CRLs or OCSP responses yet. Create one with `bulla ca create`.")
         .exported("publications");
     Page::new(&session, "Publications").command("bulla ca publications").reads(path).show(&table)
 }
@@ -384,8 +380,8 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let (Ok(days), Ok(path_length)) = (whole("days"), whole("path_length")) else {
         return Err(Failure::refused(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "days and CAs below it are whole numbers",
-            "go back and correct them",
+            "the days and the number of CAs below must be whole numbers",
+            "go back and correct the fields",
         ));
     };
     let mut body = json!({
@@ -420,7 +416,8 @@ async fn ask_default(session: Session, Path(ca): Path<String>) -> Result<Respons
     let name = json::text(&ca, "/name");
     let question = Confirmation::new(&session, format!("{page}/default"), &page, "Make default").danger()
         .says(format!("{} that name no CA issue from {name} from now on.", format::counted(moved, false, "profile")))
-        .says("Certificates that exist stay valid. Their next renewal has another chain: clients that trust only the present root must trust this CA's root too.")
+        .says("Existing certificates stay valid. Their next renewal has another chain: clients that trust only the current \
+         root must also trust this CA's root.")
         .facts(facts(&session, &ca));
     Page::new(&session, format!("Make {name} the default"))
         .command(format!("bulla ca default '{name}'"))
@@ -441,15 +438,21 @@ async fn ask_retire(session: Session, Path(ca): Path<String>) -> Result<Response
     let mut question = Confirmation::new(&session, format!("{page}/retire"), &page, "Retire").danger();
     question = match json::text(&ca, "/state") {
         "active" => question
-            .says(format!("{name} issues nothing any more. It still signs CRLs and OCSP answers for what it issued."))
+            .says(format!(
+                "{name} can no longer issue certificates. It still signs CRLs and OCSP responses for the \
+             certificates that it issued."
+            ))
             .says("This cannot be undone."),
         _ => question
-            .says(format!("{name} signs nothing any more: no CRL and no OCSP answer. Clients that check revocation reject what it issued."))
+            .says(format!(
+                "{name} can no longer sign anything, including CRLs and OCSP responses. Clients that check \
+             revocation reject the certificates that it issued."
+            ))
             .says("This cannot be undone."),
     };
     if !names.is_empty() {
         question = question.says(format!(
-            "{} issue from it ({}). The server refuses until they name another CA.",
+            "{} issue from it ({}). The server rejects the retirement until they name another CA.",
             format::counted(names.len(), false, "profile"),
             names.join(", ")
         ));

@@ -69,7 +69,7 @@ async fn one(session: Session, Path(key): Path<String>) -> Result<Response, Fail
         facts: Facts::default()
             .with("SHA-256 of the public key", Cell::code(json::text(&state, "/key")))
             .with("State", blocked),
-        issued: super::issued::table(&session, &issued).empty("No certificate was issued for it."),
+        issued: super::issued::table(&session, &issued).empty("No certificate was issued for this key."),
     };
     Page::new(&session, "Public key").command(format!("bulla api {path}")).reads(path).reads(used).show(&body)
 }
@@ -98,7 +98,7 @@ async fn ask(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
     let question = Confirmation::new(&session, PAGE, PAGE, "Block the key")
         .danger()
         .says(format!("{count} issued for it are revoked for key compromise."))
-        .says("Nothing is issued for it any more: renewals that keep the key fail. This cannot be undone.")
+        .says("No certificate is issued for this key any more: renewals that keep the key fail. This cannot be undone.")
         .facts(Facts::default().with("SHA-256 of the public key", Cell::code(key.clone())))
         .hidden("key", key);
     Page::new(&session, "Block a key")

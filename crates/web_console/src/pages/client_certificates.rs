@@ -56,7 +56,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
             &["Name", "Certificate", "Grants", "State", "Last used", "Expires"],
             row,
         )
-        .empty("No client certificate may use the API. Add one below: programs with it need no token.")
+        .empty("No client certificate may use the API. Add one below: programs that use it need no token.")
         .exported("client-certificates");
     let body = ClientCertificates {
         csrf: session.csrf().to_owned(),
@@ -145,7 +145,7 @@ async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let page = item(PAGE, json::text(&one, "/id"));
     let question = Confirmation::new(&session, format!("{page}/remove"), &page, "Remove")
         .danger()
-        .says("Programs with this certificate are refused from now on.")
+        .says("Requests with this certificate are rejected from now on.")
         .says("The certificate itself stays valid: revoke it too if its key is lost.")
         .facts(facts(&session, &one));
     Page::new(&session, format!("Remove client certificate {}", json::text(&one, "/name"))).show(&question)

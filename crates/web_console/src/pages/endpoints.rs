@@ -207,7 +207,7 @@ async fn find(session: &Session, endpoint: &Value) -> Result<(Value, String), Fa
         Failure::refused(
             StatusCode::NOT_FOUND,
             format!("the inventory has no endpoint {}", title(endpoint)),
-            "look for its host in the list of endpoints",
+            "search for its host in the list of endpoints",
         )
     })?;
     Ok((row, path))
@@ -226,7 +226,8 @@ async fn one(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
         "findings",
         "Findings and history",
         &Note::faint(
-            "The server keeps the worst finding of each endpoint. The commands below list all findings with what to do, the chain, and every scan of this endpoint.",
+            "The server keeps the worst finding of each endpoint. The commands below list all findings with advice, the \
+             chain, and every scan of this endpoint.",
         ),
     )?;
     if session.may("inventory.manage") && found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
@@ -295,7 +296,7 @@ fn dismissal(session: &Session, found: &Value) -> Form {
     let mut fields = shared();
     fields.push(Field::line("note", "Reason").required());
     fields.push(Field::date("until", "Until").hint(
-        "Without a day it is dismissed for good. It holds at every endpoint that serves this certificate.",
+        "Without a date the dismissal is permanent. It applies to every endpoint that serves this certificate.",
     ));
     Form::post(format!("{PAGE}/dismiss"), session.csrf(), "Dismiss", fields)
 }
@@ -340,7 +341,7 @@ async fn ask_claim(session: Session, RawQuery(query): RawQuery) -> Result<Respon
             "Issuer of the next version",
             name_options(issuers.as_ref(), "the internal CA"),
         )
-        .hint("It signs the renewal. What is served now stays until then."),
+        .hint("It signs the renewal. The current certificate stays in place until then."),
         Field::choice("owner", "Owner", name_options(owners.as_ref(), "by the ownership rules")),
         Field::choice("team", "Team", name_options(teams.as_ref(), "by the ownership rules")),
         Field::checkbox("auto_renew", "Renew before it expires").checked(true),
@@ -373,8 +374,11 @@ fn bounded<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<Vec<Value>, F
     if chosen.is_empty() || chosen.len() > CLAIMS_MAX {
         return Err(Failure::refused(
             StatusCode::BAD_REQUEST,
-            format!("{} endpoints are chosen; from 1 to {CLAIMS_MAX} can be claimed at once", chosen.len()),
-            "go back, and tick the boxes of the endpoints",
+            format!(
+                "{} endpoints are selected; 1 to {CLAIMS_MAX} can be claimed in one request",
+                chosen.len()
+            ),
+            "go back and select endpoints",
         ));
     }
     Ok(chosen)
@@ -407,7 +411,7 @@ async fn claim(session: Session, form: FormData) -> Result<Response, Failure> {
     }
     let table = Table::new("Results by endpoint", &["Endpoint", "Certificate or error"], rows);
     let parts = Sections::default()
-        .plain(&Note::hint(format!("{refused} of {} were refused.", chosen.len())))?
+        .plain(&Note::hint(format!("{refused} of {} were rejected.", chosen.len())))?
         .section("results", "Results", &table)?
         .plain(&Actions::default().link(PAGE, "Back to the endpoints"))?;
     Page::new(&session, "Bring under management").show(&parts)

@@ -165,12 +165,12 @@ fn managed_table(session: &Session, found: &Value) -> Table {
         ]
     };
     Table::of(
-        "Certificates under management with it",
+        "Certificates under management that use it",
         &["Name", "State", "Owner", "Served", "Renewal"],
         found,
         row,
     )
-    .empty("No certificate under management has it as a version: nothing renews or deploys it.")
+    .empty("It is not a version of a certificate under management: nothing renews or deploys it.")
 }
 
 /// Returns the name of the CA, or its ID if the user may not read CAs.
@@ -234,7 +234,8 @@ async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         question = question.says(in_use(certificate));
     }
     if json::items(&managed).is_empty() {
-        question = question.says("No certificate under management has it: nothing here replaces it.");
+        question =
+            question.says("It is not a version of a certificate under management: nothing here replaces it.");
     }
     let others = json::items(&same).len().saturating_sub(1);
     if others > 0 {
@@ -280,7 +281,7 @@ async fn revocations(session: Session, RawQuery(query): RawQuery) -> Result<Resp
     let listing = Listing::read(&session, "/console/revocations", "/api/v1/revocations", query).await?;
     let table = listing
         .table("Revoked certificates", REVOKED, |one| revoked_row(&session, one))
-        .empty("Nothing is revoked. A certificate's page under Issued certificates revokes it.")
+        .empty("No certificate is revoked. To revoke one, open its page under Issued certificates.")
         .exported("revocations");
     let authorities = session.api.get_if_allowed("/api/v1/authorities").await?.unwrap_or_default();
     let name = |ca: &Value| (json::text(ca, "/id").to_owned(), json::text(ca, "/name").to_owned());

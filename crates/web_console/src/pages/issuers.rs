@@ -112,7 +112,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let found = json::items(&issuers).iter().find(|issuer| json::text(issuer, "/name") == id);
     let found = found.ok_or_else(|| {
         let hint = "open the list of issuers";
-        Failure::refused(StatusCode::NOT_FOUND, format!("there is no issuer {id}"), hint)
+        Failure::refused(StatusCode::NOT_FOUND, format!("unknown issuer {id}"), hint)
     })?;
     Ok(Redirect::to(&item(PAGE, json::text(found, "/id"))).into_response())
 }
@@ -188,7 +188,7 @@ async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let count = crate::format::number(json::number(&used, "/total/value"));
     let page = item(PAGE, json::text(&issuer, "/id"));
     let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable").danger()
-        .says(format!("{count} certificates under management renew by {name}. Their renewals fail until it is enabled again."))
+        .says(format!("{count} certificates under management are renewed by {name}. Their renewals fail until it is enabled again."))
         .says("Certificates that it issued stay valid.")
         .facts(facts(&session, &issuer));
     Page::new(&session, format!("Disable issuer {name}")).show(&question)

@@ -139,7 +139,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         retried: manages && matches!(state, "planned" | "queued"),
         cancelled: manages && matches!(state, "planned" | "queued" | "awaiting_approval" | "awaiting_csr"),
         events: history::table(&session, &events)
-            .empty("The audit log has nothing about this run yet: it has not begun."),
+            .empty("The audit log has no event for this run yet: the run has not started."),
     };
     Page::new(&session, format!("Job: {} of {}", json::text(&job, "/kind"), json::text(&job, "/name")))
         .command(format!("bulla job show {id}"))

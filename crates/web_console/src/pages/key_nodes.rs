@@ -175,7 +175,7 @@ async fn ask_retire(session: Session, Path(node): Path<String>) -> Result<Respon
     let name = json::text(&found, "/name").to_owned();
     let body = Confirmation::new(&session, format!("{}/retirement", href(&name)), href(&name), "Retire the node").danger()
         .says("The node is rejected from now on, and the other nodes are notified. It can rejoin only with a new node token.")
-        .says("Keys that no other present node may open cannot sign until such a node joins.")
+        .says("Keys that no other available node may open cannot sign until such a node joins.")
         .says("If the host is not trusted any more, every policy whose keys it could open is rotated.")
         .facts(facts(&session, &found))
         .field(Field::required_choice("trust", "Is the host still trusted?", RETIREMENT.iter().copied()));

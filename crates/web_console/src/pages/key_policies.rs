@@ -100,18 +100,18 @@ fn row(session: &Session, policy: &Value) -> Vec<Cell> {
 
 /// Returns a listing of policies as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
-    Table::of("Policies of keys", COLUMNS, listing, |policy| row(session, policy))
-        .empty("No policy yet. A policy says which nodes may open the keys that are sealed to it, such as `region: EU`.")
+    Table::of("Key policies", COLUMNS, listing, |policy| row(session, policy))
+        .empty("No policy yet. A policy defines which nodes may open the keys that are sealed to it, such as `region: EU`.")
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let listing = Listing::read(&session, PAGE, "/api/v1/key-policies", query.as_deref()).await?;
     let table = listing
-        .table("Policies of keys", COLUMNS, |policy| row(&session, policy))
+        .table("Key policies", COLUMNS, |policy| row(&session, policy))
         .empty("No policy yet. Try a formula, such as `region: EU`, and create a policy with it.")
         .exported("key-policies");
     let body = Policies { table, may_manage: session.may("key_policy.manage") };
-    Page::new(&session, "Policies of keys").command("bulla key policy list").reads(listing.path()).show(&body)
+    Page::new(&session, "Key policies").command("bulla key policy list").reads(listing.path()).show(&body)
 }
 
 /// Requests the nodes that satisfy a formula. Changes nothing, but the API uses POST, so that the CSRF token is needed.
@@ -265,7 +265,7 @@ async fn ask_rotate(session: Session, Path(policy): Path<String>) -> Result<Resp
     let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
     let body = Confirmation::new(&session, format!("{}/rotation", href(&name)), href(&name), "Rotate the policy").danger()
-        .says(format!("The policy gets a new key pair. Its {} nodes receive it at once.", json::number(&found, "/nodes")))
+        .says(format!("The policy gets a new key pair. Its {} nodes receive it immediately.", json::number(&found, "/nodes")))
         .says(format!("{} sealed keys are re-wrapped to the new pair gradually. The old pair is deleted when no key uses it. Signing continues.", sealed(&found)))
         .facts(facts(&session, &found));
     Page::new(&session, format!("Rotate policy {name}"))
@@ -284,7 +284,7 @@ async fn ask_delete(session: Session, Path(policy): Path<String>) -> Result<Resp
     let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
     let says = match sealed(&found) {
-        0 => "No key is sealed to it. The policy and its pairs are removed for good.".to_owned(),
+        0 => "No key is sealed to it. The policy and its pairs are deleted permanently.".to_owned(),
         keys => format!(
             "{keys} keys are sealed to it. It can be deleted only after they are withdrawn or sealed to another policy."
         ),

@@ -130,7 +130,12 @@ fn counts(sites: &Value, nodes: &Value, policies: Option<&Value>) -> Vec<Count> 
         vec![count(sites, "sites", key_sites::PAGE), count(nodes, "nodes enrolled", key_nodes::PAGE)];
     if absent > 0 {
         let number = absent.to_string();
-        counts.push(Count { number, what: "nodes not heard from", href: key_nodes::PAGE, tone: Tone::Bad });
+        counts.push(Count {
+            number,
+            what: "nodes without a recent heartbeat",
+            href: key_nodes::PAGE,
+            tone: Tone::Bad,
+        });
     }
     counts.extend(policies.map(|policies| count(policies, "policies", key_policies::PAGE)));
     counts

@@ -88,7 +88,7 @@ fn fields(noun: Noun, person: &Value, teams: Option<&Value>) -> Vec<Field> {
     }
     fields.push(Field::line("description", "Description").value(json::text(person, "/description")));
     fields.push(
-        Field::lines("contacts", "Contacts, one a line")
+        Field::lines("contacts", "Contacts, one per line")
             .value(contacts(person).join("\n"))
             .hint("The kind, then the address: email ada@example.net, slack #web."),
     );
@@ -263,7 +263,7 @@ async fn ask_remove(session: &Session, noun: Noun, name: &str) -> Result<Respons
     let count = json::number(&owned, "/total/value");
     let page = noun.page_of(name);
     let body = Confirmation::new(session, format!("{page}/remove"), &page, "Delete").danger().says(format!(
-        "{count} certificates have this {}. The server rejects the deletion while something depends on it.",
+        "{count} certificates have this {}. The server rejects the deletion while other objects use it.",
         noun.one
     ));
     Page::new(session, format!("Delete {name}?"))
@@ -316,17 +316,16 @@ async fn rules(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
     let teams = session.api.get_if_allowed("/api/v1/teams?limit=500&fields=name").await?;
     let owners = session.api.get_if_allowed("/api/v1/owners?limit=500&fields=name").await?;
     let columns = ["Position", "Name", "Condition", "Assigns", "From tags"];
-    let table =
-        Table::of("Ownership rules, the first that matches counts", &columns, listing.answer(), |rule| {
-            vec![
-                Cell::number(json::number(rule, "/position")),
-                Cell::link(item(RULES, json::text(rule, "/id")), json::text(rule, "/name")),
-                Cell::text(members(rule, "/when")),
-                Cell::text(members(rule, "/assign")),
-                Cell::text(members(rule, "/from_tags")),
-            ]
-        })
-        .empty("No rule yet. A rule gives a team and an owner to what scans find.");
+    let table = Table::of("Ownership rules: the first match applies", &columns, listing.answer(), |rule| {
+        vec![
+            Cell::number(json::number(rule, "/position")),
+            Cell::link(item(RULES, json::text(rule, "/id")), json::text(rule, "/name")),
+            Cell::text(members(rule, "/when")),
+            Cell::text(members(rule, "/assign")),
+            Cell::text(members(rule, "/from_tags")),
+        ]
+    })
+    .empty("No rule yet. A rule assigns a team and an owner to the endpoints that scans find.");
     let table = listing.paged(table);
     let question = vec![
         Field::line("host", "Host").required(),
@@ -351,11 +350,11 @@ fn rule_fields(teams: Option<&Value>, owners: Option<&Value>) -> Vec<Field> {
     vec![
         Field::line("name", "Name").required(),
         Field::number("position", "Position")
-            .hint("The lowest matching rule counts. Empty: after all others."),
-        Field::line("host", "Host is like").hint("*.shop.example.net"),
-        Field::line("name_like", "A name of the certificate is like"),
-        Field::line("network", "Address is in").hint("10.0.0.0/8"),
-        Field::line("source", "Source is like").hint("A protocol, a cloud, or the group of a watch."),
+            .hint("The matching rule with the lowest position applies. Empty: after all others."),
+        Field::line("host", "Host pattern").hint("*.shop.example.net"),
+        Field::line("name_like", "Certificate name pattern"),
+        Field::line("network", "Network of the address").hint("10.0.0.0/8"),
+        Field::line("source", "Source pattern").hint("A protocol, a cloud, or the group of a watch."),
         Field::line("issuer", "Issuer contains"),
         Field::choice("team", "Team", name_options(teams, "none")),
         Field::choice("owner", "Owner", name_options(owners, "none")),
@@ -406,7 +405,7 @@ async fn explain(session: Session, form: FormData) -> Result<Response, Failure> 
             Cell::text(json::text(step, "/why_not")),
         ]
     })
-    .empty("There is no rule.");
+    .empty("No rule yet.");
     let parts = Sections::default()
         .plain(&facts)?
         .section("steps", "Rules in order", &steps)?

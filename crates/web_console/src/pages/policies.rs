@@ -97,7 +97,7 @@ fn renews(policy: &Value) -> String {
         return "by the profile".to_owned();
     };
     let shown = |(unit, amount): (&String, &Value)| match (unit.as_str(), amount.as_f64()) {
-        ("fraction" | "percent" | "part", _) => format!("{unit} {amount} of its life"),
+        ("fraction" | "percent" | "part", _) => format!("{unit} {amount} of its lifetime"),
         _ => format!("{amount} {}", unit.replace('_', " ")),
     };
     let parts: Vec<String> = when.iter().map(shown).collect();
@@ -134,7 +134,7 @@ async fn one(session: Session, Path(name): Path<String>) -> Result<Response, Fai
             .empty("No certificate violates it."),
         followers: followers.map(|listing| {
             super::profiles::followers(&session, &listing)
-                .empty("No certificate names it as its policy. Give it to one with `bulla cert update`.")
+                .empty("No certificate names it as its policy. Assign it with `bulla cert update`.")
         }),
         document: serde_json::to_string_pretty(policy.pointer("/policy").unwrap_or(&Value::Null))
             .map_err(Failure::unreadable)?,
@@ -178,7 +178,7 @@ fn rules(policy: &Value) -> Table {
         &["Rule", "Severity", "Limit"],
         json::list(policy, "/policy/rules").iter().map(row),
     )
-    .empty("It has no rules: it only says when certificates renew.")
+    .empty("It has no rules: it only defines when certificates renew.")
 }
 
 /// Formats the requirements of a rule: its members except the name and the severity.
@@ -237,7 +237,7 @@ async fn violations(session: Session, RawQuery(query): RawQuery) -> Result<Respo
     let query = query.as_deref();
     let listing = Listing::read(&session, VIOLATIONS, "/api/v1/violations", query).await?;
     let table = listing
-        .table("Violations, the worst first", COLUMNS, |one| row(&session, one))
+        .table("Violations, worst first", COLUMNS, |one| row(&session, one))
         .empty("No certificate violates a policy.")
         .exported("violations");
     let body = Violations {

@@ -40,7 +40,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let columns = &["Name", "Description", "CA", "Valid for", "Names", "Keys", "Approval"];
     let table = listing
         .table("Profiles", columns, row)
-        .empty("No profile yet, so nothing can be issued. Create one with `bulla profile create`.")
+        .empty("No profile yet, so no certificate can be issued. Create one with `bulla profile create`.")
         .exported("profiles");
     let actions =
         Actions::default().link(format!("{PAGE}/new"), "New profile").only_if(session.may("profile.manage"));
@@ -121,8 +121,9 @@ async fn one(session: Session, Path(name): Path<String>) -> Result<Response, Fai
         usages: usages_facts(&profile),
         ca: ca_facts(&session, &profile),
         managed: certificates.map(|listing| followers(&session, &listing)),
-        issued: newest
-            .map(|listing| super::issued::table(&session, &listing).empty("Nothing was issued by it yet.")),
+        issued: newest.map(|listing| {
+            super::issued::table(&session, &listing).empty("No certificate was issued with it yet.")
+        }),
         name: segment,
     };
     Page::new(&session, format!("Profile {name}"))
@@ -195,7 +196,7 @@ fn validity_facts(profile: &Value) -> Facts {
 
 fn renewed(profile: &Value) -> String {
     let part = profile.pointer("/renew_at").and_then(Value::as_f64);
-    part.map(|part| format!("after {:.0} % of its life", part * 100.0)).unwrap_or_default()
+    part.map(|part| format!("after {:.0} % of its lifetime", part * 100.0)).unwrap_or_default()
 }
 
 fn usages_facts(profile: &Value) -> Facts {
@@ -292,7 +293,7 @@ fn seconds(days: Option<&str>) -> Result<Option<i64>, Failure> {
     let Some(days) = days else { return Ok(None) };
     let parsed = days.parse::<f64>().ok().filter(|days| (0.0..=36_500.0).contains(days) && *days > 0.0);
     let seconds = parsed.map(|days| (days * 86_400.0).round() as i64);
-    seconds.map(Some).ok_or_else(|| bad(format!("{days:?} is no number of days above 0 and up to 36500")))
+    seconds.map(Some).ok_or_else(|| bad(format!("{days:?} is not a number of days above 0 and up to 36500")))
 }
 
 fn bad(detail: String) -> Failure {
@@ -304,7 +305,7 @@ async fn save(session: Session, Path(name): Path<String>, form: FormData) -> Res
     let path = format!("/api/v1/profiles/{segment}");
     let mut profile = session.api.get(&path).await?;
     let revision = form.field("revision").and_then(|text| text.parse().ok());
-    let revision = revision.ok_or_else(|| bad("the form names no revision".to_owned()))?;
+    let revision = revision.ok_or_else(|| bad("the form has no revision".to_owned()))?;
     profile["description"] = form.text("description").into();
     if let Some(seconds) = seconds(form.field("days"))? {
         profile["validity"]["default_seconds"] = seconds.into();
@@ -327,7 +328,7 @@ fn names_of(text: &str, label: &str, rules: bool) -> Result<Value, Failure> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let rule = |line: &str| match line.starts_with('{') && rules {
         true => {
-            serde_json::from_str(line).map_err(|error| bad(format!("{label}: {line} is no rule: {error}")))
+            serde_json::from_str(line).map_err(|error| bad(format!("{label}: {line} is not a rule: {error}")))
         }
         false => Ok(json!(line)),
     };

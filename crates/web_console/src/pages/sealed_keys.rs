@@ -119,7 +119,7 @@ async fn ask_withdraw(session: Session, Path(key): Path<String>) -> Result<Respo
         .danger()
         .says("The sealed key is removed from this server and from every node. Nodes cannot sign with it any more.")
         .says("Servers whose certificates use this key cannot complete handshakes from then on.")
-        .says("It can be used again only after somebody with the private key seals it again.")
+        .says("It can be used again only after it is sealed again from the private key.")
         .facts(facts(&session, &found));
     Page::new(&session, format!("Withdraw sealed key {}", json::text(&found, "/name")))
         .command(format!("bulla key withdraw {hash}"))

@@ -61,7 +61,7 @@ fn hits(session: &Session, found: &Value) -> Table {
         ]
     });
     Table::new("Search results", &["Name", "Kind", "State", "Expires", "Found by"], rows).empty(
-        "Nothing has this in its name, serial number, fingerprint, key, owner or path. Try fewer characters.",
+        "No object matches by name, serial number, fingerprint, key, owner or path. Try fewer characters.",
     )
 }
 

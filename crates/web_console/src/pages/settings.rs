@@ -102,7 +102,7 @@ fn due(scheduler: &Value) -> Table {
             Cell::text(format!("{} seconds", json::number(one, "/late_seconds"))),
         ]
     })
-    .empty("Nothing is due.")
+    .empty("No job is due.")
 }
 
 fn leases(session: &Session, scheduler: &Value) -> Table {

@@ -28,7 +28,7 @@ const PROXY: &[(&str, &str)] = &[
     ("proxy_denied_total", "Failed authentication"),
     ("proxy_rejected_total", "Refused destinations"),
     ("proxy_tunnels_total", "Connections passed through"),
-    ("leaves", "Leaf certificates in memory"),
+    ("leaves", "Leaf certificates cached"),
     ("leaves_minted_total", "Leaf certificates minted"),
     ("leaves_failed_total", "Leaf certificates that could not be minted"),
 ];
@@ -39,7 +39,7 @@ const EDGE: &[(&str, &str)] = &[
     ("edge_handshakes_total", "TLS handshakes"),
     ("edge_signatures_total", "Signatures by the key service"),
     ("edge_request_duration_seconds_count", "Requests"),
-    ("edge_upstream_errors_total", "Requests without an answer of the upstream"),
+    ("edge_upstream_errors_total", "Requests without an upstream response"),
     ("edge_refused_connections_total", "Refused connections"),
     ("edge_certificates", "Certificates served"),
 ];

@@ -50,7 +50,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         listing.answer(),
         |one| issuance_row(&session, one),
     )
-    .empty("Nothing was found. Watch a domain below: what public CAs issue for it appears here.");
+    .empty("No certificate was found. Watch a domain below: certificates that public CAs issue for it appear here.");
     let mut parts = Sections::default()
         .plain(&filter_form(query))?
         .live("issuances", "Issued", "ct.", &listing.paged(issuances).exported("issuances"))?
@@ -205,7 +205,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
                 &ask(
                     "expect",
                     "Mark as expected",
-                    "It and its renewals are expected from now on. Its alert is resolved.",
+                    "The certificate and its renewals are expected from now on. Its alert is resolved.",
                 ),
             )?
             .section(
@@ -214,7 +214,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
                 &ask(
                     "acknowledge",
                     "Dismiss",
-                    "It was revoked or reported. Its alert is resolved; a renewal raises another.",
+                    "The certificate was revoked or reported. Its alert is resolved; a renewal raises another.",
                 ),
             )?;
     }
@@ -280,7 +280,7 @@ async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, 
     let page = page(&name);
     let mut actions = Actions::default();
     actions = if json::flag(&one, "/enabled") {
-        actions.button(format!("{page}/run"), session.csrf(), "Form the search services now").button(
+        actions.button(format!("{page}/run"), session.csrf(), "Query the search services now").button(
             format!("{page}/pause"),
             session.csrf(),
             "Pause",
@@ -347,7 +347,7 @@ async fn act(session: &Session, name: &str, what: &str, form: &FormData) -> Resu
 async fn ask_remove(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let body = Confirmation::new(&session, format!("{}/remove", page(&name)), page(&name), "Stop watching")
         .danger()
-        .says("New certificates for this domain are not found any more, and raise no alert. Recorded issuances stay.");
+        .says("New certificates for this domain are no longer found, and raise no alert. Recorded issuances stay.");
     Page::new(&session, format!("Stop watching {name}?"))
         .command(format!("bulla ct remove {name}"))
         .show(&body)

@@ -112,7 +112,7 @@ fn history(session: &Session, series: &Value) -> Table {
             .and_then(Value::as_f64)
             .map_or(Cell::Empty, |it| Cell::Number(format!("{it:.2}")))
     };
-    Table::of("Figures of scans", &["Series", "Unit", "Verdict", "Since", "Now", "Usual"], series, |one| {
+    Table::of("Scan statistics", &["Series", "Unit", "Verdict", "Since", "Now", "Usual"], series, |one| {
         vec![
             Cell::text(json::text(one, "/series")),
             Cell::text(json::text(one, "/unit")),
@@ -122,7 +122,7 @@ fn history(session: &Session, series: &Value) -> Table {
             figure(one, "/baseline_value"),
         ]
     })
-    .empty("No figures yet: they begin with the first runs.")
+    .empty("No statistics yet: they start with the first runs.")
 }
 
 /// A run in progress, reloaded every two seconds until it ends.
@@ -145,8 +145,8 @@ fn running(watch: &Value) -> Run {
         ("running", Some(of)) => format!("{done} of {of} endpoints are stored."),
         ("running", None) => format!("{done} endpoints and certificates are stored."),
         ("due" | "waiting", _) => "The run is waiting for a server.".to_owned(),
-        ("paused", _) => "Paused: no run begins.".to_owned(),
-        _ => "No run is under way.".to_owned(),
+        ("paused", _) => "Paused: no run starts.".to_owned(),
+        _ => "No run is in progress.".to_owned(),
     };
     let busy = matches!(state.as_str(), "running" | "due" | "waiting");
     Run { href: item(PAGE, json::text(watch, "/id")), state, busy, done, of, words }
@@ -214,7 +214,7 @@ fn last_run(session: &Session, watch: &Value) -> Facts {
         .with("Error", Cell::text(json::text(watch, "/last_run/error")))
         .with("Endpoints", count("endpoints"))
         .with("Answered with a certificate", count("answered"))
-        .with("Changed since the run before", count("changed"))
+        .with("Changed since the previous run", count("changed"))
         .with("New certificates", count("new_certificates"))
         .with("Sources not listed", count("not_listed"))
         .with("Scan", Cell::code(json::text(watch, "/last_run/scan")))
@@ -268,7 +268,7 @@ fn fields(watch: &Value) -> Vec<Field> {
             .value(json::text(watch, "/name"))
             .hint("Letters, digits, \".\", \"_\" and \"-\".")
             .required(),
-        Field::lines("targets", "Targets, one a line").value(lines("/targets")).hint(
+        Field::lines("targets", "Targets, one per line").value(lines("/targets")).hint(
             "Hosts, addresses, networks and URLs: www.example.net, 192.0.2.0/24, smtp://mx.example.net.",
         ),
         Field::line("ports", "Ports")
@@ -282,7 +282,7 @@ fn fields(watch: &Value) -> Vec<Field> {
             .hint("Configured on the server: aws, aws/123456789012, all. Separated by commas."),
         Field::number("minutes", "Minutes between runs").value(minutes.to_string()).required(),
         Field::line("group", "Group").value(json::text(watch, "/group")),
-        Field::checkbox("all_addresses", "Every address of a name")
+        Field::checkbox("all_addresses", "Scan every address of a name")
             .checked(json::flag(watch, "/all_addresses")),
     ]
 }

@@ -13,25 +13,25 @@ use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadName {
     /// The text is longer than [`GeneralName::TEXT_MAX`] bytes.
-    #[error("a name has up to {max} bytes", max = GeneralName::TEXT_MAX)]
+    #[error("a name may have at most {max} bytes", max = GeneralName::TEXT_MAX)]
     TooLong,
     /// The text is neither a host name nor any other kind of name.
-    #[error("{0:?} is no name: {1}")]
+    #[error("{0:?} is not a valid name: {1}")]
     Host(String, InvalidHostName),
     /// A `*` that is not the whole leftmost label, or that is directly below a top-level domain.
-    #[error("{0:?}: a wildcard is the whole first label, with at least two labels after it")]
+    #[error("{0:?}: a wildcard must be the whole first label, followed by at least two labels")]
     Wildcard(String),
     /// UTS #46 does not permit the internationalized name.
-    #[error("{0:?} is not a valid international name; try its xn-- form")]
+    #[error("{0:?} is not a valid internationalized name; try its xn-- form")]
     International(String),
     /// The text is not `mailbox@host` in ASCII.
-    #[error("{0:?} is no email address")]
+    #[error("{0:?} is not an email address")]
     Email(String),
     /// The text is not `scheme:rest` in printable ASCII.
-    #[error("{0:?} is no URI; bytes beyond ASCII are written %XX")]
+    #[error("{0:?} is not a URI; write bytes beyond ASCII as %XX")]
     Uri(String),
     /// The text is not an IPv4 or IPv6 address.
-    #[error("{0:?} is no IP address")]
+    #[error("{0:?} is not an IP address")]
     Address(String),
 }
 

@@ -101,21 +101,21 @@ const ALIASES: &[(&str, Attribute)] = &[
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSubject {
     /// The attribute is unknown.
-    #[error("{0:?} is no attribute of a name; CN, O, OU, C, ST, L and so on are")]
+    #[error("{0:?} is not an attribute of a distinguished name; use CN, O, OU, C, ST, L and so on")]
     Attribute(String),
     /// The text is not of the form `KEY=value`.
     #[error("{0:?} is not of the form KEY=value")]
     Pair(String),
     /// RFC 4514 does not define this escape.
     #[error(
-        "{0:?} has a broken escape: a backslash stands before a special character or two hexadecimal digits"
+        "{0:?} has an invalid escape: a backslash must precede a special character or two hexadecimal digits"
     )]
     Escape(String),
     /// A relative name has several attributes, which is not supported.
-    #[error("a plus sign joins attributes, which is not supported; write \\+ for the sign itself")]
+    #[error("attributes joined by a plus sign are not supported; write \\+ for the sign itself")]
     MultiValued,
     /// The text is longer than [`DistinguishedName::TEXT_MAX`] bytes.
-    #[error("a distinguished name has up to {max} bytes of text", max = DistinguishedName::TEXT_MAX)]
+    #[error("a distinguished name may have at most {max} bytes of text", max = DistinguishedName::TEXT_MAX)]
     TooLong,
 }
 

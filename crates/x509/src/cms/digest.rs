@@ -52,7 +52,7 @@ impl Digest {
             Some([1]) => Ok(Self::Sha256),
             Some([2]) => Ok(Self::Sha384),
             Some([3]) => Ok(Self::Sha512),
-            _ => Err(DerError::Malformed("digest algorithm: SHA-1 and SHA-2 are known")),
+            _ => Err(DerError::Malformed("digest algorithm: only SHA-1 and SHA-2 are supported")),
         }
     }
 

@@ -66,7 +66,7 @@ impl ContentCipher {
             Some([22]) => Ok(Self::Aes192),
             Some([42]) => Ok(Self::Aes256),
             _ if content == DES_EDE3_CBC => Ok(Self::DesEde3),
-            _ => Err(DerError::Malformed("content encryption: AES in CBC mode is known")),
+            _ => Err(DerError::Malformed("content encryption: only AES in CBC mode is supported")),
         }
     }
 }
@@ -88,7 +88,7 @@ impl KeyTransport {
                 let parameters = if fields.is_empty() { Reader::new(&[]) } else { fields.sequence()? };
                 oaep_hash(parameters).map(Self::RsaOaep)
             }
-            _ => Err(DerError::Malformed("key encryption: RSA is known")),
+            _ => Err(DerError::Malformed("key encryption: only RSA is supported")),
         }
     }
 
@@ -119,7 +119,7 @@ impl KeyTransport {
 
 /// Parses RSAES-OAEP-params (RFC 4055 section 4.1) in which both hashes are the same.
 fn oaep_hash(mut fields: Reader<'_>) -> Result<Digest, DerError> {
-    let other = DerError::Malformed("RSAES-OAEP parameters: one hash and no label are known");
+    let other = DerError::Malformed("RSAES-OAEP parameters: only equal hashes without a label are supported");
     let hash = match fields.optional(tag::context_constructed(0))? {
         Some(hash) => Digest::read(hash.inside().sequence()?)?,
         None => Digest::Sha1,
@@ -193,7 +193,9 @@ impl EnvelopedData {
         encrypted.end()?;
         let blocks = ciphertext.len() / cipher.block_octets();
         if iv.len() != cipher.block_octets() || blocks == 0 || blocks * iv.len() != ciphertext.len() {
-            return Err(DerError::Malformed("encrypted content: not whole blocks"));
+            return Err(DerError::Malformed(
+                "encrypted content: the length is not a multiple of the block size",
+            ));
         }
         Ok(Self { recipients, cipher, iv, ciphertext })
     }

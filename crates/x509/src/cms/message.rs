@@ -33,7 +33,7 @@ pub(super) fn content_of<'a>(message: &'a [u8], kind: &str) -> Result<Reader<'a>
     let mut info = input.sequence()?;
     input.end()?;
     if der::oid_text(info.expect(tag::OID)?.content) != kind {
-        return Err(DerError::Malformed("content type: another kind of message"));
+        return Err(DerError::Malformed("content type: unexpected message type"));
     }
     let mut content = info.expect(tag::context_constructed(0))?.inside();
     info.end()?;

@@ -133,7 +133,7 @@ fn attributes(list: Reader<'_>) -> Result<Vec<Attribute>, DerError> {
             return Err(DerError::Malformed("signed attributes: too many"));
         }
         if out.iter().any(|seen| seen.oid == oid) {
-            return Err(DerError::Malformed("signed attributes: one is repeated"));
+            return Err(DerError::Malformed("signed attributes: an attribute is repeated"));
         }
         out.push(Attribute { oid, value });
     }

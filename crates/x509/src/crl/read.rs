@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The list is longer than [`Crl::DER_MAX`] bytes.
-    #[error("{0} bytes: CRLs over {max} are not read", max = Crl::DER_MAX)]
+    #[error("the CRL has {0} bytes; at most {max} are supported", max = Crl::DER_MAX)]
     TooLong(usize),
     /// The bytes are not the DER of RFC 5280 section 5.1, or a part is malformed.
     #[error("not a certificate revocation list: {0}")]
@@ -140,7 +140,10 @@ impl Crl {
         }
         let inner = fields.expect(tag::SEQUENCE).map_err(|e| ("signature", e))?;
         if inner.content != outer.content {
-            return Err(("signature", DerError::Malformed("AlgorithmIdentifier: the two differ")));
+            return Err((
+                "signature",
+                DerError::Malformed("AlgorithmIdentifier: the inner and outer algorithms differ"),
+            ));
         }
         let issuer = fields.expect(tag::SEQUENCE).map_err(|e| ("issuer", e))?;
         let this_update = fields.any().and_then(|t| t.time()).map_err(|e| ("thisUpdate", e))?;

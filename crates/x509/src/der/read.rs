@@ -11,16 +11,16 @@ use crate::UnixTime;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DerError {
     /// The bytes end inside an element.
-    #[error("ends inside an element")]
+    #[error("truncated element")]
     Truncated,
     /// A tag of 31 or above, which X.509 and its relatives never use.
-    #[error("a tag number above 30")]
+    #[error("a tag number above 30 is not supported")]
     HighTag,
     /// Indefinite length (BER), which DER does not permit.
-    #[error("an indefinite length")]
+    #[error("an indefinite length is not allowed")]
     Indefinite,
     /// The element has another type than expected.
-    #[error("tag {found:#04x} where {expected:#04x} belongs")]
+    #[error("unexpected tag {found:#04x}, expected {expected:#04x}")]
     Unexpected {
         /// The expected identifier byte.
         expected: u8,
@@ -28,7 +28,7 @@ pub enum DerError {
         found: u8,
     },
     /// Number of bytes after the last element.
-    #[error("{0} bytes too many")]
+    #[error("{0} extra bytes")]
     Trailing(usize),
     /// The content is not valid for its type.
     #[error("malformed {0}")]

@@ -58,17 +58,17 @@ impl JwkKey {
     /// # Errors
     /// [`BadJwk`] describes what is wrong with it.
     pub fn from_jwk(jwk: &Value) -> Result<Self, BadJwk> {
-        let Value::Object(members) = jwk else { return Err(bad("it is not an object")) };
+        let Value::Object(members) = jwk else { return Err(bad("not a JSON object")) };
         if let Some(private) = PRIVATE_MEMBERS.iter().find(|member| members.contains_key(**member)) {
             return Err(bad(&format!(
-                "it holds the private member {private:?}: that key is no longer secret, make a new one"
+                "the JWK has the private member {private:?}: that key is no longer secret, generate a new one"
             )));
         }
         match text(members, "kty")? {
             "RSA" => Self::rsa(members),
             "EC" => Self::ec(members),
             "OKP" => Self::okp(members),
-            other => Err(bad(&format!("its kty {other:?} is none of RSA, EC, OKP"))),
+            other => Err(bad(&format!("unsupported kty {other:?}; use RSA, EC or OKP"))),
         }
     }
 
@@ -84,19 +84,19 @@ impl JwkKey {
     fn rsa(members: &Map<String, Value>) -> Result<Self, BadJwk> {
         let (n, e) = (octets(members, "n")?, octets(members, "e")?);
         if n.first() == Some(&0) || e.first() == Some(&0) {
-            return Err(bad("n and e must not begin with a zero octet (RFC 7518 section 6.3.1)"));
+            return Err(bad("n and e must not begin with a zero byte (RFC 7518 section 6.3.1)"));
         }
         let bits = n.first().map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize);
         if !RSA_BITS.contains(&bits) {
             return Err(bad(&format!(
-                "its modulus has {bits} bits; give {} to {}",
+                "the modulus has {bits} bits; use {} to {}",
                 RSA_BITS.start(),
                 RSA_BITS.end()
             )));
         }
         let odd = |number: &[u8]| number.last().is_some_and(|last| last & 1 == 1);
         if !odd(&n) || !odd(&e) || e.len() > RSA_EXPONENT_MAX || e == [1] {
-            return Err(bad("its modulus or exponent is not one of an RSA key"));
+            return Err(bad("the modulus or exponent is not valid for an RSA key"));
         }
         let spki = der::write(|w| {
             w.sequence(|w| {
@@ -120,11 +120,11 @@ impl JwkKey {
             "P-256" => (Kind::P256, &P256, 32),
             "P-384" => (Kind::P384, &P384, 48),
             "P-521" => (Kind::P521, &P521, 66),
-            other => return Err(bad(&format!("its curve {other:?} is none of P-256, P-384, P-521"))),
+            other => return Err(bad(&format!("unsupported curve {other:?}; use P-256, P-384 or P-521"))),
         };
         let (x, y) = (octets(members, "x")?, octets(members, "y")?);
         if x.len() != length || y.len() != length {
-            return Err(bad(&format!("x and y of {crv} have {length} octets each")));
+            return Err(bad(&format!("x and y of {crv} must have {length} bytes each")));
         }
         let spki = der::write(|w| {
             w.sequence(|w| {
@@ -140,11 +140,11 @@ impl JwkKey {
     fn okp(members: &Map<String, Value>) -> Result<Self, BadJwk> {
         let crv = text(members, "crv")?;
         if crv != "Ed25519" {
-            return Err(bad(&format!("its curve {crv:?} is not Ed25519")));
+            return Err(bad(&format!("unsupported curve {crv:?}; use Ed25519")));
         }
         let x = octets(members, "x")?;
         if x.len() != 32 {
-            return Err(bad("x of Ed25519 has 32 octets"));
+            return Err(bad("x of Ed25519 must have 32 bytes"));
         }
         let spki = der::write(|w| {
             w.sequence(|w| {
@@ -159,7 +159,7 @@ impl JwkKey {
 
     /// Parsing in the library rejects points that are not on their curve.
     fn checked(kind: Kind, spki: Vec<u8>) -> Result<Self, BadJwk> {
-        let no_key = || bad("its numbers are not those of a key");
+        let no_key = || bad("the members do not form a valid public key");
         let canonical = canonical(&spki).ok_or_else(no_key)?;
         let thumbprint = sha256(canonical.as_bytes());
         let key =
@@ -265,13 +265,13 @@ fn text<'m>(members: &'m Map<String, Value>, name: &str) -> Result<&'m str, BadJ
     members
         .get(name)
         .and_then(Value::as_str)
-        .ok_or_else(|| bad(&format!("its member {name:?} is missing or no text")))
+        .ok_or_else(|| bad(&format!("the member {name:?} is missing or is not a string")))
 }
 
 fn octets(members: &Map<String, Value>, name: &str) -> Result<Vec<u8>, BadJwk> {
     BASE64URL_NOPAD
         .decode(text(members, name)?.as_bytes())
-        .map_err(|_| bad(&format!("its member {name:?} is not base64url without padding")))
+        .map_err(|_| bad(&format!("the member {name:?} is not base64url without padding")))
 }
 
 fn sha256(octets: &[u8]) -> [u8; 32] {
@@ -317,7 +317,7 @@ mod tests {
             ("d", json!("AA"), "secret"),
             ("n", json!("AQAB"), "17 bits"),
             ("n", json!(null), "missing"),
-            ("e", json!("AA"), "zero octet"),
+            ("e", json!("AA"), "n and e must not begin with a zero byte (RFC"),
             ("e", json!("AQ"), "exponent"),
             ("e", json!("AQAA"), "exponent"),
             ("e", json!("AQAB="), "base64url"),

@@ -137,7 +137,7 @@ fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findi
     } else if serial.is_negative() {
         findings.add(&SERIAL_NEGATIVE, format!("serial number {serial} in two's complement"));
     } else if octets > OCTETS_MAX {
-        findings.add(&SERIAL_TOO_LONG, format!("serial number of {octets} octets"));
+        findings.add(&SERIAL_TOO_LONG, format!("serial number of {octets} bytes"));
     } else if octets < OCTETS_MIN && (context.leaf || !certificate.is_self_issued()) {
         findings.add(&SERIAL_SHORT, format!("serial number {serial}"));
     }
@@ -153,10 +153,10 @@ fn form(certificate: &Certificate, context: &LintContext, findings: &mut Finding
         findings.add(&NO_AUTHORITY_KEY_ID, format!("issued by {}", certificate.issuer.text));
     }
     if certificate.issuer.is_empty() {
-        findings.add(&EMPTY_ISSUER, "the issuer is an empty name");
+        findings.add(&EMPTY_ISSUER, "the issuer name is empty");
     }
     if certificate.precertificate {
-        findings.add(&PRECERTIFICATE, "the CT poison extension is there");
+        findings.add(&PRECERTIFICATE, "the certificate has the CT poison extension");
     }
     if !certificate.unknown_critical.is_empty() {
         findings.add(&UNKNOWN_CRITICAL, certificate.unknown_critical.join(", "));
@@ -205,13 +205,13 @@ fn usage(certificate: &Certificate, findings: &mut Findings<'_>) {
         findings.add(&NOT_SERVER_AUTH, format!("only for {}", usages.join(", ")));
     }
     if certificate.is_ca() {
-        findings.add(&LEAF_IS_CA, "basic constraints say CA");
+        findings.add(&LEAF_IS_CA, "basic constraints have CA:TRUE");
     } else {
         if certificate.key_usage.is_some_and(|usage| usage.allows(KeyUsage::KEY_CERT_SIGN)) {
             findings.add(&CERT_SIGN_WITHOUT_CA, "key usage has keyCertSign");
         }
         if certificate.name_constraints.is_some() {
-            findings.add(&CONSTRAINTS_WITHOUT_CA, "the name constraints extension is there");
+            findings.add(&CONSTRAINTS_WITHOUT_CA, "the certificate has the name constraints extension");
         }
     }
     let signs_only = matches!(

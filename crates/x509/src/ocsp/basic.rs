@@ -17,7 +17,7 @@ pub enum ResponseError {
     #[error("not an OCSP response: {0}")]
     Malformed(#[from] DerError),
     /// The response is an error status of RFC 6960 section 4.2.1, given by its number.
-    #[error("the responder gives no answer (OCSP error {0})")]
+    #[error("the OCSP responder returned the error status {0}")]
     NoAnswer(i64),
 }
 
@@ -25,13 +25,13 @@ pub enum ResponseError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponderError {
     /// The signer is neither the issuer nor a responder delegated by it (RFC 6960 section 4.2.2.2).
-    #[error("the responder may not speak for the issuer")]
+    #[error("the OCSP responder is not authorized by the issuer")]
     NotAuthorized,
     /// The responder that the response names did not sign it.
-    #[error("the signature is not by the responder")]
+    #[error("the OCSP response is not signed by the responder")]
     BadSignature,
     /// The signature cannot be verified here; it may be valid.
-    #[error("the signature cannot be checked: {0}")]
+    #[error("cannot verify the signature: {0}")]
     Unsupported(&'static str),
 }
 
@@ -122,7 +122,7 @@ impl BasicResponse {
         let mut answers = Vec::new();
         for single in data.sequence()? {
             if answers.len() == Self::ANSWERS_MAX {
-                return Err(DerError::Malformed("OCSP response: too many answers"));
+                return Err(DerError::Malformed("OCSP response: too many responses"));
             }
             answers.push(SingleAnswer::read(single?)?);
         }

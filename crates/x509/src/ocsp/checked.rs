@@ -10,7 +10,7 @@ pub enum NoAnswer {
     #[error(transparent)]
     Response(#[from] ResponseError),
     /// The response is about other certificates.
-    #[error("it is about another certificate")]
+    #[error("the OCSP response is for another certificate")]
     OtherCertificate,
     /// The signer is not authorized for the certificate.
     #[error(transparent)]

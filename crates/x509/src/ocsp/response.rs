@@ -63,13 +63,13 @@ impl fmt::Display for Response {
                 write!(f, "revoked at {at} ({reason})")?;
             }
             Outcome::Status(Status::Unknown) => f.write_str("unknown to the responder")?,
-            Outcome::NoAnswer(code) => write!(f, "no answer (OCSP error {code})")?,
+            Outcome::NoAnswer(code) => write!(f, "no response (OCSP error {code})")?,
         }
         if let Some(this_update) = self.this_update {
             write!(f, ", as of {this_update}")?;
         }
         if let Some(next_update) = self.next_update {
-            write!(f, ", next news by {next_update}")?;
+            write!(f, ", next update by {next_update}")?;
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ pub(super) fn opened(der: &[u8]) -> Result<Result<Reader<'_>, i64>, DerError> {
     }
     let mut bytes = response.expect(tag::context_constructed(0))?.inside().sequence()?;
     if bytes.expect(tag::OID)?.content != oid::OCSP_BASIC {
-        return Err(DerError::Malformed("OCSP response: not a basic one"));
+        return Err(DerError::Malformed("OCSP response: not a basic response"));
     }
     bytes.expect(tag::OCTET_STRING)?.inside().sequence().map(Ok)
 }

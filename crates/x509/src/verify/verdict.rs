@@ -189,7 +189,7 @@ impl fmt::Display for Verdict {
             },
             Self::SelfSigned => f.write_str("signed by its own key"),
             Self::Incomplete { missing, issuer_url } => {
-                write!(f, "the issuer {missing} was not sent and is not trusted")?;
+                write!(f, "the issuer {missing} was not sent and is not a trust anchor")?;
                 issuer_url.as_ref().map_or(Ok(()), |url| write!(f, "; it can be fetched at {url}"))
             }
             Self::Untrusted { reason } => reason.fmt(f),
@@ -204,26 +204,26 @@ impl fmt::Display for Distrust {
                 write!(f, "the root {name} is not trusted")
             }
             Self::RootNotTrusted { name, .. } => {
-                write!(f, "the chain ends below {name}, which is not a trusted root")
+                write!(f, "the chain ends below {name}, which is not a trust anchor")
             }
             Self::Expired { name, not_after, .. } => write!(f, "{name} expired at {not_after}"),
             Self::NotYetValid { name, not_before, .. } => {
                 write!(f, "{name} is not valid before {not_before}")
             }
             Self::BadSignature { name, .. } => {
-                write!(f, "the signature on {name} is not by its issuer's key")
+                write!(f, "the signature on {name} does not match its issuer's key")
             }
             Self::UnsupportedSignature { why, .. } => {
-                write!(f, "a signature cannot be checked: {why}")
+                write!(f, "cannot verify a signature: {why}")
             }
-            Self::NotCa { name, .. } => write!(f, "{name} is no certification authority"),
-            Self::NoCertSign { name, .. } => write!(f, "{name} may not sign certificates"),
+            Self::NotCa { name, .. } => write!(f, "{name} is not a CA"),
+            Self::NoCertSign { name, .. } => write!(f, "{name} is not allowed to sign certificates"),
             Self::PathLength { name, .. } => {
                 write!(f, "{name} allows fewer intermediates than there are")
             }
             Self::NotForServers { name, .. } => write!(f, "{name} is not for TLS servers"),
             Self::NameConstraint { name, .. } => {
-                write!(f, "the name {name} is outside what its issuer may certify")
+                write!(f, "the name {name} is outside the name constraints of its issuer")
             }
             Self::UnknownCritical { extension, .. } => {
                 write!(f, "the critical extension {extension} is unknown")

@@ -254,10 +254,10 @@ fn what_breaks_rules_is_read_and_told() {
     repeated.extensions.push(again);
     let table: [(Vec<u8>, &str); 9] = [
         (healthy.clone(), ""),
-        ([&healthy[..], &[0]].concat(), "1 octets follow the certificate"),
+        ([&healthy[..], &[0]].concat(), "1 extra bytes after the certificate"),
         (replaced(not_before, b"26052200000XZ"), "notBefore: malformed time"),
         (replaced(not_before, b"261322000000Z"), "notBefore: malformed time"),
-        (replaced(not_before, b"202605220000Z"), "four digits of year"),
+        (replaced(not_before, b"202605220000Z"), "is a UTCTime with a four-digit year"),
         (replaced(b"\x0c\x09a.example", b"\x0c\x09a\xff\xffxample"), ""),
         (replaced(b"\x82\x09a.example", b"\x82\x09a\xffexample"), "not ASCII"),
         (repeated.der(&key), "extension 2.5.29.17 is repeated"),

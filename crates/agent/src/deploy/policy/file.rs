@@ -29,7 +29,7 @@ pub enum PolicyError {
     },
     /// Another user can write the file.
     #[error(
-        "the policy of this host, {path}, is refused: {object} can be written by others: chmod go-w {object}"
+        "the policy of this host, {path}, is rejected: {object} is writable by other users: chmod go-w {object}"
     )]
     Writable {
         /// Path of the policy file.
@@ -39,7 +39,7 @@ pub enum PolicyError {
     },
     /// Another user owns the file.
     #[error(
-        "the policy of this host, {path}, is refused: {object} belongs to user {owner}: chown root {object}"
+        "the policy of this host, {path}, is rejected: {object} belongs to user {owner}: chown root {object}"
     )]
     Owner {
         /// Path of the policy file.
@@ -50,10 +50,10 @@ pub enum PolicyError {
         owner: u32,
     },
     /// The path is a directory or a device, or the file is far too large.
-    #[error("the policy of this host, {0}, is no ordinary file of at most {FILE_MAX} bytes")]
+    #[error("the policy of this host, {0}, is not a regular file of at most {FILE_MAX} bytes")]
     NotAFile(PathBuf),
     /// The file does not parse as a policy.
-    #[error("the policy of this host, {path}, has a mistake: {reason}")]
+    #[error("the policy of this host, {path}, is invalid: {reason}")]
     Syntax {
         /// Path of the policy file.
         path: PathBuf,

@@ -28,12 +28,12 @@ impl PathPattern {
         let path = Path::new(text);
         let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         if !path.is_absolute() || !plain || text.contains("/./") || text.len() > PATTERN_MAX {
-            return wrong("is no absolute path without \".\" and \"..\"");
+            return wrong("is not an absolute path without \".\" and \"..\"");
         }
         let mut parts: Vec<String> =
             text.split('/').filter(|part| !part.is_empty()).map(ToOwned::to_owned).collect();
         if parts.iter().any(|part| part.contains(ANY_DEPTH) && part != ANY_DEPTH) {
-            return wrong("has \"**\" beside other letters");
+            return wrong("has \"**\" next to other characters");
         }
         if text.ends_with('/') {
             parts.push(ANY_DEPTH.to_owned());
@@ -42,7 +42,7 @@ impl PathPattern {
         let plain =
             parts.iter().take(parts.len().saturating_sub(1)).take_while(|part| !is_wild(part)).count();
         if plain == 0 {
-            return wrong("names files in every folder of the host: name a folder first");
+            return wrong("matches files in every folder of the host: start with a folder");
         }
         let rest = parts.split_off(plain);
         let literal = Path::new("/").join(parts.join("/"));

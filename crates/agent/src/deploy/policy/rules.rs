@@ -85,7 +85,7 @@ impl AddressRule {
     fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "address {text:?} is no HOST:PORT such as \"127.0.0.1:443\", \"[::1]:*\" or \"10.0.0.0/8:443\""
+                "address {text:?} is not HOST:PORT such as \"127.0.0.1:443\", \"[::1]:*\" or \"10.0.0.0/8:443\""
             )
         };
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -155,7 +155,7 @@ impl CommandRule {
     fn check(&self, name: &str) -> Result<(), String> {
         let wrong = |why: String| Err(format!("commands.{name}: {why}"));
         if !is_command_name(name) {
-            return wrong("a name has letters, digits, '-', '_' and '.'".to_owned());
+            return wrong("a name consists of letters, digits, '-', '_' and '.'".to_owned());
         }
         if self.argv.first().is_none_or(String::is_empty) {
             return wrong("argv has no program".to_owned());
@@ -165,7 +165,7 @@ impl CommandRule {
         }
         if let Some(name) = self.environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
         {
-            return wrong(format!("{name:?} is no name of a variable"));
+            return wrong(format!("{name:?} is not a valid variable name"));
         }
         accounts::user(&self.user).map(drop).or_else(|error| wrong(format!("user: {error}")))
     }
@@ -264,7 +264,7 @@ impl Policy {
             accounts::user(&rule.user).map_err(|_| never("names a user that this host does not have"))?;
         let own = accounts::own().0;
         if own != 0 && own != account.uid {
-            return Err(never("runs as another user, which takes an agent that runs as root"));
+            return Err(never("runs as another user, which requires the agent to run as root"));
         }
         let (argv, environment) = (rule.argv.clone(), rule.environment.clone());
         Ok(Program { argv, account, seconds: rule.timeout_s.min(seconds), environment })
@@ -358,18 +358,21 @@ mod tests {
     #[test]
     fn a_policy_with_a_mistake_is_refused_with_its_place() {
         let table = [
-            ("[[files]]\npath = \"tls/a\"\n", "no absolute path"),
+            ("[[files]]\npath = \"tls/a\"\n", "is not an absolute path without \".\" and"),
             ("[[files]]\npath = \"/etc/tls/a\"\nowners = [\"no-such-user\"]\n", "no user \"no-such-user\""),
             ("[[files]]\npath = \"/etc/tls/a\"\nowner = \"root\"\n", "unknown field `owner`"),
-            ("[[files]]\npath = \"/etc/tls/a\"\nmode = \"999\"\n", "no octal mode"),
+            ("[[files]]\npath = \"/etc/tls/a\"\nmode = \"999\"\n", "is not an octal mode such as \"0640\""),
             ("[commands.x]\nargv = [\"true\"]\n", "missing field `user`"),
             ("[commands.x]\nargv = []\nuser = \"root\"\n", "commands.x: argv has no program"),
             ("[commands.x]\nargv = \"true\"\nuser = \"root\"\n", "argv"),
             ("[commands.x]\nargv = [\"true\"]\nuser = \"no-such-user\"\n", "commands.x: user: no user"),
             ("[commands.x]\nargv = [\"true\"]\nuser = \"root\"\ntimeout_s = 601\n", "timeout_s is 1 to 600"),
-            ("[commands.\"x y\"]\nargv = [\"true\"]\nuser = \"root\"\n", "a name has letters"),
-            ("[[verify]]\naddress = \"127.0.0.1\"\n", "is no HOST:PORT"),
-            ("[[verify]]\naddress = \"127.0.0.1:0\"\n", "is no HOST:PORT"),
+            (
+                "[commands.\"x y\"]\nargv = [\"true\"]\nuser = \"root\"\n",
+                "a name consists of letters, digits, '-', '_'",
+            ),
+            ("[[verify]]\naddress = \"127.0.0.1\"\n", "is not HOST:PORT such as \"127.0.0.1:443\","),
+            ("[[verify]]\naddress = \"127.0.0.1:0\"\n", "is not HOST:PORT such as \"127.0.0.1:443\","),
             ("allow = true\n", "unknown field `allow`"),
         ];
         for (text, expected) in table {

@@ -223,7 +223,7 @@ async fn a_folder_that_is_not_there_or_open_to_all_is_refused_before_anything_ch
     let open = target(json!({"type": "files", "key": host.etc("open/k.pem")}));
     let report = deployer.deploy(host.target, &open, &material).await;
     assert_eq!(report.outcome, Outcome::Failed);
-    assert!(report.error.unwrap().contains("may be written by everybody"));
+    assert!(report.error.unwrap().contains("is world-writable; deploy into a folder that"));
 }
 
 #[tokio::test]
@@ -245,10 +245,10 @@ fn targets_are_checked_before_they_are_stored() {
         (json!({"type": "files"}), "files needs a file"),
         (json!({"type": "traefik", "fullchain": "/a/f", "key": "/a/k"}), "traefik needs"),
         (json!({"type": "envoy", "config": "/a/sds.yaml", "key": "/a/k"}), "envoy needs"),
-        (json!({"type": "nginx", "fullchain": "/a/f", "key": "/a/f"}), "named twice"),
-        (json!({"type": "files", "key": "relative/k"}), "no absolute path"),
-        (json!({"type": "files", "key": "/a/../k"}), "no absolute path"),
-        (json!({"type": "files", "key": "/a/k\n"}), "no path here may have"),
+        (json!({"type": "nginx", "fullchain": "/a/f", "key": "/a/f"}), "is given twice"),
+        (json!({"type": "files", "key": "relative/k"}), "is not an absolute path without \".\" and"),
+        (json!({"type": "files", "key": "/a/../k"}), "is not an absolute path without \".\" and"),
+        (json!({"type": "files", "key": "/a/k\n"}), "contains a character that is not allowed in"),
         (json!({"type": "files", "key": "/a/k", "reload": [""]}), "no program"),
         (json!({"type": "files", "key": "/a/k", "hook_seconds": 0}), "hook_seconds"),
         (json!({"type": "files", "key": "/a/k", "hook_seconds": 601}), "hook_seconds"),

@@ -113,7 +113,7 @@ async fn a_path_outside_is_refused_also_by_a_link_that_leads_there() {
     );
     let above: Target =
         serde_json::from_value(json!({"type": "files", "key": host.etc("../outside/x")})).unwrap();
-    assert!(refused(&host, &above).await.contains("no absolute path without \"..\""));
+    assert!(refused(&host, &above).await.contains("is not an absolute path without \"..\""));
     // What is not allowed is not looked at: the error is the same whether the file is there or not.
     let said = |error: String, name: &str| error.replace(name, "NAME");
     let there =
@@ -174,7 +174,7 @@ async fn a_policy_that_others_can_write_allows_nothing() {
     write_policy(&host, &folder_rule(&host));
     std::fs::set_permissions(host.policy().path(), std::fs::Permissions::from_mode(0o666)).unwrap();
     let error = refused(&host, &target(json!({"type": "files", "key": host.etc("k.pem")}))).await;
-    assert!(error.contains("can be written by others: chmod go-w"), "{error}");
+    assert!(error.contains("is writable by other users: chmod go-w"), "{error}");
     assert_eq!(host.listing(), Vec::<String>::new());
 }
 
@@ -268,12 +268,12 @@ async fn a_command_runs_as_its_user_without_the_agents_groups() {
         let expected = format!("exit code 1: nobody {} /", group.unwrap().trim());
         assert!(error.ends_with(&expected), "{error}");
     } else {
-        assert!(error.contains("takes an agent that runs as root"), "{error}");
+        assert!(error.contains("runs as another user, which requires the"), "{error}");
     }
     // It could not read what it is told of.
     let exec = target(json!({"type": "exec", "command": "who"}));
     let error = refused(&host, &exec).await;
-    assert!(error.contains("it has to run as that user") || !root, "{error}");
+    assert!(error.contains("gets files in the agent's folder, which only") || !root, "{error}");
 }
 
 #[tokio::test]

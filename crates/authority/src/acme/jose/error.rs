@@ -15,6 +15,6 @@ pub enum JwsError {
     #[error("the key is not acceptable: {0}")]
     BadKey(#[from] BadJwk),
     /// The signature does not match the request and the key.
-    #[error("the signature does not fit the key and the request")]
+    #[error("the signature does not match the key and the request")]
     BadSignature,
 }

@@ -52,7 +52,7 @@ impl Jws {
     /// [`JwsError::Malformed`] or, for the key in it, [`JwsError::BadKey`].
     pub fn parse(body: &[u8]) -> Result<Self, JwsError> {
         if body.len() > REQUEST_MAX {
-            return Err(malformed("it is too long"));
+            return Err(malformed("too long"));
         }
         Self::from_value(strict::parse(body).map_err(|error| malformed(&error.to_string()))?)
     }
@@ -62,20 +62,22 @@ impl Jws {
     /// # Errors
     /// The errors of [`Jws::parse`].
     pub fn from_value(value: Value) -> Result<Self, JwsError> {
-        let Value::Object(mut members) = value else { return Err(malformed("it is not an object")) };
+        let Value::Object(mut members) = value else { return Err(malformed("not a JSON object")) };
         let mut take = |name: &str| match members.remove(name) {
             Some(Value::String(text)) => Ok(text),
-            _ => Err(malformed(&format!("its member {name:?} is missing or no text"))),
+            _ => Err(malformed(&format!("the member {name:?} is missing or is not a string"))),
         };
         let (protected, payload, signature) = (take("protected")?, take("payload")?, take("signature")?);
         if let Some(name) = members.keys().next() {
             return Err(malformed(&format!(
-                "the member {name:?} has no place in it; only protected, payload and signature have"
+                "unknown member {name:?}; only protected, payload and signature are allowed"
             )));
         }
         let header = strict::parse(&decode("protected", &protected)?)
-            .map_err(|error| malformed(&format!("its header: {error}")))?;
-        let Value::Object(header) = header else { return Err(malformed("its header is not an object")) };
+            .map_err(|error| malformed(&format!("invalid protected header: {error}")))?;
+        let Value::Object(header) = header else {
+            return Err(malformed("the protected header is not a JSON object"));
+        };
         let (alg, signer, nonce, url) = read_header(&header)?;
         Ok(Self {
             alg,
@@ -138,20 +140,25 @@ fn read_header(header: &Map<String, Value>) -> Result<Header, JwsError> {
     // RFC 7515 section 4.1.11: an unsupported critical extension must be rejected, and no extension is supported.
     for refused in ["crit", "b64"] {
         if header.contains_key(refused) {
-            return Err(malformed(&format!("its header has {refused:?}, which is not understood")));
+            return Err(malformed(&format!(
+                "the protected header has the unsupported parameter {refused:?}"
+            )));
         }
     }
     let optional = |name: &str| match header.get(name) {
         None => Ok(None),
         Some(Value::String(text)) if text.len() <= TEXT_MAX => Ok(Some(text.clone())),
-        Some(_) => Err(malformed(&format!("{name:?} in its header is no text, or too long"))),
+        Some(_) => {
+            Err(malformed(&format!("{name:?} in the protected header is not a string, or is too long")))
+        }
     };
-    let required =
-        |name: &str| optional(name)?.ok_or_else(|| malformed(&format!("{name:?} is missing in its header")));
+    let required = |name: &str| {
+        optional(name)?.ok_or_else(|| malformed(&format!("{name:?} is missing in the protected header")))
+    };
     let signer = match (header.get("jwk"), optional("kid")?) {
         (Some(jwk), None) => Signer::Key(Box::new(AccountKey::from_jwk(jwk)?)),
         (None, Some(kid)) => Signer::Kid(kid),
-        _ => return Err(malformed("its header must have either \"jwk\" or \"kid\"")),
+        _ => return Err(malformed("the protected header must have either \"jwk\" or \"kid\"")),
     };
     Ok((required("alg")?, signer, optional("nonce")?, required("url")?))
 }

@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut all = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             if all.contains_key(&name) {
-                return Err(de::Error::custom(format_args!("the member {name:?} stands there twice")));
+                return Err(de::Error::custom(format_args!("duplicate member {name:?}")));
             }
             let value = members.next_value_seed(self.below()?)?;
             all.insert(name, value);

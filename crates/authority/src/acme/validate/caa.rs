@@ -30,7 +30,7 @@ pub(crate) async fn check(dns: &Dns, host: &str, wish: Wish<'_>) -> Result<(), F
         let records = dns.caa(name).await.map_err(|error| lookup_failed(name, &error))?;
         if !records.is_empty() {
             return judge(&records, wish)
-                .map_err(|reason| Failure::for_good(Kind::Caa, format!("CAA of {name}: {reason}")));
+                .map_err(|reason| Failure::for_good(Kind::Caa, format!("CAA records of {name}: {reason}")));
         }
         match name.split_once('.') {
             Some((_, parent)) => name = parent,
@@ -54,14 +54,14 @@ impl<'a> Wish<'a> {
 /// Returns the failure for a DNS error. A CA must not issue if the lookup fails; a failed lookup does not mean that no records
 /// exist (RFC 8659 section 3).
 fn lookup_failed(name: &str, error: &DnsError) -> Failure {
-    Failure::passing(Kind::Dns, format!("CAA of {name}: {error}"))
+    Failure::passing(Kind::Dns, format!("CAA lookup for {name}: {error}"))
 }
 
 fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
     if let Some(unknown) =
         records.iter().find(|record| record.critical && !KNOWN_TAGS.contains(&record.tag.as_str()))
     {
-        return Err(format!("the property {:?} is critical and not understood here", unknown.tag));
+        return Err(format!("the critical property {:?} is not supported", unknown.tag));
     }
     let with = |tag: &str| records.iter().filter(|record| record.tag == tag).collect::<Vec<_>>();
     let (issue, wild) = (with("issue"), with("issuewild"));
@@ -69,7 +69,7 @@ fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
     if deciding.is_empty() {
         return Ok(());
     }
-    let mut reason = "no record names this authority".to_owned();
+    let mut reason = "no record authorizes this CA".to_owned();
     for record in deciding {
         match allows(&record.value, wish) {
             Ok(true) => return Ok(()),
@@ -77,7 +77,7 @@ fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
             Err(other) => reason = other,
         }
     }
-    Err(format!("{reason}; its names are {}", wish.identities.join(", ")))
+    Err(format!("{reason}; the CAA identities of this CA are {}", wish.identities.join(", ")))
 }
 
 /// Returns whether one property allows the issuance. Returns an error if the property names this CA but its parameters forbid the
@@ -90,8 +90,8 @@ fn allows(value: &[u8], wish: Wish<'_>) -> Result<bool, String> {
     match value.one("accounturi") {
         Ok(None) => {}
         Ok(Some(account)) if account == wish.account_url => {}
-        Ok(Some(_)) => return Err("accounturi names another account".to_owned()),
-        Err(()) => return Err("accounturi stands more than once".to_owned()),
+        Ok(Some(_)) => return Err("accounturi is the URI of another account".to_owned()),
+        Err(()) => return Err("accounturi appears more than once".to_owned()),
     }
     match value.one("validationmethods") {
         Ok(None) => Ok(true),
@@ -99,10 +99,10 @@ fn allows(value: &[u8], wish: Wish<'_>) -> Result<bool, String> {
             let used = wish.method.map_or("", Method::name);
             match methods.split(',').any(|method| method == used) {
                 true => Ok(true),
-                false => Err(format!("validationmethods does not have {used:?}")),
+                false => Err(format!("validationmethods does not include {used:?}")),
             }
         }
-        Err(()) => Err("validationmethods stands more than once".to_owned()),
+        Err(()) => Err("validationmethods appears more than once".to_owned()),
     }
 }
 

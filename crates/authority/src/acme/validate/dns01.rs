@@ -30,18 +30,20 @@ async fn look(dns: &Dns, name: String, question: &Question) -> Result<Proven, Fa
     let records = dns
         .txt(&name)
         .await
-        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT of {name}: {error}")))?;
+        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT lookup for {name}: {error}")))?;
     if records.iter().any(|record| verify_slices_are_equal(record, expected.as_bytes()).is_ok()) {
-        return Ok(Proven::by(format!("TXT of {name}")));
+        return Ok(Proven::by(format!("TXT record at {name}")));
     }
     Err(match records.first() {
-        None => Failure::passing(Kind::Dns, format!("there is no TXT record at {name}")),
+        None => Failure::passing(Kind::Dns, format!("no TXT record at {name}")),
         Some(record) => {
             let quoted = String::from_utf8_lossy(&record[..record.len().min(QUOTED_MAX)]).into_owned();
             let more = records.len() - 1;
             Failure::passing(
                 Kind::IncorrectResponse,
-                format!("the TXT record {quoted:?} (and {more} more) at {name} is not {expected:?}"),
+                format!(
+                    "the TXT record {quoted:?} (and {more} more) at {name} does not match the expected {expected:?}"
+                ),
             )
         }
     })

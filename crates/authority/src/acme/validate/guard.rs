@@ -12,7 +12,7 @@ use crate::acme::options::ValidationOptions;
 const NEVER_V4: [(&str, &str); 9] = [
     ("0.0.0.0/8", "this network"),
     ("127.0.0.0/8", "loopback"),
-    ("169.254.0.0/16", "link-local, where clouds keep metadata"),
+    ("169.254.0.0/16", "link-local, which includes cloud metadata services"),
     ("192.0.0.0/24", "protocol assignments"),
     ("192.0.2.0/24", "documentation"),
     ("198.51.100.0/24", "documentation"),
@@ -66,7 +66,7 @@ impl Guard {
         }
         // The list of metadata services that applies to all outgoing connections.
         let all = guard::Guard::default().address(address);
-        all.map_err(|_| "link-local, or a cloud's metadata")
+        all.map_err(|_| "link-local, or a cloud metadata service")
     }
 }
 

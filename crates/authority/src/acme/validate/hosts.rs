@@ -25,8 +25,8 @@ impl Hosts {
         // The final dot prevents the use of search domains: names in certificates are fully qualified.
         let whole = format!("{host}.");
         let found = self.resolver.resolve(&whole, self.families, limit).await;
-        let found = found
-            .map_err(|error| Failure::passing(Kind::Dns, format!("the addresses of {host}: {error}")))?;
+        let found =
+            found.map_err(|error| Failure::passing(Kind::Dns, format!("cannot resolve {host}: {error}")))?;
         self.allowed(host, found.addresses)
     }
 
@@ -40,8 +40,8 @@ impl Hosts {
             }
         }
         if good.is_empty() {
-            let why = refused.unwrap_or_else(|| "it has no address".to_owned());
-            let detail = format!("{host} is not reached for validation: {why}");
+            let why = refused.unwrap_or_else(|| "the name has no address".to_owned());
+            let detail = format!("validation does not connect to {host}: {why}");
             return Err(Failure::for_good(Kind::Connection, detail));
         }
         Ok(good)

@@ -90,13 +90,13 @@ impl Http01 {
     fn check(&self, url: &Url) -> Result<(), Failure> {
         let refuse = |reason: &str| Err(Failure::for_good(Kind::Connection, format!("{url}: {reason}")));
         if !matches!(url.scheme(), "http" | "https") {
-            return refuse("only http and https are followed");
+            return refuse("redirects are followed to http and https only");
         }
         if !url.port_or_known_default().is_some_and(|port| port == self.port || port == self.https_port) {
-            return refuse("only the standard ports are followed");
+            return refuse("redirects are followed to the standard ports only");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return refuse("no credentials are sent");
+            return refuse("redirects with credentials in the URL are not followed");
         }
         let host = url.host_str().unwrap_or_default();
         match host
@@ -105,7 +105,7 @@ impl Http01 {
             .parse::<IpAddr>()
             .map(|ip| self.hosts.guard.check(ip))
         {
-            Ok(Err(what)) => refuse(&format!("the address is {what}, which is not reached for validation")),
+            Ok(Err(what)) => refuse(&format!("the address is {what}; validation does not connect to it")),
             _ => Ok(()),
         }
     }
@@ -119,12 +119,15 @@ impl Http01 {
         let wrong = |reason: String| Failure::passing(Kind::IncorrectResponse, format!("{url}: {reason}"));
         if response.status() != reqwest::StatusCode::OK {
             let status = response.status();
-            return Err(Failure::passing(Kind::Unauthorized, format!("{url} answers {status}, not 200")));
+            return Err(Failure::passing(
+                Kind::Unauthorized,
+                format!("{url} returned status {status}, expected 200"),
+            ));
         }
         let mut body = Vec::new();
         while let Some(part) = response.chunk().await.map_err(|error| failure(url, &error))? {
             if body.len() + part.len() > BODY_MAX {
-                return Err(wrong(format!("the answer is longer than {BODY_MAX} octets")));
+                return Err(wrong(format!("the response is longer than {BODY_MAX} bytes")));
             }
             body.extend_from_slice(&part);
         }
@@ -133,7 +136,7 @@ impl Http01 {
             return Ok(());
         }
         let quoted = String::from_utf8_lossy(&body[..body.len().min(QUOTED_MAX)]).into_owned();
-        Err(wrong(format!("the answer begins with {quoted:?} and is not {expected:?}")))
+        Err(wrong(format!("the response starts with {quoted:?}, expected {expected:?}")))
     }
 }
 
@@ -141,7 +144,7 @@ fn target(url: &Url, response: &Response) -> Result<Url, Failure> {
     let location =
         response.headers().get(reqwest::header::LOCATION).and_then(|location| location.to_str().ok());
     location.and_then(|location| url.join(location).ok()).ok_or_else(|| {
-        Failure::for_good(Kind::Connection, format!("{url}: a redirect without a readable Location"))
+        Failure::for_good(Kind::Connection, format!("{url}: redirect without a valid Location header"))
     })
 }
 

@@ -31,13 +31,13 @@ pub(crate) use proof::{Failure, Proven, Question};
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The resolver configuration of the machine is invalid.
-    #[error("the resolver cannot be set up: {0}")]
+    #[error("cannot set up the DNS resolver: {0}")]
     Resolver(#[from] outbound::resolve::ResolveError),
     /// The HTTP client cannot be created.
-    #[error("the HTTP client cannot be set up: {0}")]
+    #[error("cannot set up the HTTP client: {0}")]
     Http(#[from] reqwest::Error),
     /// The TLS client cannot be configured.
-    #[error("the TLS client cannot be set up: {0}")]
+    #[error("cannot set up the TLS client: {0}")]
     Tls(#[from] rustls::Error),
 }
 
@@ -85,7 +85,7 @@ impl Validator {
         };
         tokio::time::timeout(limit, trying).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
-            Err(Failure::passing(Kind::Connection, format!("no answer within {seconds} s")))
+            Err(Failure::passing(Kind::Connection, format!("timeout: no response within {seconds} s")))
         })
     }
 
@@ -115,7 +115,7 @@ impl Validator {
             }
             (Some(method), Identifier::Ip(_)) => Err(Failure::for_good(
                 Kind::Malformed,
-                format!("an address cannot be proven by {}", method.name()),
+                format!("an IP address cannot be validated with {}", method.name()),
             )),
         }
     }
@@ -130,7 +130,10 @@ impl Validator {
             let why = attempts
                 .first()
                 .map_or("no address".to_owned(), |first| format!("{}: {}", first.address, first.error));
-            Failure::passing(Kind::Connection, format!("port {port} of {identifier}: {why}"))
+            Failure::passing(
+                Kind::Connection,
+                format!("cannot connect to port {port} of {identifier}: {why}"),
+            )
         })?;
         let place = format!("port {port} of {identifier} at {}", connected.address);
         tls_alpn01::prove(self.tls.clone(), connected.stream, identifier, question, &place).await

@@ -32,16 +32,18 @@ pub(crate) async fn persist(
     let records = dns
         .txt(&name)
         .await
-        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT of {name}: {error}")))?;
-    let mut reason = format!("there is no TXT record at {name}");
+        .map_err(|error| Failure::passing(Kind::Dns, format!("TXT lookup for {name}: {error}")))?;
+    let mut reason = format!("no TXT record at {name}");
     for record in &records {
         match accepts(record, host, question, terms, now_us / 1_000_000) {
             Ok(until) => {
-                let mut proven = Proven::by(format!("TXT of {name}"));
+                let mut proven = Proven::by(format!("TXT record at {name}"));
                 proven.until_us = until.map(|until| until.saturating_mul(1_000_000));
                 return Ok(proven);
             }
-            Err(why) => reason = format!("the TXT record at {name} does not serve: {why}"),
+            Err(why) => {
+                reason = format!("the TXT record at {name} is not valid for this authorization: {why}")
+            }
         }
     }
     let kind = if records.is_empty() { Kind::Dns } else { Kind::Unauthorized };
@@ -57,12 +59,12 @@ fn accepts(
     now: i64,
 ) -> Result<Option<i64>, String> {
     let Some(value) = IssueValue::parse(record) else {
-        return Err("it is no issue-value (RFC 8659)".to_owned());
+        return Err("not an issue-value (RFC 8659)".to_owned());
     };
     if !terms.identities.contains(&value.domain) {
-        return Err(format!("{:?} is not one of this authority's names", value.domain));
+        return Err(format!("{:?} is not an identity of this CA", value.domain));
     }
-    let one = |tag: &str| value.one(tag).map_err(|()| format!("{tag} stands more than once"));
+    let one = |tag: &str| value.one(tag).map_err(|()| format!("{tag} appears more than once"));
     let Some(account) = one("accounturi")? else { return Err("accounturi is missing".to_owned()) };
     let hashed = || {
         question.thumbprints.iter().flat_map(|thumbprint| {
@@ -71,18 +73,18 @@ fn accepts(
     };
     let plain = terms.plain && account == question.account_url;
     if !plain && !hashed().any(|uri| uri == account) {
-        return Err("accounturi names another account".to_owned());
+        return Err("accounturi is the URI of another account".to_owned());
     }
     let wildcard = one("policy")?.is_some_and(|policy| policy.eq_ignore_ascii_case("wildcard"));
     if question.wildcard && !wildcard {
-        return Err("a wildcard needs policy=wildcard".to_owned());
+        return Err("a wildcard requires policy=wildcard".to_owned());
     }
     let Some(until) = one("persistuntil")? else { return Ok(None) };
     let digits = !until.is_empty() && until.bytes().all(|octet| octet.is_ascii_digit());
     match until.parse::<i64>() {
         Ok(until) if digits && until >= now => Ok(Some(until)),
-        Ok(_) if digits => Err(format!("persistUntil={until} is over")),
-        _ => Err("persistUntil is no number of seconds".to_owned()),
+        Ok(_) if digits => Err(format!("persistUntil={until} is in the past")),
+        _ => Err("persistUntil is not a number of seconds".to_owned()),
     }
 }
 

@@ -26,7 +26,7 @@ const SERVERS_MAX: usize = 3;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum DnsError {
     /// The DNS servers returned an error.
-    #[error("the name servers answer {code} for {name}")]
+    #[error("the DNS servers returned {code} for {name}")]
     Refused {
         /// Name of the lookup.
         name: String,
@@ -34,13 +34,13 @@ pub(crate) enum DnsError {
         code: String,
     },
     /// No DNS server responded.
-    #[error("no name server answered for {0}")]
+    #[error("no DNS server answered for {0}")]
     Silent(String),
     /// The chain of aliases is too long or a loop.
-    #[error("the aliases (CNAME) of {0} lead in a circle or too far")]
+    #[error("the CNAME records of {0} form a loop or too long a chain")]
     Aliases(String),
     /// The name is not a DNS name.
-    #[error("{0} is no DNS name")]
+    #[error("{0} is not a DNS name")]
     BadName(String),
 }
 

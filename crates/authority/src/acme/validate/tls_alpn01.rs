@@ -52,13 +52,16 @@ pub(crate) async fn prove(
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(tls)?;
     let (_, session) = stream.get_ref();
     if session.alpn_protocol() != Some(PROTOCOL) {
-        return Err(Failure::passing(Kind::Tls, format!("{place} does not speak the protocol acme-tls/1")));
+        return Err(Failure::passing(
+            Kind::Tls,
+            format!("{place} did not negotiate the protocol acme-tls/1"),
+        ));
     }
     let leaf = session.peer_certificates().and_then(|chain| chain.first());
     let expected = sha256(question.key_authorization().as_bytes());
     judge(leaf.map_or(&[][..], |leaf| leaf.as_ref()), identifier, &expected)
         .map_err(|reason| Failure::passing(Kind::Unauthorized, format!("{place}: {reason}")))?;
-    Ok(Proven::by(format!("handshake with {place}")))
+    Ok(Proven::by(format!("TLS handshake with {place}")))
 }
 
 /// Returns the server name for SNI: the name, or the reverse name of an IP address (RFC 8738 section 6).
@@ -82,7 +85,7 @@ fn server_name(identifier: &Identifier) -> String {
 /// Checks the certificate (RFC 8737 section 3): self-signed, only this name, and the hash in a critical extension.
 fn judge(der: &[u8], identifier: &Identifier, expected: &[u8; 32]) -> Result<(), String> {
     let certificate =
-        Certificate::parse(der).map_err(|error| format!("the certificate cannot be read: {error}"))?;
+        Certificate::parse(der).map_err(|error| format!("cannot parse the certificate: {error}"))?;
     let named = match (&certificate.subject_alt_names[..], identifier) {
         ([GeneralName::Dns(found)], Identifier::Dns(name)) => found.eq_ignore_ascii_case(name),
         ([GeneralName::Ip(found)], Identifier::Ip(address)) => found == address,
@@ -90,7 +93,7 @@ fn judge(der: &[u8], identifier: &Identifier, expected: &[u8; 32]) -> Result<(),
     };
     if !named {
         let names = certificate.names().join(", ");
-        return Err(format!("the certificate is for {names:?}, not for {identifier} alone"));
+        return Err(format!("the certificate is for {names:?}, not only for {identifier}"));
     }
     if !certificate.is_self_issued() || certificate.signed_by(&certificate.public_key).is_err() {
         return Err("the certificate is not self-signed".to_owned());
@@ -98,7 +101,10 @@ fn judge(der: &[u8], identifier: &Identifier, expected: &[u8; 32]) -> Result<(),
     let found = acme_identifier(der).ok_or("the certificate has no critical acmeIdentifier extension")?;
     match aws_lc_rs::constant_time::verify_slices_are_equal(&found, expected) {
         Ok(()) => Ok(()),
-        Err(_) => Err("the certificate's acmeIdentifier is that of another key authorization".to_owned()),
+        Err(_) => {
+            Err("the acmeIdentifier extension of the certificate belongs to another key authorization"
+                .to_owned())
+        }
     }
 }
 

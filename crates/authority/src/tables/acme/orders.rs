@@ -415,5 +415,5 @@ fn octets(ids: &[Uuid]) -> Vec<u8> {
 
 fn from_octets(octets: &[u8]) -> Result<Vec<Uuid>, StoreError> {
     let ids = octets.chunks(16).map(Uuid::from_slice).collect::<Result<_, _>>();
-    ids.map_err(|_| StoreError::Corrupt("authorizations of an order that are no whole ids".to_owned()))
+    ids.map_err(|_| StoreError::Corrupt("the authorization ids of an order are malformed".to_owned()))
 }

@@ -75,7 +75,7 @@ pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Re
         new.created_by.as_str().into(),
     ];
     let stored = tx.row(PUT, parameters).await?;
-    stored.ok_or_else(|| StoreError::Corrupt("an override that was not stored".to_owned()))?.uuid()
+    stored.ok_or_else(|| StoreError::Corrupt("an override was not stored".to_owned()))?.uuid()
 }
 
 /// Deletes an override. Returns false if it does not exist.

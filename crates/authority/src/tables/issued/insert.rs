@@ -169,10 +169,9 @@ async fn claim_keys(tx: &mut Tx, rows: &[NewIssued], fates: &mut [Insertion]) ->
     }
     for (place, _, once) in lost {
         let before = used.get(&once.key_sha256).copied();
-        fates[*place] =
-            Insertion::Repeated(before.ok_or_else(|| {
-                StoreError::Corrupt("an idempotency key is taken and not there".to_owned())
-            })?);
+        fates[*place] = Insertion::Repeated(before.ok_or_else(|| {
+            StoreError::Corrupt("an idempotency key exists but its record is missing".to_owned())
+        })?);
     }
     Ok(())
 }
@@ -197,7 +196,7 @@ async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), Stor
     if insert_whole(tx, &missing).await?.len() == missing.len() {
         Ok(())
     } else {
-        Err(StoreError::Corrupt("a certificate just stored is not there".to_owned()))
+        Err(StoreError::Corrupt("a certificate is missing right after it was stored".to_owned()))
     }
 }
 

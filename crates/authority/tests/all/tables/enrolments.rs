@@ -73,7 +73,7 @@ pub(crate) async fn a_protocol_that_is_not_known_is_an_error(world: World) {
     let error = authority::tables::Enrolments::of(store).by_key(&[1; 32], 5).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the database holds a row that this Bulla cannot read: enrolments.protocol: unknown source \"cmp\""
+        "the database contains a row that this Bulla cannot read: enrolments.protocol: unknown source \"cmp\""
     );
 }
 

@@ -74,29 +74,29 @@ impl AccessSettings {
     pub(crate) fn check(&self) -> Outcome<()> {
         if self.certificate_file.as_os_str().is_empty() != self.key_file.as_os_str().is_empty() {
             return Err(Problem::usage(
-                "proxy.access.certificate_file and proxy.access.key_file go together",
+                "proxy.access.certificate_file and proxy.access.key_file must be set together",
             )
-            .hint("give both to be spoken to by TLS, or neither"));
+            .hint("set both to listen with TLS, or neither"));
         }
         if !self.speaks_tls() && (!self.client_ca_files.is_empty() || self.tls_only) {
             return Err(Problem::usage("proxy.access.client_ca_files and proxy.access.tls_only need TLS")
                 .hint("give proxy.access.certificate_file and proxy.access.key_file"));
         }
         if self.client_ca_files.is_empty() && !self.client_crl_files.is_empty() {
-            return Err(Problem::usage("proxy.access.client_crl_files is for proxy.access.client_ca_files")
-                .hint("give the roots of clients' certificates too, or leave the lists out"));
+            return Err(Problem::usage("proxy.access.client_crl_files needs proxy.access.client_ca_files")
+                .hint("set the trust anchors of the client certificates too, or leave the CRLs out"));
         }
         if self.issuers.len() > ISSUERS_MAX {
             return Err(Problem::usage(format_args!("proxy.access.issuers names more than {ISSUERS_MAX}"))
-                .hint("one issuer may have many identities"));
+                .hint("one issuer may have several identities"));
         }
         for (place, issuer) in self.issuers.iter().enumerate() {
             issuer.check(place)?;
             if self.issuers.iter().take(place).any(|before| before.name == issuer.name) {
                 return Err(issuer.wrong(
                     place,
-                    "its name is used twice",
-                    "give each issuer a name of its own",
+                    "two issuers have this name",
+                    "give each issuer a unique name",
                 ));
             }
         }
@@ -134,13 +134,13 @@ impl AccessSettings {
         if self.has_users() {
             let wrong = |why: String| {
                 Problem::usage(format_args!("{}: {why}", self.users_file.display())).hint(
-                    "proxy.access.users_file has lines NAME:HASH, as `htpasswd -c -5 FILE NAME` makes them",
+                    "proxy.access.users_file must have lines NAME:HASH, as `htpasswd -c -5 FILE NAME` writes them",
                 )
             };
             let text = std::fs::read_to_string(&self.users_file).map_err(|error| wrong(error.to_string()))?;
             users = Users::parse(&text).map_err(|error| wrong(error.to_string()))?;
             if users.is_empty() {
-                return Err(wrong("there is no user".to_owned()));
+                return Err(wrong("the file has no users".to_owned()));
             }
         }
         Ok((users, self.tokens()?))
@@ -157,10 +157,10 @@ impl IssuerSettings {
         let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
         if self.name.is_empty() || self.issuer.is_empty() {
             let hint = "name = \"github\", issuer = \"https://token.actions.githubusercontent.com\"";
-            return Err(self.wrong(place, "it has no name or no issuer", hint));
+            return Err(self.wrong(place, "the issuer has no name or no issuer URL", hint));
         }
         if self.audiences.is_empty() {
-            let hint = "audiences = [\"bulla\"], and have the token made for that audience";
+            let hint = "audiences = [\"bulla\"], and request the token for that audience";
             return Err(self.wrong(
                 place,
                 "without audiences, tokens for other services would be accepted",
@@ -168,12 +168,12 @@ impl IssuerSettings {
             ));
         }
         if !self.jwks_url.is_empty() && !is_empty(&self.jwks_file) {
-            return Err(self.wrong(place, "it has jwks_url and jwks_file", "leave one of them out"));
+            return Err(self.wrong(place, "jwks_url and jwks_file are both set", "leave one of them out"));
         }
         let url = if self.jwks_url.is_empty() { &self.issuer } else { &self.jwks_url };
         if is_empty(&self.jwks_file) && !url.starts_with("https://") {
             let hint = "give an https URL, or the keys in jwks_file";
-            return Err(self.wrong(place, "its keys are not at an https URL", hint));
+            return Err(self.wrong(place, "the URL of its keys is not an https URL", hint));
         }
         Ok(())
     }
@@ -198,8 +198,11 @@ impl TokenSettings {
     fn read(&self) -> Outcome<Token> {
         let digest = self.sha256.parse::<x509::Fingerprint>().ok().filter(|_| !self.name.is_empty());
         let wrong = || {
-            Problem::usage(format_args!("the token of {:?} in proxy.access.tokens has no SHA-256", self.name))
-                .hint("for example { name = \"ci\", sha256 = \"…\" }, of `printf %s \"$TOKEN\" | sha256sum`")
+            Problem::usage(format_args!(
+                "the token {:?} in proxy.access.tokens has no name or no valid SHA-256",
+                self.name
+            ))
+            .hint("for example { name = \"ci\", sha256 = \"…\" }, of `printf %s \"$TOKEN\" | sha256sum`")
         };
         Ok(Token { name: self.name.clone(), digest: *digest.ok_or_else(wrong)?.as_bytes() })
     }

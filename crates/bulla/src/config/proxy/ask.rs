@@ -58,7 +58,7 @@ impl AskSettings {
     pub(super) fn check(&self) -> Outcome<()> {
         let within = |key: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),
-            false => Err(Problem::usage(format_args!("proxy.ask.{key} is from {least} to {most}"))
+            false => Err(Problem::usage(format_args!("proxy.ask.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`")),
         };
         within("timeout_ms", self.timeout_ms, 10, 5_000)?;
@@ -68,9 +68,9 @@ impl AskSettings {
         within("questions_max", self.questions_max as u64, 4, 10_000)?;
         let has_more = !self.token_file.as_os_str().is_empty() || !self.ca_files.is_empty();
         if self.url.is_empty() && has_more {
-            return Err(Problem::usage("proxy.ask.token_file and proxy.ask.ca_files are for proxy.ask.url")
+            return Err(Problem::usage("proxy.ask.token_file and proxy.ask.ca_files need proxy.ask.url")
                 .hint(
-                    "say who is to be asked, for example proxy.ask.url = \"https://permission.example/leaf\"",
+                    "set the URL of the permission service, for example proxy.ask.url = \"https://permission.example/leaf\"",
                 ));
         }
         Ok(())

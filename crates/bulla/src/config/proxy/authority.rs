@@ -47,16 +47,16 @@ impl ProxyAuthoritySettings {
             return Err(Problem::usage(
                 "proxy.authority.pkcs11_label and proxy.authority.keys exclude each other",
             )
-            .hint("the authority's key is in one place: leave one of the two empty"));
+            .hint("the CA key has one location: leave one of the two empty"));
         }
         if self.keys_certificate_file.as_os_str().is_empty() != self.keys_key_file.as_os_str().is_empty() {
             return Err(Problem::usage(
-                "proxy.authority.keys_certificate_file and proxy.authority.keys_key_file go together",
+                "proxy.authority.keys_certificate_file and proxy.authority.keys_key_file must be set together",
             )
-            .hint("give both for key services over TLS, or neither"));
+            .hint("set both for key services over TLS, or neither"));
         }
         if !(3_600..=90 * 86_400).contains(&self.intermediate_s) {
-            return Err(Problem::usage("proxy.authority.intermediate_s is from 3600 to 7776000")
+            return Err(Problem::usage("proxy.authority.intermediate_s must be from 3600 to 7776000")
                 .hint("see `bulla config show`"));
         }
         self.servers().map(drop)

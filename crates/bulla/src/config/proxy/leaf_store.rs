@@ -67,7 +67,7 @@ impl ProxyStoreSettings {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Problem::usage(format_args!("proxy.store.{key} is from {least} to {most}"))
+            Err(Problem::usage(format_args!("proxy.store.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`"))
         };
         let (fewest, most) = (store::CONNECTIONS_MIN as u64, store::CONNECTIONS_MAX as u64);
@@ -75,8 +75,8 @@ impl ProxyStoreSettings {
         within("timeout_ms", self.timeout_ms, 10, 5_000)?;
         within("leaves_max", self.leaves_max, 1, 100_000_000)?;
         let misplaced = |key: &str, backend: &str| {
-            Problem::usage(format_args!("proxy.store.{key} is for proxy.store.backend = \"{backend}\""))
-                .hint(format!("set that, or leave proxy.store.{key} out"))
+            Problem::usage(format_args!("proxy.store.{key} needs proxy.store.backend = \"{backend}\""))
+                .hint(format!("set that backend, or leave proxy.store.{key} out"))
         };
         if !self.url.is_empty() && self.backend != LeafBackend::Database {
             return Err(misplaced("url", "database"));
@@ -97,8 +97,8 @@ impl ProxyStoreSettings {
             own => ("proxy.store.url", own),
         };
         if text.is_empty() {
-            return Err(Problem::usage("proxy.store.backend = \"database\" needs a database").hint(
-                "name it in proxy.store.url (or store.url), as in postgres://bulla@server/bulla; for this machine alone take \
+            return Err(Problem::usage("proxy.store.backend = \"database\" needs a database URL").hint(
+                "set proxy.store.url (or store.url), for example postgres://bulla@server/bulla; for this machine alone use \
                  backend = \"disk\"",
             ));
         }

@@ -62,35 +62,35 @@ impl MintingSettings {
             ("names_per_stream_max", self.names_per_stream_max),
         ] {
             if !(1..=MANY).contains(&value) {
-                return Err(Problem::usage(format_args!("proxy.minting.{key} is from 1 to {MANY}"))
+                return Err(Problem::usage(format_args!("proxy.minting.{key} must be from 1 to {MANY}"))
                     .hint("see `bulla config show`"));
             }
         }
         let has_key = !self.key_file.as_os_str().is_empty();
         if self.speaks_tls() != has_key || self.speaks_tls() == self.client_ca_files.is_empty() {
             return Err(Problem::usage(
-                "proxy.minting.certificate_file, proxy.minting.key_file and proxy.minting.client_ca_files go together",
+                "proxy.minting.certificate_file, proxy.minting.key_file and proxy.minting.client_ca_files must be set together",
             )
-            .hint("give all three to have leaves asked for over TLS, by whoever has a certificate below these"));
+            .hint("set all three to serve leaves over TLS to clients with a certificate from one of these CAs"));
         }
         if !self.speaks_tls() && !self.client_crl_files.is_empty() {
             return Err(Problem::usage("proxy.minting.client_crl_files needs TLS").hint(
-                "give proxy.minting.certificate_file, key_file and client_ca_files, or leave the lists out",
+                "set proxy.minting.certificate_file, key_file and client_ca_files, or leave the CRLs out",
             ));
         }
         if self.rsa_consumers.len() > RSA_CONSUMERS_MAX || self.rsa_consumers.iter().any(String::is_empty) {
             return Err(Problem::usage(format_args!(
-                "proxy.minting.rsa_consumers has 1 to {RSA_CONSUMERS_MAX} names of consumers, or none"
+                "proxy.minting.rsa_consumers must have at most {RSA_CONSUMERS_MAX} names of consumers, none of them empty"
             ))
-            .hint("a certificate's subject as the log has it (\"CN=old\"), one of its alternative names, or \"local\""));
+            .hint("give a certificate's subject as in the log (\"CN=old\"), one of its subject alternative names, or \"local\""));
         }
         let is_on = !self.listen.is_empty();
         if is_on && self.names.is_empty() {
-            return Err(Problem::usage("proxy.minting.names is empty: there would be no leaf for anybody")
-                .hint("say which names there are leaves for, for example [\"*.sandbox.example\"]"));
+            return Err(Problem::usage("proxy.minting.names is empty: no leaf could be issued")
+                .hint("list the names that leaves may be issued for, for example [\"*.sandbox.example\"]"));
         }
         if is_on && self.speaks_tls() && self.listen.starts_with("unix:") {
-            return Err(Problem::usage("proxy.minting.listen is a socket, which has no TLS")
+            return Err(Problem::usage("proxy.minting.listen is a Unix socket, which does not support TLS")
                 .hint("leave out proxy.minting.certificate_file, or listen on an address"));
         }
         self.rules().map(drop)

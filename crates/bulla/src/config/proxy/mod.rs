@@ -195,7 +195,7 @@ impl ProxySettings {
             if (least..=most).contains(&value) {
                 return Ok(());
             }
-            Err(Problem::usage(format_args!("proxy.{key} is from {least} to {most}"))
+            Err(Problem::usage(format_args!("proxy.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`"))
         };
         within("leaf_validity_s", self.leaf_validity_s, 60, VALIDITY_MAX.as_secs())?;
@@ -209,8 +209,10 @@ impl ProxySettings {
         within("upstream_per_host_max", self.upstream_per_host_max as u64, 1, MANY)?;
         within("upstream_idle_max", self.upstream_idle_max as u64, 0, MANY)?;
         if self.upstream_idle_max >= self.upstream_per_host_max {
-            return Err(Problem::usage("proxy.upstream_idle_max is below proxy.upstream_per_host_max")
-                .hint("else connections that wait could take all places of a host with many names"));
+            return Err(Problem::usage(
+                "proxy.upstream_idle_max must be less than proxy.upstream_per_host_max",
+            )
+            .hint("otherwise idle connections could use up the connection limit of a host with many names"));
         }
         within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
@@ -224,7 +226,7 @@ impl ProxySettings {
         self.authority.check()?;
         if self.authority.intermediate && self.store.backend != LeafBackend::Memory {
             return Err(Problem::usage("proxy.authority.intermediate and proxy.store exclude each other").hint(
-                "each start makes another intermediate, and leaves below it are nobody else's: leave one of the two out",
+                "each start creates a new intermediate, so other proxies cannot use its leaves: leave one of the two out",
             ));
         }
         self.minting.check()?;
@@ -232,19 +234,21 @@ impl ProxySettings {
         if self.authority.is_elsewhere() {
             if !self.ca_key_file.as_os_str().is_empty() {
                 return Err(Problem::usage(
-                    "an authority whose key is elsewhere has proxy.ca_certificate_file and no proxy.ca_key_file",
+                    "a CA with an external key needs proxy.ca_certificate_file and must not have proxy.ca_key_file",
                 )
-                .hint("give its certificate and chain: --ca-certificate, or proxy.ca_certificate_file"));
+                .hint("give the CA certificate and its chain: --ca-certificate, or proxy.ca_certificate_file"));
             }
         } else if self.ca_certificate_file.as_os_str().is_empty() != self.ca_key_file.as_os_str().is_empty() {
-            return Err(Problem::usage("proxy.ca_certificate_file and proxy.ca_key_file go together")
-                .hint("give both, or neither to have an authority made in the data folder"));
+            return Err(Problem::usage(
+                "proxy.ca_certificate_file and proxy.ca_key_file must be set together",
+            )
+            .hint("set both, or neither to create a CA in the data folder"));
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
         if self.leaf_keys == LeafKeysOf::ByUser && !self.access.asks() {
-            return Err(Problem::usage("proxy.leaf_keys is \"by-user\", and nobody says who they are")
-                .hint("name users in [proxy.access]: users_file, tokens or client_ca_files"));
+            return Err(Problem::usage("proxy.leaf_keys is \"by-user\", but clients are not authenticated")
+                .hint("configure users in [proxy.access]: users_file, tokens or client_ca_files"));
         }
         self.transparent.check(&self.clients, self.access.asks())?;
         upstreams::check(&self.parent, &self.upstreams)?;

@@ -48,8 +48,8 @@ impl PolicySettings {
     /// The networks that the guard opens and closes. Call this once per process: the result is never freed.
     pub(super) fn networks(&self) -> Outcome<Option<&'static Networks>> {
         if !self.is_active() && !self.allow_networks.is_empty() {
-            return Err(Problem::usage("proxy.policy.allow_networks is set, and there is no policy").hint(
-                "give the policy's default, proxy.policy.default = \"deny\", or leave allow_networks out",
+            return Err(Problem::usage("proxy.policy.allow_networks is set, but no policy is set").hint(
+                "set the default action, proxy.policy.default = \"deny\", or leave allow_networks out",
             ));
         }
         let closed = |open| Networks::new(open, Vec::new()).without_private().for_this_process();
@@ -64,8 +64,8 @@ impl PolicySettings {
             "deny" => Some(Action::Deny),
             "log" => Some(Action::Log),
             other => {
-                return Err(Problem::usage(format_args!("proxy.policy.default is {other:?}"))
-                    .hint("it is \"allow\", \"deny\" or \"log\""));
+                return Err(Problem::usage(format_args!("proxy.policy.default: {other:?} is not an action"))
+                    .hint("use \"allow\", \"deny\" or \"log\""));
             }
         };
         let (mut rules, mut positions) = (Vec::new(), Vec::new());
@@ -93,10 +93,11 @@ impl PolicySettings {
         };
         if let Some(issuer) = access.issuers.iter().find(|issuer| !has_identity(&issuer.name)) {
             return Err(Problem::usage(format_args!(
-                "proxy.access.issuers ({}): no identity has jwt of this issuer, so all of its tokens would be alike",
+                "proxy.access.issuers ({}): no identity has jwt with this issuer, so all of its tokens would have the same \
+                 permissions",
                 issuer.name
             ))
-            .hint("[[proxy.policy.identities]] with jwt = [{ issuer = \"NAME\", claims = { sub = \"…\" } }]"));
+            .hint("add [[proxy.policy.identities]] with jwt = [{ issuer = \"NAME\", claims = { sub = \"…\" } }]"));
         }
         for (place, identity) in self.identities.iter().enumerate() {
             let wrong = |key: &str, why: String, hint: &str| {
@@ -114,12 +115,12 @@ impl PolicySettings {
             }
             let is_issuer = |name: &str| access.issuers.iter().any(|issuer| issuer.name == name);
             if let Some(jwt) = identity.jwt.iter().find(|jwt| !is_issuer(&jwt.issuer)) {
-                let hint = "name it in [[proxy.access.issuers]]";
+                let hint = "add it to [[proxy.access.issuers]]";
                 return wrong("jwt", format!("[proxy.access] has no issuer {:?}", jwt.issuer), hint);
             }
             if !identity.certificates.is_empty() && access.client_ca_files.is_empty() {
-                let hint = "give the CA of these certificates: proxy.access.client_ca_files";
-                return wrong("certificates", "clients are not asked for certificates".into(), hint);
+                let hint = "set the CA of the client certificates: proxy.access.client_ca_files";
+                return wrong("certificates", "client certificates are not requested".into(), hint);
             }
         }
         Ok(())
@@ -138,14 +139,15 @@ fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>>
     };
     if rule.has_conditions() {
         return Err(wrong(
-            "stands beside conditions of its own".into(),
-            "a rule with a preset has name, identities, teams, tags and action only; put other conditions into a rule of their own",
+            "a preset cannot be combined with conditions".into(),
+            "a rule with a preset has name, identities, teams, tags and action only; put other conditions into a separate rule",
         ));
     }
     let known = || PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let found = PRESETS.iter().find(|(name, _)| *name == rule.preset);
-    let (_, text) = found
-        .ok_or_else(|| wrong(format!("there is no {:?}", rule.preset), &format!("there are: {}", known())))?;
+    let (_, text) = found.ok_or_else(|| {
+        wrong(format!("unknown preset {:?}", rule.preset), &format!("there are: {}", known()))
+    })?;
     let preset: Preset = toml::from_str(text)
         .map_err(|error| wrong(error.to_string(), "report this: the preset is part of Bulla"))?;
     Ok(preset
@@ -186,8 +188,8 @@ mod tests {
         };
         assert!(said(vec![preset.clone(), second]).starts_with("proxy.policy.rules[2] (#2): host: "));
         let unknown = PolicyRuleText { preset: "github".into(), ..PolicyRuleText::default() };
-        assert!(said(vec![unknown]).contains("rules[1] (#1): preset: there is no \"github\""));
+        assert!(said(vec![unknown]).contains("rules[1] (#1): preset: unknown preset \"github\""));
         let both = PolicyRuleText { host: vec!["a.example".into()], ..preset };
-        assert!(said(vec![both]).contains("stands beside conditions"));
+        assert!(said(vec![both]).contains("cannot be combined with conditions"));
     }
 }

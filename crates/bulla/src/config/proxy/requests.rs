@@ -56,7 +56,7 @@ impl ProxyRequestSettings {
     pub(super) fn check(&self) -> Outcome<()> {
         let within = |key: &str, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),
-            false => Err(Problem::usage(format_args!("proxy.requests.{key} is from {least} to {most}"))
+            false => Err(Problem::usage(format_args!("proxy.requests.{key} must be from {least} to {most}"))
                 .hint("see `bulla config show`")),
         };
         within("record_body_octets_max", self.record_body_octets_max, 0, 4 << 20)?;

@@ -25,28 +25,29 @@ impl TransparentSettings {
             return match self.clients.is_empty() {
                 true => Ok(()),
                 false => Err(Problem::usage(
-                    "[proxy.transparent] names clients, and has no proxy.transparent.listen",
+                    "[proxy.transparent] names clients, but proxy.transparent.listen is not set",
                 )
-                .hint("say where their connections come in: proxy.transparent.listen = [\"[::]:3129\"]")),
+                .hint("set the listen address of redirected connections: proxy.transparent.listen = [\"[::]:3129\"]")),
             };
         }
         if !cfg!(target_os = "linux") {
-            return Err(Problem::usage("proxy.transparent is for Linux alone").hint(
-                "leave proxy.transparent.listen out: this system does not say where a redirected connection went",
+            return Err(Problem::usage("proxy.transparent is supported on Linux only").hint(
+                "leave proxy.transparent.listen out: this operating system does not report the original destination of a \
+                 redirected connection",
             ));
         }
         if self.listen.len() > LISTEN_MAX {
             return Err(Problem::usage(format_args!(
                 "proxy.transparent.listen names more than {LISTEN_MAX}"
             ))
-            .hint("[::] stands for all addresses of the host, those of IPv4 among them"));
+            .hint("[::] includes all addresses of the host, IPv4 included"));
         }
         if asks && self.clients.is_empty() {
             return Err(Problem::usage(
-                "proxy.access asks clients who they are, which those of proxy.transparent cannot say",
+                "proxy.access requires authentication, which clients of proxy.transparent cannot send",
             )
             .hint(
-                "name whose connections are served without: proxy.transparent.clients = [\"10.0.0.0/8\"]",
+                "list the networks of clients that are served without authentication: proxy.transparent.clients = [\"10.0.0.0/8\"]",
             ));
         }
         let is_let_in = |own: &IpNet| all.iter().any(|net| net.contains(own) || own.contains(net));
@@ -54,9 +55,9 @@ impl TransparentSettings {
             && let Some(own) = self.clients.iter().find(|own| !is_let_in(own))
         {
             return Err(Problem::usage(format_args!(
-                "proxy.transparent.clients names {own}, which proxy.clients has none of"
+                "proxy.transparent.clients names {own}, which is not in proxy.clients"
             ))
-            .hint("redirected connections are served of networks that stand in both: name it in proxy.clients too"));
+            .hint("redirected connections are served only if both lists contain the client's network: add it to proxy.clients too"));
         }
         self.options().map(drop)
     }

@@ -50,7 +50,7 @@ const fn yes() -> bool {
 pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<()> {
     if upstreams.len() > UPSTREAMS_MAX {
         return Err(Problem::usage(format_args!("proxy.upstreams has more than {UPSTREAMS_MAX} entries"))
-            .hint("an entry may have many names"));
+            .hint("one entry may have several names"));
     }
     way(&parent.url, &parent.credentials_file, None)?;
     let mut names = UpstreamPolicies::default();
@@ -86,17 +86,17 @@ impl UpstreamSettings {
             Err(Problem::usage(format_args!("proxy.upstreams for {:?}: {what}", self.names)).hint(hint))
         };
         if self.names.is_empty() {
-            return wrong("there is no name", "give names, or leave the entry away");
+            return wrong("the entry has no names", "give names, or leave the entry out");
         }
         if !self.verify && !self.ca_files.is_empty() {
-            return wrong(
-                "ca_files count for nothing without verify",
-                "leave verify away: ca_files are enough",
-            );
+            return wrong("ca_files have no effect without verify", "leave verify out: ca_files are enough");
         }
         let (certificate, key) = (&self.client_certificate_file, &self.client_key_file);
         if certificate.as_os_str().is_empty() != key.as_os_str().is_empty() {
-            return wrong("client_certificate_file and client_key_file go together", "give both, or neither");
+            return wrong(
+                "client_certificate_file and client_key_file must be set together",
+                "set both, or neither",
+            );
         }
         way(&self.parent, &self.parent_credentials_file, None).map(drop)
     }
@@ -129,14 +129,15 @@ fn way(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<Up
     let has_credentials = !credentials.as_os_str().is_empty();
     if matches!(url, "" | DIRECT) {
         if has_credentials {
-            return Err(Problem::usage("credentials of a parent proxy, and no parent")
+            return Err(Problem::usage("the credentials of a parent proxy are set, but no parent proxy")
                 .hint("give its URL, http://HOST:PORT or https://HOST:PORT"));
         }
         return Ok((url == DIRECT).then_some(UpstreamWay::Direct));
     }
     let parent = Parent::new(url, secret).map_err(|error| {
-        Problem::usage(format_args!("a parent proxy of [proxy]: {error}"))
-            .hint("give http://HOST:PORT or https://HOST:PORT, and USER:PASSWORD in a file of its own; or \"direct\"")
+        Problem::usage(format_args!("a parent proxy of [proxy]: {error}")).hint(
+            "give http://HOST:PORT or https://HOST:PORT, and USER:PASSWORD in a separate file; or \"direct\"",
+        )
     })?;
     Ok(Some(UpstreamWay::Parent(Arc::new(parent))))
 }

@@ -51,12 +51,12 @@ fn summary(view: &View, paint: Paint) -> String {
         String::new()
     };
     lines.push(format!(
-        "{} services, {} keys{broken}, {} of {} connections, {} of {} requests to keys elsewhere",
+        "{} services, {} keys{broken}, {} of {} connections, {} of {} requests to external keys",
         view.services, view.keys, view.connections, view.connections_max, view.elsewhere, view.elsewhere_max,
     ));
     if view.retried_per_s + view.hedged_per_s + view.out_of_budget_per_s > 0.0 {
         lines.push(format!(
-            "asked a second time: {}/s retried, {}/s hedged, {}/s not, for the budget was spent",
+            "second attempts: {}/s retried, {}/s hedged, {}/s not sent because the retry budget was exhausted",
             rate(view.retried_per_s),
             rate(view.hedged_per_s),
             rate(view.out_of_budget_per_s)

@@ -44,8 +44,8 @@ pub(super) struct Unreachable {
 pub(super) type Reply = Result<String, Unreachable>;
 
 /// Advice for a service that does not respond.
-pub(super) const HINT: &str = "check that it runs (`bulla key serve`), and that --url is its keys.metrics_listen; that listens \
-     on this host alone unless it is told otherwise";
+pub(super) const HINT: &str = "check that the service runs (`bulla key serve`), and that --url is its keys.metrics_listen; \
+ by default that address is reachable from this host only";
 
 impl Services {
     pub(super) fn open(args: &ServicesArgs, global: &Global) -> Outcome<Self> {
@@ -62,8 +62,11 @@ impl Services {
             }
         }
         if kept.len() > SERVICES_MAX {
-            return Err(Problem::usage(format_args!("{} services, at most {SERVICES_MAX}", kept.len()))
-                .hint("ask them in parts"));
+            return Err(Problem::usage(format_args!(
+                "{} services, but the maximum is {SERVICES_MAX}",
+                kept.len()
+            ))
+            .hint("query them in smaller groups"));
         }
         // The addresses are in the local network, so no proxy is used.
         let http = reqwest::Client::builder()
@@ -72,7 +75,9 @@ impl Services {
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("bulla/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| Problem::new(Exit::Machine, format_args!("no client can be made: {error}")))?;
+            .map_err(|error| {
+                Problem::new(Exit::Machine, format_args!("cannot create an HTTP client: {error}"))
+            })?;
         Ok(Self { http, urls: kept })
     }
 
@@ -87,24 +92,26 @@ impl Services {
         let mut answer = sent.map_err(|error| away(cause(&error)))?;
         match answer.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => return Err(away(format!("it has no {path}: is it of this version?"))),
-            status => return Err(away(format!("it answers {status}"))),
+            StatusCode::NOT_FOUND => {
+                return Err(away(format!("the service has no {path}: does it run this version?")));
+            }
+            status => return Err(away(format!("the service answers {status}"))),
         }
         let mut octets = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(|error| away(cause(&error)))? {
             if octets.len() + part.len() > ANSWER_MAX {
-                return Err(away(format!("its answer has more than {ANSWER_MAX} octets")));
+                return Err(away(format!("its response is larger than {ANSWER_MAX} bytes")));
             }
             octets.extend_from_slice(&part);
         }
-        String::from_utf8(octets).map_err(|_| away("its answer is no text".to_owned()))
+        String::from_utf8(octets).map_err(|_| away("its response is not UTF-8 text".to_owned()))
     }
 }
 
 /// The innermost cause. The outer errors only repeat the address.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        return format!("no answer within {} s", WITHIN.as_secs());
+        return format!("no response within {} s", WITHIN.as_secs());
     }
     let mut deepest: &dyn std::error::Error = error;
     while let Some(source) = deepest.source() {
@@ -120,13 +127,14 @@ fn own(listen: &str) -> Outcome<String> {
             .hint("give --url http://HOST:PORT, or set keys.metrics_listen in the configuration")
     };
     if listen.is_empty() {
-        return Err(nowhere("keys.metrics_listen is empty: the service shows no figures".to_owned()));
+        return Err(nowhere("keys.metrics_listen is empty: the service exposes no metrics".to_owned()));
     }
     let mut address: SocketAddr =
-        listen.parse().map_err(|_| nowhere(format!("keys.metrics_listen: {listen:?} is no address")))?;
+        listen.parse().map_err(|_| nowhere(format!("keys.metrics_listen: {listen:?} is not an address")))?;
     if address.port() == 0 {
         return Err(nowhere(
-            "keys.metrics_listen takes a free port, which is known to the service alone".to_owned(),
+            "keys.metrics_listen has port 0, so the service chooses a port that this command cannot know"
+                .to_owned(),
         ));
     }
     if address.ip().is_unspecified() {
@@ -142,8 +150,8 @@ fn own(listen: &str) -> Outcome<String> {
 fn given(text: &str) -> Outcome<String> {
     let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let none = || {
-        Problem::usage(format_args!("{text:?} is no address of a key service"))
-            .hint("give it as http://HOST:PORT")
+        Problem::usage(format_args!("{text:?} is not an address of a key service"))
+            .hint("for example http://HOST:PORT")
     };
     let url = reqwest::Url::parse(&whole).map_err(|_| none())?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
@@ -164,7 +172,7 @@ pub(super) fn exit_code(away: &[Unreachable], answered: usize) -> Outcome<Exit> 
         return Err(Problem::new(Exit::Server, all.join("; ")).hint(HINT));
     }
     for away in away {
-        eprintln!("warning: {} is away: {}", away.url, away.why);
+        eprintln!("warning: {} is unreachable: {}", away.url, away.why);
     }
     eprintln!("hint: {HINT}");
     Ok(Exit::Incomplete)

@@ -49,8 +49,8 @@ type Samples = Vec<Result<Sample, Unreachable>>;
 /// Runs `bulla key top`.
 pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
     if !INTERVAL.contains(&args.interval) {
-        return Err(Problem::usage("--interval is from 100ms to 1h")
-            .hint("for longer ones keep figures in Prometheus"));
+        return Err(Problem::usage("--interval must be from 100ms to 1h")
+            .hint("for longer intervals, collect the metrics with Prometheus"));
     }
     let services = Services::open(&args.services, global)?;
     if args.once || args.json || !std::io::stdout().is_terminal() {
@@ -113,7 +113,7 @@ async fn sample(services: &Services) -> Samples {
     let at = Instant::now();
     let read = |(url, answer): (String, Result<String, Unreachable>)| {
         let shown = Exposition::parse(&answer?);
-        let why = "it shows no figures of a key service".to_owned();
+        let why = "its response contains no metrics of a key service".to_owned();
         shown.map(|shown| Sample { at, shown }).ok_or(Unreachable { url, why })
     };
     answers.into_iter().map(read).collect()

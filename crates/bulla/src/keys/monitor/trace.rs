@@ -37,8 +37,8 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
     let path = match &args.id {
         None => "/traces".to_owned(),
         Some(id) if id.is_empty() || id.chars().count() > ID_MAX => {
-            return Err(Problem::usage(format_args!("an id has 1 to {ID_MAX} characters"))
-                .hint("give the trace of a `traceparent`, or the request id that the log shows"));
+            return Err(Problem::usage(format_args!("an ID must have 1 to {ID_MAX} characters"))
+                .hint("give the trace ID of a `traceparent`, or the request ID from the log"));
         }
         Some(id) => format!("/traces/{}", segment(id)),
     };
@@ -53,26 +53,28 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
         (Some(id), true) => {
             // A service that is unavailable may have the trace.
             let (exit, told) = match tree.away.len() {
-                0 => (Exit::Refused, format!("no service that was asked knows {}", clean(id))),
+                0 => (Exit::Refused, format!("none of the services has a trace of {}", clean(id))),
                 away => {
                     let all = tree.services + away;
-                    let told =
-                        format!("no service that answered knows {}; {away} of {all} are away", clean(id));
+                    let told = format!(
+                        "none of the services that answered has a trace of {}; {away} of {all} are unreachable",
+                        clean(id)
+                    );
                     (Exit::Incomplete, told)
                 }
             };
             let (kept, slow) = (traces::KEPT_MAX, traces::SLOW.as_millis());
             return Err(Problem::new(exit, told).hint(format!(
-                "each keeps the last {kept} requests that failed or took over {slow} ms, and the last {kept} others that came \
-                 with a traceparent or a request id, until it is restarted; --url names more services"
+                "each service keeps the last {kept} requests that failed or took more than {slow} ms, and the last {kept} \
+                 others with a traceparent or a request ID, until it is restarted; --url names more services"
             )));
         }
-        (None, true) if !args.json => eprintln!("nothing failed or took long"),
+        (None, true) if !args.json => eprintln!("no request failed or was slow"),
         _ if args.json => {}
         _ => cli::exit::print(&text(&tree, Paint(args.color.on_stdout()), width()))?,
     }
     if tree.more {
-        eprintln!("there are more: each service tells the newest {}", traces::TOLD_MAX);
+        eprintln!("there are more: each service returns the newest {}", traces::TOLD_MAX);
     }
     Ok(exit)
 }
@@ -81,8 +83,10 @@ async fn read(services: &Services, path: &str) -> Tree {
     let (mut all, mut away) = (Vec::new(), Vec::new());
     for (url, answer) in services.ask(path).await {
         let read = answer.and_then(|text| {
-            let strange =
-                |error| Unreachable { url: url.clone(), why: format!("its answer is no trace: {error}") };
+            let strange = |error| Unreachable {
+                url: url.clone(),
+                why: format!("its response is not a trace: {error}"),
+            };
             serde_json::from_str::<ServiceTraces>(&text).map_err(strange)
         });
         match read {

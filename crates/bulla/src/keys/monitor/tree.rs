@@ -166,7 +166,7 @@ mod tests {
         let below = asked[0].request.as_ref().unwrap();
         assert_eq!((below.span_id.as_str(), below.node.as_deref()), ("bb", Some("fra-1")));
         assert_eq!(below.service, "http://fra-1");
-        assert!(asked[1].request.is_none(), "another node's");
+        assert!(asked[1].request.is_none(), "the folder belongs to another node, or its");
     }
 
     #[test]

@@ -163,12 +163,12 @@ fn a_socket_is_its_owners_and_in_a_place_of_its_own() {
         assert!(!output.status.success() && describe(&output).contains(why), "{}", describe(&output));
     };
     std::fs::write(house.path("file"), "kept").unwrap();
-    refused(&["file"], "something else is there");
+    refused(&["file"], "not a socket");
     assert_eq!(std::fs::read_to_string(house.path("file")).unwrap(), "kept");
     let open = house.path("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-    refused(&["open/agent.sock"], "everybody may write there");
+    refused(&["open/agent.sock"], "every user may write to it");
     refused(&["none/agent.sock"], "No such file");
     // What an agent that was killed left behind is no hindrance; the group comes in if it is said.
     let mut first = agent(&house, &[]);

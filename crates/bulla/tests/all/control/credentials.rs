@@ -348,7 +348,11 @@ fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
     assert_eq!(status, 200, "{answer}");
     let refresh = answer["refresh_token"].as_str().unwrap();
     assert_eq!(form(&format!("grant_type=refresh_token&refresh_token={refresh}")).0, 200);
-    assert_eq!(form(&format!("grant_type=refresh_token&refresh_token={access}")).0, 401, "of another kind");
+    assert_eq!(
+        form(&format!("grant_type=refresh_token&refresh_token={access}")).0,
+        401,
+        "the first certificate has an unsupported"
+    );
     // Forged ones.
     let parts: Vec<&str> = access.split('.').collect();
     let none = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";

@@ -150,21 +150,21 @@ fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
     refused("whole", &whole, &wrong, "the passphrase is wrong");
     let header = whole.windows(4).position(|window| window == b"\n---").unwrap();
     for (name, at, expected) in [
-        ("version", 20, "no file of age's format"),
-        ("stanza", 23, "no file of age's format"),
+        ("version", 20, "not an age file:"),
+        ("stanza", 23, "not an age file:"),
         ("mac", header + 20, "its header was changed"),
         ("nonce", header + 50, "changed or cut off after 0 bytes"),
-        ("content", whole.len() - 2_000, "changed or cut off after"),
-        ("tag", whole.len() - 1, "changed or cut off after"),
+        ("content", whole.len() - 2_000, "the file was changed or truncated after"),
+        ("tag", whole.len() - 1, "the file was changed or truncated after"),
     ] {
         let mut changed = whole.clone();
         // Still one of base64's letters, where it was one.
         changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
         refused(name, &changed, &passphrase, expected);
     }
-    refused("cut", &whole[..whole.len() - 1], &passphrase, "changed or cut off");
-    refused("half", &whole[..whole.len() / 2], &passphrase, "changed or cut off");
-    refused("longer", &[&whole[..], b"x"].concat(), &passphrase, "changed or cut off");
+    refused("cut", &whole[..whole.len() - 1], &passphrase, "the file was changed or truncated after");
+    refused("half", &whole[..whole.len() / 2], &passphrase, "the file was changed or truncated after");
+    refused("longer", &[&whole[..], b"x"].concat(), &passphrase, "the file was changed or truncated after");
     assert!(all(&other).is_empty(), "nothing was written");
     let weak = write(&house, "weak", "short\n");
     let target = house.path("weak.age").display().to_string();
@@ -188,9 +188,11 @@ fn a_plain_export_is_the_file_of_credhubs_client() {
     assert_eq!((&done["created"], &done["without_authority"]), (&json!(9), &json!([])), "{done}");
     assert_eq!(all(&other), all(&house));
     assert_eq!(signers(&other), signers(&house), "found by the certificates themselves");
-    for (content, expected) in
-        [("credentials: [", "no YAML"), ("- 7", "no YAML"), ("credentials:\n- type: value", "without a name")]
-    {
+    for (content, expected) in [
+        ("credentials: [", "not YAML"),
+        ("- 7", "not YAML"),
+        ("credentials:\n- type: value", "without a name"),
+    ] {
         let file = write(&other, "bad.yml", content);
         let output = run(&mut other.bulla(&["credential", "import", &file]));
         assert!(String::from_utf8_lossy(&output.stderr).contains(expected), "{}", describe(&output));

@@ -70,8 +70,8 @@ impl Node {
     }
 
     pub(super) fn start(&mut self, house: &House, more: &[&str]) {
-        let (service, _, said) = started_saying(&mut self.command(house, more), "it is the node ");
-        let figures = said.split("figures at ").nth(1).unwrap().split("/metrics").next().unwrap();
+        let (service, _, said) = started_saying(&mut self.command(house, more), "this service is the node ");
+        let figures = said.split("metrics at ").nth(1).unwrap().split("/metrics").next().unwrap();
         (self.service, self.figures) = (Some(service), figures.to_owned());
     }
 
@@ -245,7 +245,9 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     ]);
     house.until("it signs", || signs(&house, &runtime, &in_frankfurt, "till").is_ok());
     house.does(&["node", "retire", "fra-1"]);
-    house.until("it signs no more", || signs(&house, &runtime, &in_frankfurt, "till").is_err());
+    house.until("the control plane no longer knows this node:", || {
+        signs(&house, &runtime, &in_frankfurt, "till").is_err()
+    });
 }
 
 /// The seed of a node is sealed by its TPM: it opens after a restart of both, and a copy of the disk opens nothing.

@@ -161,7 +161,7 @@ fn who_is_in_no_group_is_not_let_in_and_strangers_headers_are_not_believed() {
     let callback = consent(&house, &provider, "bob");
     let refused = ask(&house, &callback, &[]);
     assert_eq!(refused.status, 403, "{}", refused.body);
-    assert!(refused.body.contains("nobody has given you a role"), "{}", refused.body);
+    assert!(refused.body.contains("you have no role on this server"), "{}", refused.body);
     assert_eq!(me(&house).status, 401);
 
     std::fs::remove_file(house.path("jar")).unwrap();

@@ -60,7 +60,7 @@ fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on()
     let check = house.does(&["config", "check"]);
     let said = String::from_utf8(check.stdout).unwrap();
     assert!(
-        said.contains("the master key: a passphrase with") && said.contains("an older one: the file"),
+        said.contains("the master key: a passphrase with") && said.contains("a previous one: the file"),
         "{said}"
     );
     set(&house, "/two");
@@ -87,7 +87,7 @@ fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on()
     let other = private(&house, "other", b"incorrect horse battery\n");
     house.configure(&format!("[authority]\nmaster_key = {}\n", of(&other)));
     let said = house.try_start().unwrap_err();
-    assert!(said.contains("the passphrase is not the one that") && said.contains("hint:"), "{said}");
+    assert!(said.contains("was created with another passphrase") && said.contains("hint:"), "{said}");
     // And back, the passphrase now from the environment.
     house.environment("HOUSE_PASSPHRASE", "correct horse battery staple");
     let variable =
@@ -134,8 +134,8 @@ fn a_program_gives_the_master_key_once_a_start() {
     // It fails, hangs, or gives another key.
     for (script, seconds, expected) in [
         ("echo the vault is shut >&2; exit 3", 60, "unwrap ended with 3: the vault is shut"),
-        ("exec sleep 600", 1, "no answer in time"),
-        ("exec head -c 32 /dev/zero", 60, "gave another key than the one that"),
+        ("exec sleep 600", 1, "timed out while"),
+        ("exec head -c 32 /dev/zero", 60, "returned a master key other than the one for"),
         ("exit 0", 60, "wrote 0 octets"),
     ] {
         let bad = private(&house, "bad", format!("#!/bin/sh\n{script}\n").as_bytes());
@@ -258,7 +258,7 @@ fn what_is_under_a_missing_master_key_is_said_with_its_count() {
     let log = fs::File::create(house.path("log")).unwrap();
     let mut server = house.bulla(&["up", "--log-json"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let told = || fs::read_to_string(house.path("log")).unwrap();
-    let message = "under a master key that is not configured";
+    let message = "with a master key that is not configured";
     house.until("the log", || told().contains(message));
     let line = told().lines().find(|line| line.contains(message)).unwrap().to_owned();
     let line: Value = serde_json::from_str(&line).unwrap();

@@ -25,7 +25,7 @@ impl Signer {
             };
             said.push_str(&line);
             said.push('\n');
-            if line.starts_with("the signer is up at ") {
+            if line.starts_with("the signer listens on ") {
                 break;
             }
         }
@@ -183,7 +183,10 @@ fn ca_keys_of_a_server_are_moved_to_a_signer() {
     house.configure(&format!("{socket}[authority]\nmaster_key_file = {servers:?}\n"));
     let refused = run(&mut Signer::command(&house, &[]));
     let said = describe(&refused);
-    assert!(!refused.status.success() && said.contains("the signer's master key is the server's"), "{said}");
+    assert!(
+        !refused.status.success() && said.contains("the signer and the server have the same master key"),
+        "{said}"
+    );
 
     house.configure(&format!("{socket}{masters}"));
     let moved = run(&mut Signer::command(&house, &["--move-ca-keys"]));

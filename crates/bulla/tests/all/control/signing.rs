@@ -192,6 +192,6 @@ fn without_keys_or_with_another_master_key_there_is_no_start() {
     let nowhere = house.path("elsewhere");
     let missing = run(house.bulla(&["keys", "serve", "--inventory"]).env("BULLA_DATA", &nowhere));
     assert!(!missing.status.success(), "{}", describe(&missing));
-    assert!(stderr(&missing).contains("there is no inventory at"), "{}", describe(&missing));
+    assert!(stderr(&missing).contains("no inventory at"), "{}", describe(&missing));
     assert!(!nowhere.join("inventory.db").exists());
 }

@@ -52,9 +52,10 @@ impl World {
     /// How long it takes until the key signs there, or does not.
     fn until_signs(&self, client: &Client, is_so: bool) -> Duration {
         let began = Instant::now();
-        self.house.until(if is_so { "it signs" } else { "it signs no more" }, || {
-            signs(&self.house, &self.runtime, client, "shop").is_ok() == is_so
-        });
+        self.house
+            .until(if is_so { "it signs" } else { "the control plane no longer knows this node:" }, || {
+                signs(&self.house, &self.runtime, client, "shop").is_ok() == is_so
+            });
         began.elapsed()
     }
 

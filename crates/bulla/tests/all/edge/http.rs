@@ -351,9 +351,12 @@ fn a_client_is_told_why_there_is_no_answer() {
     let (world, edge) = world(&upstream.address, more);
     let code = ["-w", "%{http_code}", "--http2"];
     let said = world.curl(&edge, "b.example", &code);
-    assert!(said == "bulla proxy: the upstream is not reached, or broke off\n502", "{said}");
+    assert!(
+        said == "bulla proxy: cannot connect to the upstream, or the upstream closed the connection\n502",
+        "{said}"
+    );
     let said = world.curl_at(&edge, "a.example/silent", &code);
-    assert!(said.contains("did not answer in its time") && said.ends_with("504"), "{said}");
+    assert!(said.contains("the upstream did not answer in time") && said.ends_with("504"), "{said}");
     let said = world.curl_at(&edge, "a.example/changed", &code);
     assert!(said.ends_with("502"), "{said}");
     // The one place is taken for good by a WebSocket.
@@ -367,10 +370,7 @@ fn a_client_is_told_why_there_is_no_answer() {
         "{answer}"
     );
     let said = world.curl(&edge, "a.example", &code);
-    assert!(
-        said.contains("as many connections to upstreams as there may be") && said.ends_with("503"),
-        "{said}"
-    );
+    assert!(said.contains("the maximum number of upstream connections") && said.ends_with("503"), "{said}");
     assert_eq!(ask(&mut tls, "to and fro", "to and fro"), "to and fro");
     drop(tls);
     until("the place is free again", || world.curl(&edge, "a.example", &code).ends_with("200"));
@@ -436,8 +436,8 @@ fn requests_follow_the_routes() {
     edge.signal("HUP");
     until("there is no place for requests", || exchange(&mut tls, request).starts_with("HTTP/1.1 421 "));
     for (wrong, hint) in [
-        ("mode = \"http\"\nproxy_protocol = true\n", "does not combine with proxy_protocol"),
-        ("mode = \"http\"\nalpn = [\"h3\"]\n", "is no alpn for it"),
+        ("mode = \"http\"\nproxy_protocol = true\n", "mode = \"http\" cannot be combined with"),
+        ("mode = \"http\"\nalpn = [\"h3\"]\n", "mode = \"http\" supports only the alpn \""),
         ("mode = \"https\"\n", "mode"),
     ] {
         world.configure(&format!("[edge]\nupstream = \"{other}\"\n{wrong}"));

@@ -205,13 +205,13 @@ fn what_is_wrong_with_an_upstream_is_said() {
     let world = World::new(&[]);
     for (entry, wanted) in [
         ("name = \"shop\"", "has no servers"),
-        ("name = \"shop\"\nservers = [\"a:1\", \"a:1\"]", "is named twice"),
-        ("name = \"a:1\"\nservers = [\"a:1\"]", "has a colon"),
+        ("name = \"shop\"\nservers = [\"a:1\", \"a:1\"]", "a target is listed twice"),
+        ("name = \"a:1\"\nservers = [\"a:1\"]", "contains a colon"),
         ("name = \"shop\"\nservers = [\"a:1\"]\nbalance = \"best\"", "expected one of `round-robin`"),
         ("name = \"shop\"\nservers = [\"a:1\"]\ntls = true", "tls needs server_name"),
-        ("name = \"shop\"\nservers = [\"a:1\"]\nca_files = [\"ca.pem\"]", "are for TLS"),
-        ("name = \"shop\"\nservers = [\"a:1\"]\neject_s = 0", "eject_s is from 1 to 3600"),
-        ("name = \"shop\"\nservers = [\"a:1\"]\nhealth_path = \"healthz\"", "does not begin with /"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\nca_files = [\"ca.pem\"]", "need TLS"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\neject_s = 0", "eject_s must be from 1 to 3600"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\nhealth_path = \"healthz\"", "the path must begin with /"),
     ] {
         world.configure(&format!("[edge]\nupstream = \"shop\"\n[[edge.upstreams]]\n{entry}\n"));
         let output = run(&mut world.command(&["--certificates", "certs", "--config", "edge.toml"]));

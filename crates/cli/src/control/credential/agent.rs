@@ -104,16 +104,16 @@ fn read(path: &Path) -> Outcome<String> {
 }
 
 fn no_token() -> Problem {
-    Problem::usage("an agent with --listen needs a token of its own: its clients log in with it")
+    Problem::usage("an agent with --listen needs a token, with which its clients log in")
         .hint("give --token-file, or BULLA_CLIENT_TOKEN")
 }
 
 fn cannot_listen(error: &AgentError) -> Problem {
     let hint = match error {
-        AgentError::Running(_) => "stop it first, or give another --socket",
+        AgentError::Running(_) => "stop the other agent first, or give another --socket",
         AgentError::Tls(_) => "check --tls-certificate and --tls-key",
         AgentError::UnusableSocket { .. } => "choose a --socket in a folder that only its owner may write to",
-        AgentError::Io { .. } => "check that the folder is there, and its permissions",
+        AgentError::Io { .. } => "check that the folder exists, and its permissions",
     };
     Problem::new(Exit::Machine, chain(error)).hint(hint)
 }

@@ -59,7 +59,7 @@ impl DeletedCommand {
             ("Name", name),
             ("Type", kind as "type"),
             ("Deleted", deleted_at),
-            ("Can be taken back until", kept_until),
+            ("Can be restored until", kept_until),
         );
         match self {
             Self::Deleted { show } => {
@@ -85,7 +85,7 @@ impl VersionsArgs {
             ("Stored", version_created_at),
             ("Ends", expires_at),
             ("Deleted", deleted_at),
-            ("Can be taken back until", kept_until),
+            ("Can be restored until", kept_until),
         );
         let changes = [
             (VersionsChange::Delete, &self.delete),

@@ -81,7 +81,7 @@ impl ExecArgs {
 
     fn cannot_run(&self, error: &std::io::Error) -> Problem {
         Problem::new(Exit::Machine, format_args!("cannot run {}: {error}", self.command[0]))
-            .hint("give the program after --, as in: bulla credential exec --env A=/b -- env")
+            .hint("give the program after --, for example: bulla credential exec --env A=/b -- env")
     }
 
     async fn values(&self, client: &client::Client) -> Outcome<Vec<Secret>> {
@@ -101,7 +101,7 @@ impl ExecArgs {
             let found = found.ok_or_else(|| problem(&client::Error::NotFound(name.to_owned())))?;
             values.push(found.text(&fields).ok_or_else(|| {
                 Problem::new(Exit::Refused, format_args!("{name} has no {}", fields.join(".")))
-                    .hint(format!("`bulla credential get {name}` shows what it has"))
+                    .hint(format!("`bulla credential get {name}` shows its fields"))
             })?);
         }
         Ok(values)
@@ -133,7 +133,10 @@ impl ExecArgs {
             let now = match self.values(client).await {
                 Ok(now) => now,
                 Err(problem) => {
-                    tracing::warn!(error = problem.message, "the program goes on with what it has");
+                    tracing::warn!(
+                        error = problem.message,
+                        "the program continues with its current credentials"
+                    );
                     continue;
                 }
             };
@@ -147,7 +150,7 @@ impl ExecArgs {
                     let _ = kill_process(pid, notice.signal());
                 }
                 _ => {
-                    tracing::info!("a credential has changed: the program is started again");
+                    tracing::info!("a credential has changed: the program is restarted");
                     end(&mut child).await;
                     child = self.spawn(&values)?;
                 }
@@ -173,7 +176,7 @@ async fn end(child: &mut Child) {
     if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err()
         && let Err(error) = child.kill().await
     {
-        tracing::warn!(%error, "the program could not be ended");
+        tracing::warn!(%error, "cannot stop the program");
     }
 }
 

@@ -70,7 +70,7 @@ impl ExportArgs {
         tokio::select! {
             written = self.write(client) => written,
             () = stop.cancelled() => {
-                let what = format_args!("stopped: nothing is written to {}", self.to.display());
+                let what = format_args!("stopped: nothing was written to {}", self.to.display());
                 Err(Problem::new(Exit::Interrupted, what))
             }
         }
@@ -126,9 +126,9 @@ impl ExportArgs {
             true => Ok(Exit::Ok),
             false => Err(Problem::new(
                 Exit::Incomplete,
-                format_args!("{} of them could not be read", failed.len()),
+                format_args!("{} of the credentials could not be read", failed.len()),
             )
-            .hint("the export has all others; `failed` names these")),
+            .hint("the export contains all others; `failed` lists these")),
         }
     }
 
@@ -141,15 +141,17 @@ impl ExportArgs {
         };
         let passphrase = secret_of(path)?;
         if passphrase.expose_secret().chars().count() < PASSPHRASE_MIN {
-            return Err(Problem::usage(format_args!("the passphrase has under {PASSPHRASE_MIN} characters"))
-                .hint("whoever has the file can guess for ever: take a longer one"));
+            return Err(Problem::usage(format_args!(
+                "the passphrase has fewer than {PASSPHRASE_MIN} characters"
+            ))
+            .hint("anyone with the file can try passphrases without limit: use a longer one"));
         }
         Ok(Some(Seal::Passphrase(passphrase)))
     }
 
     fn unwritten(&self, error: &dyn std::error::Error) -> Problem {
-        Problem::new(Exit::Machine, format_args!("{} cannot be written: {error}", self.to.display()))
-            .hint("check the folder's permissions and the disk; nothing is left of it")
+        Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", self.to.display()))
+            .hint("check the permissions of the folder and the disk; the incomplete file was removed")
     }
 }
 
@@ -172,8 +174,8 @@ struct Draft {
 impl Draft {
     fn create(path: &Path) -> Outcome<Self> {
         if path.exists() {
-            return Err(Problem::usage(format_args!("{} is there already", path.display()))
-                .hint("give another name, or remove it"));
+            return Err(Problem::usage(format_args!("{} already exists", path.display()))
+                .hint("give another name, or remove the file"));
         }
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".new-{}", std::process::id()));
@@ -196,8 +198,8 @@ impl Draft {
     }
 
     fn failed(&self, error: &std::io::Error) -> Problem {
-        Problem::new(Exit::Machine, format_args!("{} cannot be written: {error}", self.path.display()))
-            .hint("check the folder's permissions and the disk")
+        Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", self.path.display()))
+            .hint("check the permissions of the folder and the disk")
     }
 }
 

@@ -100,15 +100,16 @@ impl ImportArgs {
         show_one(&document_of(&report.shown(self.dry_run))?, &self.show)?;
         match report.failed.len() {
             0 => Ok(Exit::Ok),
-            many => Err(Problem::new(Exit::Incomplete, format_args!("{many} of them could not be imported"))
-                .hint("`failed` says why; the rest is there, and the same import again does only what is missing")),
+            many => Err(Problem::new(Exit::Incomplete, format_args!("{many} of the credentials could not be imported"))
+                .hint("`failed` shows the reasons; the others were imported, and running the same import again imports \
+                 only the missing ones")),
         }
     }
 
     async fn of_store(&self, url: &str, import: &mut Import<'_>) -> Outcome<()> {
         let (Some(name), Some(file)) = (&self.client_name, &self.client_secret_file) else {
             return Err(
-                Problem::usage("nobody to log in as").hint("give --client-name and --client-secret-file")
+                Problem::usage("no client to log in as").hint("give --client-name and --client-secret-file")
             );
         };
         let login = Login {
@@ -142,7 +143,7 @@ impl ImportArgs {
     async fn of_file(&self, path: &Path, import: &mut Import<'_>) -> Outcome<()> {
         let wrong = |what: String| {
             Problem::usage(format_args!("{}: {what}; nothing was written", path.display()))
-                .hint("give the file as it was exported, with --passphrase-file or --identity-file as it was encrypted")
+                .hint("give the unchanged exported file, with the --passphrase-file or --identity-file of its encryption")
         };
         // Match any version of the format, so that an unsupported version is reported as such.
         let age = AGE_LINE.trim_end_matches(|letter| letter != '/').as_bytes();
@@ -155,7 +156,7 @@ impl ImportArgs {
             let mut text = Zeroizing::new(String::new());
             let read = open(path)?.take(PLAIN_MAX + 1).read_to_string(&mut text);
             if read.map_err(|error| wrong(error.to_string()))? as u64 > PLAIN_MAX {
-                return Err(wrong(format!("over {PLAIN_MAX} octets")));
+                return Err(wrong(format!("larger than {PLAIN_MAX} bytes")));
             }
             let records = of_plain(&text).map_err(wrong)?;
             for page in records.chunks(PAGE) {
@@ -190,7 +191,8 @@ impl ImportArgs {
             (Some(path), _) => Ok(Opening::Passphrase(secret_of(path)?)),
             (None, Some(path)) => {
                 Identity::parse_file(&secret_of(path)?).map(Opening::Identities).map_err(|error| {
-                    Problem::usage(format_args!("{}: {error}", path.display())).hint("age-keygen makes one")
+                    Problem::usage(format_args!("{}: {error}", path.display()))
+                        .hint("`age-keygen` creates one")
                 })
             }
             (None, None) => {
@@ -218,7 +220,7 @@ impl Lines {
         let file = BufReader::new(open(path)?);
         let opened = age::decrypt(opening, file).map_err(|error| {
             Problem::usage(format_args!("{}: {error}; nothing was written", path.display()))
-                .hint("check --passphrase-file or --identity-file, and that the file is as it was exported")
+                .hint("check --passphrase-file or --identity-file, and that the exported file is unchanged")
         })?;
         Ok(Self { from: BufReader::new(Box::new(opened)), number: 0 })
     }
@@ -233,7 +235,7 @@ impl Lines {
         self.number += 1;
         // Do not report the parser's message, because it may contain the line.
         let line = serde_json::from_slice(&text);
-        line.map(Some).map_err(|_| format!("line {} is not one of an export of this version", self.number))
+        line.map(Some).map_err(|_| format!("line {} is not a line of an export of this version", self.number))
     }
 
     /// Reads and verifies the whole file: a head, lines, and an end with their number.
@@ -241,9 +243,12 @@ impl Lines {
         match self.next()? {
             Some(Line::Export(head)) if head.format == FORMAT => {}
             Some(Line::Export(head)) => {
-                return Err(format!("an export of format {}; this reads {FORMAT}", head.format));
+                return Err(format!(
+                    "the export has format {}, but this version reads format {FORMAT}",
+                    head.format
+                ));
             }
-            _ => return Err("what is encrypted is no export".to_owned()),
+            _ => return Err("the encrypted content is not an export".to_owned()),
         }
         let mut counted = End::default();
         let mut ended = None;
@@ -252,13 +257,13 @@ impl Lines {
                 (Line::Credential(record), None) if !record.versions.is_empty() => counted.credentials += 1,
                 (Line::Permission(_), None) => counted.permissions += 1,
                 (Line::End(end), None) => ended = Some(end),
-                _ => return Err(format!("line {} stands where it cannot", self.number)),
+                _ => return Err(format!("line {} is not allowed at this position", self.number)),
             }
         }
         match ended {
             Some(end) if end == counted => Ok(end),
-            Some(_) => Err("it has not as many lines as its end says".to_owned()),
-            None => Err("its end is missing".to_owned()),
+            Some(_) => Err("the number of lines differs from the number in its last line".to_owned()),
+            None => Err("its last line is missing".to_owned()),
         }
     }
 }
@@ -514,7 +519,10 @@ async fn mark(client: &Client, record: &Record, version: Uuid) -> Outcome<()> {
     let query = CertificatesQuery { name: Some(record.name.clone()), ..CertificatesQuery::default() };
     let Certificates { certificates } = client.fetch(CERTIFICATES, &query).await?;
     let Some(CertificateHistory { id, .. }) = certificates.first() else {
-        return Err(Problem::new(Exit::Refused, format_args!("{} is no certificate there", record.name)));
+        return Err(Problem::new(
+            Exit::Refused,
+            format_args!("{} is not a certificate in the credential store", record.name),
+        ));
     };
     let path = format!("{CERTIFICATES}/{id}/update_transitional_version");
     let request = TransitionalVersion { version: Some(version.to_string()) };

@@ -348,7 +348,7 @@ impl SetArgs {
                 Ok(text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r').into())
             }
             _ => serde_json::from_str(&text).map_err(|error| {
-                Problem::usage(format_args!("the value is no JSON: {error}"))
+                Problem::usage(format_args!("the value is not JSON: {error}"))
                     .hint("a user is {\"username\": …, \"password\": …}; or give --field NAME=VALUE")
             }),
         }

@@ -164,7 +164,7 @@ pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
     let plain: Plain = serde_saphyr::from_str(text).map_err(|error| {
         // Report only the first line, which has the position. The rest shows the text, which contains secrets.
         let said = error.to_string();
-        format!("no YAML with credentials: {}", said.lines().next().unwrap_or_default())
+        format!("not YAML with credentials: {}", said.lines().next().unwrap_or_default())
     })?;
     let mut records = plain.credentials.into_iter().map(record_of).collect::<Result<Vec<_>, _>>()?;
     relate(&mut records);
@@ -183,7 +183,7 @@ fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
     }
     let fields: Map<String, Value> =
         fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-    let plain = PlainCredential::deserialize(fields).map_err(|_| "a credential cannot be read")?;
+    let plain = PlainCredential::deserialize(fields).map_err(|_| "cannot read a credential")?;
     let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
     let name = text(plain.name).ok_or("a credential without a name")?;
     let kind = text(plain.kind).ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();

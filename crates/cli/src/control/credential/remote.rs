@@ -223,7 +223,7 @@ impl Entry {
     /// Builds a record from versions, oldest first.
     fn record(&self, versions: Vec<CredentialView>) -> Result<Record, String> {
         let kind = versions.first().map(|one| one.version.kind.clone());
-        let kind = kind.ok_or("it is gone meanwhile, or may not be read")?;
+        let kind = kind.ok_or("the credential was deleted in the meantime, or you may not read it")?;
         Ok(Record {
             name: self.name.clone(),
             signed_by: self.signed_by.clone(),
@@ -237,8 +237,8 @@ impl Entry {
 async fn logged_in(login: &Login) -> Outcome<Client> {
     let nobody = Client::at(&login.url, None, login.ca_cert.as_deref())?;
     let info: InfoView = read_as(&nobody.get("/info", &()).await?).map_err(|_| {
-        Problem::new(Exit::Refused, format_args!("{} is no CredHub: /info names no auth-server", login.url))
-            .hint("give the address of its API: https://HOST:8844")
+        Problem::new(Exit::Refused, format_args!("{} is not a CredHub: /info has no auth-server", login.url))
+            .hint("give the URL of its API: https://HOST:8844")
     })?;
     let issuer = info.auth_server.url;
     let form = TokenRequest {
@@ -250,7 +250,8 @@ async fn logged_in(login: &Login) -> Outcome<Client> {
     };
     let answer = nobody.form(&format!("{}/oauth/token", issuer.trim_end_matches('/')), &form).await?;
     let TokenView::<String> { access_token, .. } = read_as(&answer).map_err(|_| {
-        Problem::new(Exit::Refused, format_args!("{issuer} gave no token")).hint("is it a UAA?")
+        Problem::new(Exit::Refused, format_args!("{issuer} did not issue a token"))
+            .hint("check that the URL is a UAA")
     })?;
     Client::at(&login.url, Some(access_token.into()), login.ca_cert.as_deref())
 }

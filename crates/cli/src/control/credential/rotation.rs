@@ -82,9 +82,10 @@ enum RemainingLife {
 
 fn remaining_life(text: &str) -> Result<RemainingLife, String> {
     match text.strip_suffix('%') {
-        Some(part) => {
-            part.parse().map(RemainingLife::Percent).map_err(|_| format!("{text:?} is no part: write 33%"))
-        }
+        Some(part) => part
+            .parse()
+            .map(RemainingLife::Percent)
+            .map_err(|_| format!("{text:?} is not a percentage: write 33%")),
         None => units::duration(text).map(RemainingLife::Time),
     }
 }
@@ -213,9 +214,8 @@ impl HookCommand {
             Self::List(listing) => listing.print(client, HOOKS, &(), HOOK).await,
             Self::Remove { name } => {
                 if name.is_empty() {
-                    return Err(
-                        Problem::usage("a hook has a name").hint("`bulla credential rotation hook list`")
-                    );
+                    return Err(Problem::usage("the name of the hook is missing")
+                        .hint("`bulla credential rotation hook list`"));
                 }
                 client.delete(HOOKS, &HookQuery { name: Some(name.clone()) }).await
             }

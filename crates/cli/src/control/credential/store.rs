@@ -30,7 +30,7 @@ pub(super) async fn wait_for_store<T>(
     loop {
         match read().await {
             Err(problem) if problem.exit == Exit::Server => {
-                tracing::warn!(error = problem.message, again_within = ?wait, "the credential store is away");
+                tracing::warn!(error = problem.message, again_within = ?wait, "the credential store is unreachable");
             }
             other => return other.map(Some),
         }
@@ -45,7 +45,9 @@ pub(super) async fn wait_for_store<T>(
 pub(super) fn problem(error: &client::Error) -> Problem {
     use client::Error;
     let (exit, hint) = match error {
-        Error::NotFound(_) => (Exit::Refused, "`bulla credential find` shows those you may read"),
+        Error::NotFound(_) => {
+            (Exit::Refused, "`bulla credential find` lists the credentials that you may read")
+        }
         Error::Denied(_) => (Exit::Refused, "give --token-file, or BULLA_CLIENT_TOKEN"),
         Error::Refused { .. } => (Exit::Refused, "see docs/credentials.md"),
         Error::Invalid(_) => (Exit::Usage, "see docs/credentials.md"),

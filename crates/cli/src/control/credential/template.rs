@@ -46,13 +46,13 @@ pub(super) struct TemplateArgs {
 
 fn mode(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("{text:?} is no mode: write it as 0600 or 0640"))
+    mode.ok_or_else(|| format!("{text:?} is not a file mode: write it as 0600 or 0640"))
 }
 
 impl TemplateArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         if self.is_output() && (self.watch || self.run.is_some()) {
-            return Err(Problem::usage("--watch and --run are for a file, and --to - is none")
+            return Err(Problem::usage("--watch and --run need a file, but --to - is standard output")
                 .hint("give --to FILE, or write it once to standard output"));
         }
         let template = client::Template::parse(&self.read()?, self.prefix.as_deref());
@@ -80,7 +80,7 @@ impl TemplateArgs {
                 match self.run_command().await {
                     Ok(()) => owed = false,
                     Err(problem) => {
-                        tracing::warn!(error = problem.message, again_within = ?ttl, "the file is written, and --run failed");
+                        tracing::warn!(error = problem.message, again_within = ?ttl, "the file is written, but --run failed");
                     }
                 }
             }
@@ -95,7 +95,7 @@ impl TemplateArgs {
                 Ok(changed) => owed |= changed,
                 // The existing file stays until a new one can be rendered.
                 Err(problem) => {
-                    tracing::warn!(error = problem.message, file = %self.to.display(), "the file stays as it is");
+                    tracing::warn!(error = problem.message, file = %self.to.display(), "the file is unchanged");
                 }
             }
         }
@@ -115,7 +115,7 @@ impl TemplateArgs {
         })?;
         if octets as u64 > TEMPLATE_MAX {
             return Err(Problem::usage(format_args!("{} is too large", self.file.display()))
-                .hint(format!("a template has at most {TEMPLATE_MAX} octets")));
+                .hint(format!("a template has at most {TEMPLATE_MAX} bytes")));
         }
         Ok(text)
     }
@@ -196,7 +196,7 @@ fn same(path: &Path, text: &str) -> std::io::Result<bool> {
 async fn run(command: &str) -> Outcome<()> {
     let failed = |why: String| {
         Problem::new(Exit::Machine, format_args!("{command:?} {why}"))
-            .hint("the file is written; --run is what failed")
+            .hint("the file is written; only --run failed")
     };
     let mut shell = Command::new("sh");
     let running = shell.arg("-c").arg(command).kill_on_drop(true).status();

@@ -25,8 +25,8 @@ pub(super) fn read_value(path: &Path) -> Outcome<Zeroizing<String>> {
             .hint("give --file, or the value on standard input")
     })?;
     if length as u64 > VALUE_OCTETS_MAX {
-        return Err(Problem::usage(format_args!("the value has more than {VALUE_OCTETS_MAX} octets"))
-            .hint("keep large things elsewhere and the key to them here"));
+        return Err(Problem::usage(format_args!("the value has more than {VALUE_OCTETS_MAX} bytes"))
+            .hint("store large data elsewhere, and only its key here"));
     }
     Ok(text)
 }
@@ -53,6 +53,6 @@ fn field(value: Option<&Value>, key: Option<&str>, name: &str) -> Outcome<Zeroiz
         Some(Value::String(text)) => Ok(Zeroizing::new(text.clone())),
         Some(other) if !other.is_null() => Ok(Zeroizing::new(other.to_string())),
         _ => Err(Problem::new(Exit::Refused, format_args!("{name} has no {}", key.unwrap_or("value")))
-            .hint(format!("`bulla credential get {name}` shows what it has"))),
+            .hint(format!("`bulla credential get {name}` shows its fields"))),
     }
 }

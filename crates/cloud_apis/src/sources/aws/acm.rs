@@ -100,7 +100,7 @@ async fn one(
     let chain = async {
         match (unchanged, unissued(summary)) {
             (Some(chain), _) => Ok(chain),
-            (None, Some(status)) => Ok(Chain::None(format!("ACM says {status}"))),
+            (None, Some(status)) => Ok(Chain::None(format!("the ACM status is {status}"))),
             (None, None) => read(region, client, arn, deadline).await,
         }
     };

@@ -4,7 +4,7 @@ use clouds::{ApiError, Chain};
 
 /// Returns the error for a response without a required member.
 pub(super) fn missing(what: &str) -> ApiError {
-    ApiError::malformed(&format!("the answer has no {what}"))
+    ApiError::malformed(&format!("the response has no {what}"))
 }
 
 /// Parses a PEM certificate and its PEM chain.
@@ -14,7 +14,7 @@ pub(super) fn chain_of(certificate: Option<&str>, above: Option<&str>) -> Chain 
         .flat_map(|pem| x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect::<Vec<_>>())
         .collect();
     if chain.is_empty() {
-        Chain::None("AWS gave no certificate that can be read".to_owned())
+        Chain::None("AWS returned no readable certificate".to_owned())
     } else {
         Chain::Read(chain)
     }

@@ -52,7 +52,7 @@ impl AwsSource {
         pools: Pools,
     ) -> Result<Self, SourceError> {
         if account.account.len() != 12 || !account.account.bytes().all(|byte| byte.is_ascii_digit()) {
-            let problem = format!("{:?} is no AWS account: twelve digits", account.account);
+            let problem = format!("{:?} is not an AWS account ID: twelve digits", account.account);
             return Err(SourceError::Configuration(problem));
         }
         let session = Session::new(&account, options, http, pools).await;

@@ -101,7 +101,7 @@ pub(crate) async fn domains_are_watched_and_changed(world: World) {
     };
     assert_eq!(seed(store, "crt.sh", None).await, 3);
     assert!(change(1).await.unwrap());
-    assert!(!change(1).await.unwrap(), "it was changed meanwhile");
+    assert!(!change(1).await.unwrap(), "it was changed by another request");
     assert_ne!(ct::tables::Ct::of(store).domains_stamp().await.unwrap(), before);
     let row = ct::tables::Ct::of(store).domain("b.example").await.unwrap().unwrap();
     assert_eq!((row.revision, row.enabled), (2, false));

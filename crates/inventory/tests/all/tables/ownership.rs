@@ -48,7 +48,7 @@ pub(crate) async fn a_rule_is_made_changed_and_removed(world: World) {
         })
     };
     assert!(change("b2", 1).await.unwrap());
-    assert!(!change("b3", 1).await.unwrap(), "it was changed meanwhile");
+    assert!(!change("b3", 1).await.unwrap(), "it was changed by another request");
     assert!(matches!(change("a", 2).await, Err(StoreError::Conflict { .. })));
     let row = inventory::tables::Ownership::of(store).rule(id).await.unwrap().unwrap();
     assert_eq!((&row.settings, row.revision), (&settings("b2", 25), 2));

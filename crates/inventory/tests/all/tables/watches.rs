@@ -95,7 +95,7 @@ pub(crate) async fn a_watch_is_made_changed_and_removed(world: World) {
         })
     };
     assert!(change("b2", 1).await.unwrap());
-    assert!(!change("b3", 1).await.unwrap(), "it was changed meanwhile");
+    assert!(!change("b3", 1).await.unwrap(), "it was changed by another request");
     assert!(matches!(change("a", 2).await, Err(StoreError::Conflict { .. })));
     let row = get(store, id).await;
     assert_eq!((row.settings.name.as_str(), row.settings.enabled, row.revision), ("b2", false, 2));

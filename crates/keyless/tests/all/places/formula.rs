@@ -88,7 +88,7 @@ fn a_mistake_is_shown_where_it_is() {
         ("a: 1 or ()", 10, "found ')'"),
         ("Country: DE", 1, "\"Country\" is no attribute's name"),
         ("a: 1 and größe: 2", 10, "\"größe\" is no attribute's name"),
-        ("größe: 2 and a: 1", 1, "is no attribute's name"),
+        ("größe: 2 and a: 1", 1, "is not an attribute name: use a letter, then"),
         ("a: -1", 4, "\"-1\" is no value of a"),
         ("a: \"x\"", 4, "is no value of a"),
         ("a: 1 && b: 2", 6, "found \"&&\""),

@@ -135,11 +135,11 @@ pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: W
         let life = world.life.clone();
         async move { life.accept_csr(job, agent, &csr).await.unwrap_err().to_string() }
     };
-    assert!(refused(vec![1, 2, 3]).await.starts_with("the CSR is refused"));
+    assert!(refused(vec![1, 2, 3]).await.starts_with("cannot create the CSR:"));
     let more = [&names[..], &["evil.example".to_owned()]].concat();
     assert!(refused(request(KeyType::P256, &more).1).await.contains("other names"));
     assert!(refused(request(KeyType::P256, &names[..1]).1).await.contains("other names"));
-    assert!(refused(request(KeyType::P384, &names).1).await.contains("its key is p384, p256 was asked for"));
+    assert!(refused(request(KeyType::P384, &names).1).await.contains("the key type is p384, expected p256"));
     let mut forged = request(KeyType::P256, &names).1;
     let last = forged.len() - 1;
     forged[last] ^= 1;
@@ -257,9 +257,9 @@ pub(super) async fn what_an_agent_needs_has_to_exist(world: World) {
     };
     let nobody = Uuid::now_v7();
     let away = with(&|new| new.key_location = KeyLocation::Agent { agent: nobody }).await;
-    assert_eq!(away, format!("there is no agent \"{nobody}\"; make it first"));
+    assert_eq!(away, format!("unknown agent \"{nobody}\"; create it first"));
     let away = with(&|new| new.targets = vec![TargetRef::Deploy { target: nobody, agent }]).await;
-    assert_eq!(away, format!("there is no target \"{nobody}\"; make it first"));
+    assert_eq!(away, format!("unknown target \"{nobody}\"; create it first"));
     let away = with(&|new| new.targets = vec![TargetRef::Deploy { target, agent: other }]).await;
     assert_eq!(away, format!("there is no such target of the agent \"{other}\"; make it first"));
     world.check().await;

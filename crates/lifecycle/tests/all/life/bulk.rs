@@ -51,7 +51,7 @@ pub(super) async fn a_revocation_of_many_is_one_call(world: World) {
     };
     let report = world.life.revoke(&all(), request(false), "user:ann").await.unwrap();
     assert_eq!((report.matched, report.done, report.refused), (122, 121, 1));
-    assert_eq!(report.reasons, [(never.certificate, "it was never issued".to_owned())]);
+    assert_eq!(report.reasons, [(never.certificate, "the certificate was never issued".to_owned())]);
     assert_eq!(*world.own.revoked.lock(), [(121, Reason::KeyCompromise)]);
     let counts = world.life.counts().await.unwrap();
     assert_eq!(counts.states[&State::Revoked], 120);
@@ -144,7 +144,7 @@ pub(super) async fn owners_and_tags_change_in_sets(world: World) {
     let away = Reassign { environment: Some(None), ..Reassign::default() };
     let report = world.life.reassign(&all(), away, "user:ann").await.unwrap();
     assert_eq!((report.done, report.refused), (0, 30));
-    assert_eq!(report.reasons[0].1, "it has no environment (prod-only)");
+    assert_eq!(report.reasons[0].1, "the certificate has no environment (prod-only)");
     world.check().await;
 }
 

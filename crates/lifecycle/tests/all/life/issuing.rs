@@ -84,11 +84,11 @@ pub(super) async fn what_it_names_has_to_exist(world: World) {
     };
     assert_eq!(
         with(|new| new.profile = "none".to_owned()).await,
-        "there is no profile \"none\"; make it first"
+        "unknown profile \"none\"; create it first"
     );
     assert_eq!(
         with(|new| new.policy = Some("none".to_owned())).await,
-        "there is no policy \"none\"; make it first"
+        "unknown policy \"none\"; create it first"
     );
     assert!(with(|new| new.issuer = Some("none".to_owned())).await.contains("no issuer none"));
     assert!(matches!(world.life.get(Uuid::nil()).await, Err(DataError::NotFound { .. })));
@@ -106,7 +106,7 @@ pub(super) async fn an_issuer_that_is_down_is_tried_again_until_it_is_well(world
         assert_eq!((report.begun, report.failed), (1, 1), "attempt {attempt}");
         let job = world.life.job(created.job.unwrap()).await.unwrap();
         assert_eq!((job.state, job.attempts), (JobState::Queued, attempt));
-        assert_eq!(job.last_error.as_deref(), Some("the issuer is not available: nobody there"));
+        assert_eq!(job.last_error.as_deref(), Some("the issuer is unavailable: nobody there"));
         pauses.push(job.next_attempt_at_us - world.clock.now_us());
         // Not before its time.
         assert_eq!(world.life.tick().await.unwrap().begun, 0);

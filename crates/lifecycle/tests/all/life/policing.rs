@@ -52,7 +52,10 @@ pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: 
     let refused = world.life.create(NewCertificate::new(&["a.example.com"], "web"), "user:ann").await;
     let error = refused.unwrap_err();
     assert!(matches!(error, CreateError::Admission(AdmissionError::Forbidden(_))));
-    assert_eq!(error.to_string(), "policies forbid it: a.example.com is not under example.org (names)");
+    assert_eq!(
+        error.to_string(),
+        "policies forbid this request: a.example.com is not under example.org (names)"
+    );
     assert!(world.life.named("a.example.com").await.is_err());
 
     let created =

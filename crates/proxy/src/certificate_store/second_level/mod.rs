@@ -449,7 +449,7 @@ impl LevelState {
             tracing::debug!(what, why, "the certificate store does not answer");
         } else {
             let when_away = self.options.when_away;
-            tracing::error!(what, why, ?when_away, "the certificate store is away; memory goes on");
+            tracing::error!(what, why, ?when_away, "the certificate store is unavailable; using memory only");
             self.trouble.notify_one();
         }
         None
@@ -469,7 +469,7 @@ impl LevelState {
         };
         if is_back {
             self.away.store(false, Relaxed);
-            tracing::info!("the certificate store is back");
+            tracing::info!("the certificate store is available again");
         }
     }
 
@@ -497,16 +497,16 @@ impl LevelState {
 
     fn not_tidied(&self, why: &dyn fmt::Display) {
         self.failures.fetch_add(1, Relaxed);
-        tracing::warn!(%why, "leaves that have ended were not deleted");
+        tracing::warn!(%why, "cannot delete expired leaf certificates");
     }
 
     /// Logs an unreadable leaf once, until another one is readable: with a wrong master key, every leaf is unreadable.
     fn tell_unopened(&self, id: &str, why: &Unopened) {
         self.unopened.fetch_add(1, Relaxed);
         if self.opens.swap(false, Relaxed) {
-            tracing::warn!(leaf = id, %why, "a kept leaf does not open and is minted anew");
+            tracing::warn!(leaf = id, %why, "cannot decrypt a stored leaf certificate; minting a new one");
         } else {
-            tracing::debug!(leaf = id, %why, "a kept leaf does not open and is minted anew");
+            tracing::debug!(leaf = id, %why, "cannot decrypt a stored leaf certificate; minting a new one");
         }
     }
 }

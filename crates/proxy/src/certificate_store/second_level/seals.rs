@@ -19,13 +19,13 @@ const LENGTH: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Unopened {
     /// The row of its key is missing.
-    #[error("its key was deleted")]
+    #[error("the key of the leaf certificate was deleted")]
     NoKey,
     /// The chain or the key cannot be decrypted.
     #[error(transparent)]
     Seal(#[from] OpenError),
     /// The decrypted bytes are not a complete chain.
-    #[error("it is cut off")]
+    #[error("the stored value is truncated")]
     CutOff,
     /// The decrypted key is invalid.
     #[error("its key: {0}")]

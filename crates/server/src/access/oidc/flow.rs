@@ -129,14 +129,14 @@ impl Login {
             return Err(refused("the login took too long"));
         }
         if !answer.state.as_deref().is_some_and(|given| secret::same(given, &self.state)) {
-            return Err(refused("the answer is of another login"));
+            return Err(refused("the response belongs to another login"));
         }
         self.check_issuer(oidc, answer).await?;
         if let Some(error) = &answer.error {
             let error: String = error.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
-            return Err(refused(format_args!("the issuer says: {error}")));
+            return Err(refused(format_args!("the issuer returned the error {error}")));
         }
-        let code = answer.code.as_deref().ok_or_else(|| refused("the issuer's answer holds no code"))?;
+        let code = answer.code.as_deref().ok_or_else(|| refused("the issuer's response contains no code"))?;
         let token = oidc.exchange(code, &self.verifier).await?;
         let claims = oidc.verified(&token, &self.nonce, access.clock().now_seconds()).await?;
         let proved_at_us = claims.auth_time().map(|at| at.saturating_mul(1_000_000));
@@ -163,8 +163,8 @@ impl Login {
     async fn check_issuer(&self, oidc: &Oidc, answer: &CallbackParams) -> Result<(), Problem> {
         let required = oidc.description().await?.authorization_response_iss_parameter_supported;
         match &answer.iss {
-            Some(iss) if *iss != oidc.options().issuer => Err(refused("the answer is of another issuer")),
-            None if required => Err(refused("the answer does not say of which issuer it is")),
+            Some(iss) if *iss != oidc.options().issuer => Err(refused("the response is from another issuer")),
+            None if required => Err(refused("the response does not name its issuer (parameter iss)")),
             _ => Ok(()),
         }
     }
@@ -176,8 +176,8 @@ fn check_proof(proved_at_us: Option<i64>, begun_at_us: i64) -> Result<(), Proble
     let hint = "confirm the session with a password or the code of a one-time link instead";
     match proved_at_us {
         Some(at) if at.saturating_add(CLOCKS_DIFFER_US) >= begun_at_us => Ok(()),
-        Some(_) => Err(refused("the issuer did not ask anew who you are").hint(hint)),
-        None => Err(refused("the issuer does not say when you signed in (the claim auth_time)").hint(hint)),
+        Some(_) => Err(refused("the issuer did not authenticate you again").hint(hint)),
+        None => Err(refused("the issuer does not report when you signed in (claim auth_time)").hint(hint)),
     }
 }
 
@@ -223,8 +223,8 @@ async fn person(
         }
     }
     if !granted {
-        return Err(Problem::forbidden("nobody has given you a role here")
-            .hint("ask an administrator to map one of your groups, or to give you a role"));
+        return Err(Problem::forbidden("you have no role on this server")
+            .hint("ask an administrator to map one of your groups or to assign you a role"));
     }
     new_person(access, oidc, claims, key).await
 }
@@ -267,7 +267,7 @@ async fn new_person(
     }
     // The same user was created concurrently, for example by a login in another tab.
     let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?.into_iter().next();
-    found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
+    found.ok_or_else(|| Problem::conflict("this name is already in use: ask an administrator"))
 }
 
 #[cfg(test)]

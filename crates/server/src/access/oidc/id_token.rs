@@ -65,17 +65,17 @@ impl Claims {
     fn check(&self, issuer: &str, client_id: &str, nonce: &str, now: i64) -> Result<(), Problem> {
         let audiences = self.aud.as_slice();
         if self.iss != issuer {
-            return Err(refused("the ID token is of another issuer"));
+            return Err(refused("the ID token is from another issuer"));
         }
         if !audiences.iter().any(|audience| audience == client_id) {
-            return Err(refused("the ID token is for somebody else"));
+            return Err(refused("the ID token is for another client (claim aud)"));
         }
         let azp_good = match &self.azp {
             Some(azp) => azp == client_id,
             None => audiences.len() == 1,
         };
         if !azp_good {
-            return Err(refused("the ID token was given to somebody else"));
+            return Err(refused("the ID token was issued to another client (claim azp)"));
         }
         if self.exp.saturating_add(LEEWAY) <= now {
             return Err(refused("the ID token has expired"));
@@ -83,13 +83,15 @@ impl Claims {
         if self.iat.saturating_sub(LEEWAY) > now
             || self.nbf.is_some_and(|nbf| nbf.saturating_sub(LEEWAY) > now)
         {
-            return Err(refused("the ID token is not valid yet: compare the clocks"));
+            return Err(refused(
+                "the ID token is not valid yet: check the clocks of this server and of the issuer",
+            ));
         }
         if !self.nonce.as_deref().is_some_and(|given| secret::same(given, nonce)) {
-            return Err(refused("the ID token is of another login"));
+            return Err(refused("the ID token belongs to another login (claim nonce)"));
         }
         if self.sub.is_empty() || self.sub.len() > SUBJECT_MAX {
-            return Err(refused("the ID token names nobody"));
+            return Err(refused("the ID token has no valid subject (claim sub)"));
         }
         Ok(())
     }
@@ -139,9 +141,9 @@ mod tests {
         assert_eq!(outcome(json!({ "exp": NOW - 59 })), Ok(()), "within the leeway");
         for (change, why) in [
             (json!({ "iss": "https://j.example" }), "another issuer"),
-            (json!({ "aud": "other" }), "somebody else"),
-            (json!({ "aud": ["other", "bulla"] }), "somebody else"),
-            (json!({ "azp": "other" }), "somebody else"),
+            (json!({ "aud": "other" }), "the ID token was issued to another client"),
+            (json!({ "aud": ["other", "bulla"] }), "the ID token was issued to another client"),
+            (json!({ "azp": "other" }), "the ID token was issued to another client"),
             (json!({ "exp": NOW - 60 }), "expired"),
             (json!({ "exp": Value::Null }), "exp"),
             (json!({ "iat": NOW + 61 }), "not valid yet"),

@@ -18,7 +18,7 @@ pub enum OidcError {
     #[error("OIDC: {0}")]
     Issuer(#[from] IssuerError),
     /// The redirect URL is invalid.
-    #[error("the OIDC redirect URL {0:?} is no URL")]
+    #[error("the OIDC redirect URL {0:?} is not a URL")]
     Redirect(String),
 }
 

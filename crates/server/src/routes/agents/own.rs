@@ -104,7 +104,7 @@ async fn give_work(
     Query(facts): Query<FactsBody>,
 ) -> Result<Json<AssignmentView>, Problem> {
     if params.wait > WAIT_SECONDS_MAX {
-        return Err(Problem::bad_request(format_args!("wait is 0 to {WAIT_SECONDS_MAX} seconds")));
+        return Err(Problem::bad_request(format_args!("wait must be 0 to {WAIT_SECONDS_MAX} seconds")));
     }
     let agent = agent_of(&agents, &caller).await?;
     Ok(Json(AssignmentView { jobs: agents.poll(agent, host_facts(facts), params.wait).await? }))

@@ -98,10 +98,9 @@ async fn issue(
     let ca = body.ca.clone();
     let mut request = asked(&name, body, &caller)?;
     if authority.profile(&name).await?.requires_approval {
-        let detail = format_args!("certificates of the profile {name} need a second person's consent");
-        let problem =
-            Problem::new(StatusCode::CONFLICT, "approval-required", "Somebody else must agree first");
-        return Err(problem.detail(detail).hint("ask for a managed certificate: it waits for the consent"));
+        let detail = format_args!("certificates of the profile {name} require approval");
+        let problem = Problem::new(StatusCode::CONFLICT, "approval-required", "Approval required");
+        return Err(problem.detail(detail).hint("request a managed certificate: it waits for approval"));
     }
     if let Some(ca) = ca {
         request.ca = Some(authority.ca(&ca).await?.id);
@@ -161,8 +160,8 @@ async fn list(
             caller.may(Permission::CertificateRead, Object::profile(profile.clone()))?;
         }
         (Reach::Only(_), None) => {
-            return Err(Problem::forbidden("you may see the certificates of some profiles only")
-                .hint("name one of them: ?profile=NAME"));
+            return Err(Problem::forbidden("you may read only the certificates of some profiles")
+                .hint("name a profile: ?profile=NAME"));
         }
     }
     let ca = match &params.ca {
@@ -232,5 +231,5 @@ pub(super) async fn find(authority: &Authority, id: &str) -> Result<IssuedRecord
         }
     };
     let record = authority.issued(&which).await?;
-    record.ok_or_else(|| Problem::not_found(format_args!("certificate {id} issued here")))
+    record.ok_or_else(|| Problem::not_found(format_args!("certificate {id} issued by this server")))
 }

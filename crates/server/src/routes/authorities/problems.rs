@@ -45,7 +45,7 @@ impl From<NewCaError> for Problem {
                 Self::unavailable(error, KEY_RETRY_SECONDS)
             }
             NewCaError::Key(KeyStoreError::NoProvider(_)) => Self::unprocessable(error)
-                .hint("leave key_provider out to keep the key in the database, sealed"),
+                .hint("omit key_provider to store the key in the database, encrypted"),
             NewCaError::Key(_) | NewCaError::Unverified(_) => Self::internal(error),
             error => Self::unprocessable(error),
         }
@@ -57,7 +57,7 @@ impl From<ImportError> for Problem {
         match error {
             ImportError::NameTaken(_) => taken(error),
             ImportError::NotPending(id) => {
-                Self::not_found(format_args!("authority {id} that waits for a certificate"))
+                Self::not_found(format_args!("CA {id} that waits for a certificate"))
             }
             ImportError::Ca(error) => error.into(),
             ImportError::Store(error) => store(&error),
@@ -99,11 +99,11 @@ pub(super) fn refused(error: IssueError) -> Problem {
         IssueError::Store(error) => store(&error),
         IssueError::Abandoned => Problem::unavailable(error, STORE_RETRY_SECONDS),
         IssueError::Sign(SignError::Failed(_)) => {
-            tracing::error!(%error, "the key of an authority did not sign");
+            tracing::error!(%error, "signing with a CA key failed");
             unprocessable("signature-refused", &error)
         }
         IssueError::Sign(_) => {
-            tracing::error!(%error, "the key of an authority did not sign");
+            tracing::error!(%error, "signing with a CA key failed");
             Problem::unavailable(&error, KEY_RETRY_SECONDS)
         }
         IssueError::Names(ref refusals) => {
@@ -120,7 +120,7 @@ pub(super) fn refused(error: IssueError) -> Problem {
         }
         IssueError::KeyBlocked(_) => unprocessable("key-blocked", &error),
         IssueError::Team(crossing) => Problem::forbidden(crossing)
-            .hint("what belongs to a team is for the team's own callers: see docs/teams.md"),
+            .hint("only callers of the same team can use objects of a team: see docs/teams.md"),
         IssueError::Quota(ref over) => Problem::too_many(over.retry_after.as_secs().max(1)).detail(&error),
         IssueError::Key(_) => unprocessable("key-not-allowed", &error),
         IssueError::Subject(_) => unprocessable("subject-not-allowed", &error),
@@ -134,7 +134,7 @@ pub(super) fn refused(error: IssueError) -> Problem {
 impl From<RevokeError> for Problem {
     fn from(error: RevokeError) -> Self {
         match error {
-            RevokeError::Unknown => Self::not_found("such certificate: it was not issued here"),
+            RevokeError::Unknown => Self::not_found("such certificate: this server did not issue it"),
             RevokeError::Store(error) => store(&error),
             error => Self::unprocessable(error),
         }

@@ -142,7 +142,7 @@ async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -
             filter(authority, conditions).await.map(Selection::Filter)
         }
         _ => Err(Problem::unprocessable(
-            "give exactly one of certificate, serial, certificates, key and filter",
+            "give exactly one of certificate, serial, certificates, key or filter",
         )),
     }
 }
@@ -177,7 +177,7 @@ async fn block(
     let key = match (body.key, body.certificate) {
         (Some(key), None) => key.parse::<SpkiHash>().map_err(Problem::unprocessable)?,
         (None, Some(certificate)) => key_of(&authority, &certificate).await?,
-        _ => return Err(Problem::unprocessable("give exactly one of key and certificate")),
+        _ => return Err(Problem::unprocessable("give exactly one of key or certificate")),
     };
     let done = authority.block_key(key, caller.actor()).await?;
     Ok(Json(revocation_view(done)))

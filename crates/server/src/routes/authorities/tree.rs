@@ -137,7 +137,7 @@ async fn create(
     let below = body.parent.is_some() || body.external;
     if body.parent.is_some() && body.external {
         return Err(Problem::unprocessable(
-            "parent is an authority here, external one elsewhere: give one of them",
+            "parent names a CA of this server, external means a CA elsewhere: give only one of them",
         ));
     }
     let key_type = body.key_type.as_deref().map(str::parse::<KeyType>).transpose();
@@ -283,6 +283,6 @@ async fn cancel(
 ) -> Result<StatusCode, Problem> {
     match authority.cancel_request(id, caller.actor()).await? {
         true => Ok(StatusCode::NO_CONTENT),
-        false => Err(Problem::not_found(format_args!("authority {id} that waits for a certificate"))),
+        false => Err(Problem::not_found(format_args!("CA {id} that waits for a certificate"))),
     }
 }

@@ -39,7 +39,7 @@ fn selection(body: SelectionBody) -> Result<Selection, Problem> {
     match (body.ids, body.filter) {
         (Some(ids), None) => Ok(Selection::Ids(ids)),
         (None, Some(filter)) => Ok(Selection::Filter(managed_filter(filter, None)?)),
-        _ => Err(Problem::unprocessable("a selection has either ids or a filter")),
+        _ => Err(Problem::unprocessable("a selection must have either ids or a filter")),
     }
 }
 
@@ -65,7 +65,7 @@ async fn create_batch(
     Json(body): Json<BatchBody>,
 ) -> Result<Json<BatchView>, Problem> {
     if body.certificates.is_empty() || body.certificates.len() > BATCH_MAX {
-        return Err(Problem::unprocessable(format_args!("a batch has 1 to {BATCH_MAX} certificates")));
+        return Err(Problem::unprocessable(format_args!("a batch must have 1 to {BATCH_MAX} certificates")));
     }
     // Checked once for the guard; each certificate is checked below.
     let _ = caller.reach(Permission::CertificateRequest);

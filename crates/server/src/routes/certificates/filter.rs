@@ -19,7 +19,7 @@ pub(super) fn managed_filter(
         .map(|word| word.trim().parse::<lifecycle::state::State>().map_err(Problem::bad_request));
     let tag = body.tag.as_deref().map(|tag| {
         let parts = tag.split_once('=').map(|(tag, value)| (tag.to_owned(), value.to_owned()));
-        parts.ok_or_else(|| Problem::bad_request("tag is NAME=VALUE"))
+        parts.ok_or_else(|| Problem::bad_request("tag must be NAME=VALUE"))
     });
     let time = |text: Option<String>| text.map(|text| time::parsed(&text)).transpose();
     let (serial, fingerprint) = (body.serial.as_deref(), body.fingerprint.as_deref());
@@ -65,7 +65,7 @@ pub(super) fn managed_filter(
     ];
     let tags = filter.tag.iter().flat_map(|(tag, value)| [tag, value]);
     if texts.into_iter().flatten().chain(tags).any(|text| text.contains('\0')) {
-        return Err(Problem::bad_request("a filter holds a NUL"));
+        return Err(Problem::bad_request("a filter contains a NUL character"));
     }
     Ok(filter)
 }

@@ -436,7 +436,7 @@ async fn chain(
     permitted(&lifecycle, &caller, Permission::CertificateRead, id).await?;
     let page = lifecycle.versions(id, None, 1).await?;
     let version = page.rows.into_iter().next();
-    let version = version.ok_or_else(|| Problem::conflict("the certificate was never issued"))?;
+    let version = version.ok_or_else(|| Problem::conflict("the certificate has not been issued yet"))?;
     let kind = HeaderValue::from_static("application/pem-certificate-chain");
     Ok(([(CONTENT_TYPE, kind)], view::chain_pem(&version.chain)).into_response())
 }

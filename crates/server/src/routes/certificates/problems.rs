@@ -178,5 +178,5 @@ impl From<BulkError> for Problem {
 }
 
 fn changed(stale: &Stale) -> Problem {
-    Problem::precondition_failed("it is not as it was when you read it").with("revision", stale.revision)
+    Problem::precondition_failed("the object changed since you read it").with("revision", stale.revision)
 }

@@ -168,6 +168,6 @@ pub(super) async fn check_references(
 /// The same error for objects that do not exist and for objects of other teams.
 fn elsewhere(what: &str) -> Problem {
     Problem::forbidden(format_args!("this {what} does not belong to the certificate's team")).hint(
-        "an agent's label `team` says whose host it is; or ask somebody whose permission reaches everything",
+        "set the agent's label `team` to the team of its host; or ask a caller whose permission covers all teams",
     )
 }

@@ -40,8 +40,9 @@ async fn access(
             Ok(pages.answer(page, difference))
         }
         (None, Some(since)) => {
-            let since: jiff::Timestamp =
-                since.parse().map_err(|_| Refused::bad("since is a time: 2026-11-21T05:00:00Z."))?;
+            let since: jiff::Timestamp = since
+                .parse()
+                .map_err(|_| Refused::bad("since must be a time such as 2026-11-21T05:00:00Z."))?;
             let since_us = since.as_microsecond();
             let page = store.access_since(&asker, (&path, operation), since_us, after, limit).await?;
             Ok(pages.answer(page, change))

@@ -21,8 +21,8 @@ pub(crate) const VERSIONS_MAX: usize = 1_000;
 
 const DAY_US: i64 = 86_400_000_000;
 
-const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete that first, then undelete again: the \
-                             one that was deleted last comes back.";
+const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete that credential first, then undelete again: \
+ the credential that was deleted last is restored.";
 
 /// Lists the deleted credentials that the caller can restore, newest deletion first.
 pub(super) async fn deleted(
@@ -110,11 +110,11 @@ pub(super) async fn change(
         Some(credhub::VersionsChange::Delete) => VersionsChange::Delete,
         Some(credhub::VersionsChange::Undelete) => VersionsChange::Undelete,
         Some(credhub::VersionsChange::Destroy) => VersionsChange::Destroy,
-        None => return Err(Refused::bad("The field change is one of delete, undelete and destroy.")),
+        None => return Err(Refused::bad("The field change must be one of delete, undelete and destroy.")),
     };
     let numbers = request.versions.filter(|numbers| (1..=VERSIONS_MAX).contains(&numbers.len()));
     let numbers = numbers.ok_or_else(|| {
-        Refused::bad(format!("The field versions is a list of 1 to {VERSIONS_MAX} numbers."))
+        Refused::bad(format!("The field versions must be a list of 1 to {VERSIONS_MAX} numbers."))
     })?;
     context.hub().credentials().change_versions(&asker, &name, Some(numbers), change).await?;
     Ok(StatusCode::NO_CONTENT.into_response())

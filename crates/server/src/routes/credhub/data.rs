@@ -133,9 +133,9 @@ fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
         (None, Some("*")) => Ok(Some(None)),
         (Some(id), None) => {
             let id = Uuid::parse_str(id.trim_matches('"'));
-            id.map(|id| Some(Some(id))).map_err(|_| Refused::bad("If-Match holds no id of a version."))
+            id.map(|id| Some(Some(id))).map_err(|_| Refused::bad("If-Match is not the ID of a version."))
         }
-        _ => Err(Refused::bad("Give If-Match with the id of a version, or If-None-Match: *.")),
+        _ => Err(Refused::bad("Give If-Match with the ID of a version, or If-None-Match: *.")),
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn follow(
     let store = context.server().store().clone();
     let begun = context.server().events().follow_credentials(store.clone(), since, &asker.actor).await;
     let (follower, resumed) = begun.map_err(credentials::CredentialError::from)?.ok_or_else(|| {
-        let text = "Too many follow the changes already. Please try again later.";
+        let text = "Too many clients follow the changes already. Please try again later.";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
     })?;
     let ready =

@@ -45,10 +45,7 @@ pub(super) async fn token(
         Err(refused) => {
             let failed = context.server().limits().failure(address(&parts), account.as_deref());
             failed.map_err(|problem| {
-                Refused::new(
-                    problem.status(),
-                    "Too many failed logins came from this address, or to this account.",
-                )
+                Refused::new(problem.status(), "Too many failed logins from this address or to this account.")
             })?;
             Err(refused)
         }
@@ -83,7 +80,7 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
         Some(_) => Err(Refused::oauth(
             StatusCode::BAD_REQUEST,
             "unsupported_grant_type",
-            "There are client_credentials, password and refresh_token",
+            "The supported grant types are client_credentials, password and refresh_token",
         )),
         None => Err(invalid_request()),
     }
@@ -150,7 +147,12 @@ pub(super) async fn revoke(
     let store = context.hub().credentials();
     let own = store.access_token_id(token).ok_or(TokenError::Invalid).map_err(bad_token)?;
     if Uuid::parse_str(&id) != Ok(own) {
-        return Err(Refused::oauth(StatusCode::FORBIDDEN, "access_denied", "This is another token"));
+        return Err(Refused::oauth(
+            StatusCode::FORBIDDEN,
+            "access_denied",
+            "The ID is not that of the token in the \
+         Authorization header",
+        ));
     }
     store.end_token(own).await?;
     Ok(StatusCode::OK)

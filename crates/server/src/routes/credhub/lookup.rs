@@ -33,7 +33,7 @@ pub(super) async fn lookup(
         lengths.push(names.len() - before);
     }
     if asked > NAMES_MAX {
-        return Err(Refused::bad(format!("A request has at most {NAMES_MAX} names.")));
+        return Err(Refused::bad(format!("A request can have at most {NAMES_MAX} names.")));
     }
     let store = context.hub().credentials();
     let ca_versions = store.options().ca_versions;

@@ -123,7 +123,7 @@ pub(crate) async fn programs_only(request: Request, next: Next) -> Response {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let has_token = headers.contains_key(AUTHORIZATION) || headers.contains_key("x-vault-token");
     if !reads && !has_token && inbound::is_sent_by_web_page(headers) {
-        let text = "A web page made this browser ask. Send a token with the request.";
+        let text = "A web page sent this request without a token. Send a token with the request.";
         return Refused::new(StatusCode::FORBIDDEN, text).into_response();
     }
     next.run(request).await

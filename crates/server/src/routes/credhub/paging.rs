@@ -28,10 +28,10 @@ impl FromRequestParts<Context> for Pages {
             .map_err(|_| Refused::bad_request())?;
         let limit = query.limit.map_or(LIMIT_DEFAULT, |limit| limit as usize);
         if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(Refused::bad(format!("limit is 1 to {LIMIT_MAX}, not {limit}.")));
+            return Err(Refused::bad(format!("limit must be 1 to {LIMIT_MAX}, not {limit}.")));
         }
         let after = query.cursor.map(|cursor| cursor.parse()).transpose();
-        let after = after.map_err(|_| Refused::bad("The cursor is none. Begin without it."))?;
+        let after = after.map_err(|_| Refused::bad("The cursor is not valid. Start without a cursor."))?;
         Ok(Self { limit, after })
     }
 }

@@ -181,7 +181,7 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Ask
             tracing::warn!(
                 subject = client.certificate().subject.text,
                 issuer = client.certificate().issuer.text,
-                "an application's certificate is refused: its CA is not among credentials.app_ca_files"
+                "an application's certificate was rejected: its CA is not in credentials.app_ca_files"
             );
             return Err(Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY));
         }

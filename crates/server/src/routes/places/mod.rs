@@ -41,16 +41,16 @@ pub(crate) fn routes() -> Api {
 impl From<SiteError> for Problem {
     fn from(error: SiteError) -> Self {
         match error {
-            SiteError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
+            SiteError::NotFound(what) => Self::not_found(format_args!("{what} with that name")),
             SiteError::Invalid(_) | SiteError::Attribute(_) | SiteError::Csr(_) => Self::unprocessable(error),
             SiteError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
             SiteError::KeyTaken => Self::conflict(error)
-                .hint("remove the folder of the node's state, and join with another token"),
+                .hint("delete the state directory of the node, and join with another token"),
             SiteError::Changed => Self::precondition_failed(error),
             SiteError::NotEmpty(_) | SiteError::Full { .. } | SiteError::Retired => Self::conflict(error),
             SiteError::OtherKey => Self::forbidden(error),
             SiteError::Token => {
-                Self::unauthenticated(error).hint("make a new one: bulla key node token --site NAME")
+                Self::unauthenticated(error).hint("create a new one: bulla key node token --site NAME")
             }
             SiteError::Certify(error) => error.into(),
             SiteError::Signer(_) | SiteError::Statement(_) => Self::internal(error),

@@ -34,13 +34,12 @@ pub(super) fn routes() -> Api {
 impl From<PolicyError> for Problem {
     fn from(error: PolicyError) -> Self {
         match error {
-            PolicyError::NotFound(what) => Self::not_found(format_args!("{what} of that name")),
+            PolicyError::NotFound(what) => Self::not_found(format_args!("{what} with that name")),
             PolicyError::Invalid(_) | PolicyError::Formula(_) | PolicyError::SealedKey(_) => {
                 Self::unprocessable(error)
             }
-            PolicyError::Nobody { .. } => {
-                Self::unprocessable(error).hint("`bulla key policy check FORMULA` shows who satisfies one")
-            }
+            PolicyError::Nobody { .. } => Self::unprocessable(error)
+                .hint("`bulla key policy check FORMULA` shows which nodes satisfy a formula"),
             PolicyError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
             PolicyError::Changed
             | PolicyError::Behind { .. }

@@ -106,5 +106,5 @@ async fn withdraw(
 }
 
 fn hash(text: &str) -> Result<SpkiHash, Problem> {
-    text.parse().map_err(|_| Problem::not_found("sealed key of that SHA-256"))
+    text.parse().map_err(|_| Problem::not_found("sealed key with that SHA-256"))
 }

@@ -186,7 +186,7 @@ impl FromRequest<Context> for Body {
         }
         match serde_json::from_slice(&octets) {
             Ok(Json::Object(fields)) => Ok(Self(fields)),
-            _ => Err(Refused::bad("failed to parse JSON input: the body is no JSON object")),
+            _ => Err(Refused::bad("failed to parse JSON input: the body is not a JSON object")),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct VersionQuery {
 type VersionQueryResult = Result<Query<VersionQuery>, QueryRejection>;
 
 fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
-    let read = |text: &str| text.parse().map_err(|_| Refused::bad(format!("{field} is no number")));
+    let read = |text: &str| text.parse().map_err(|_| Refused::bad(format!("{field} is not a number")));
     // 0 means no version, as in Vault.
     Ok(text.map(read).transpose()?.filter(|number| *number > 0))
 }
@@ -51,7 +51,7 @@ async fn readable(
     name: &Name,
     query: VersionQueryResult,
 ) -> Result<(Version, Option<u64>), Refused> {
-    let Query(query) = query.map_err(|_| Refused::bad("the query cannot be read"))?;
+    let Query(query) = query.map_err(|_| Refused::bad("the query cannot be parsed"))?;
     let wanted = counted(query.version.as_deref(), "version")?;
     let depth = counted(query.depth.as_deref(), "depth")?;
     let hub = context.hub();
@@ -95,12 +95,12 @@ fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u6
         Some(Json::Object(fields)) => fields,
         None | Some(Json::Null) => return Err(Refused::bad("no data provided")),
         Some(_) => {
-            return Err(Refused::bad("data is no JSON object. hint: {\"data\": {\"field\": \"value\"}}"));
+            return Err(Refused::bad("data is not a JSON object. hint: {\"data\": {\"field\": \"value\"}}"));
         }
     };
     let cas = match body.get("options").and_then(|options| options.get("cas")) {
         None | Some(Json::Null) => None,
-        Some(cas) => Some(number(cas).ok_or_else(|| Refused::bad("options.cas is no number of a version"))?),
+        Some(cas) => Some(number(cas).ok_or_else(|| Refused::bad("options.cas is not a version number"))?),
     };
     Ok((fields, cas))
 }
@@ -125,7 +125,7 @@ pub(super) async fn patch(
 ) -> Result<axum::Json<Json>, Refused> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some(MERGE_PATCH) {
-        let text = format!("a patch is of the content type {MERGE_PATCH}");
+        let text = format!("a patch must have the content type {MERGE_PATCH}");
         return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
     let (fields, cas) = written(&mut body)?;

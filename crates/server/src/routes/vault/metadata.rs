@@ -133,12 +133,12 @@ fn only_custom(body: &Map<String, Json>) -> Result<(), Refused> {
         other => number(other) == Some(0),
     };
     for (field, hint) in [
-        ("max_versions", "credentials.retention says how many versions stay"),
-        ("cas_required", "options.cas of each write checks and sets"),
-        ("delete_version_after", "ttl_seconds of CredHub's side ends a version"),
+        ("max_versions", "credentials.retention sets how many versions are kept"),
+        ("cas_required", "set options.cas in each write"),
+        ("delete_version_after", "ttl_seconds in the CredHub API sets when a version expires"),
     ] {
         if body.get(field).is_some_and(|value| !zero(value)) {
-            return Err(Refused::bad(format!("{field} is not kept by secret here. hint: {hint}")));
+            return Err(Refused::bad(format!("{field} cannot be set per secret. hint: {hint}")));
         }
     }
     Ok(())
@@ -154,7 +154,7 @@ fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, J
         {
             Ok(Some(fields.clone()))
         }
-        Some(_) => Err(Refused::bad("custom_metadata is an object of texts")),
+        Some(_) => Err(Refused::bad("custom_metadata must be an object of strings")),
     }
 }
 
@@ -201,7 +201,7 @@ async fn note(
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(error) => {
             let refused = denied_or(hub, asker, name, Operation::Write, error).await;
-            let none = "nothing is there yet. hint: write a version first, then what it notes";
+            let none = "the secret does not exist yet. hint: write a version first, then its metadata";
             Err(if refused.is_absent() { Refused::bad(none) } else { refused })
         }
     }

@@ -89,7 +89,7 @@ async fn unknown(request: Request) -> Refused {
     let path = request.uri().path().trim_start_matches('/').chars().take(200).collect::<String>();
     Refused::new(
         StatusCode::NOT_FOUND,
-        format!("no handler for route {path:?}. hint: the one mount is {MOUNT}, a KV store of version 2"),
+        format!("no handler for route {path:?}. hint: the only mount is {MOUNT}, a KV store of version 2"),
     )
 }
 
@@ -100,21 +100,21 @@ async fn unsupported() -> Refused {
 /// Rejects unsupported request headers, and changes while the store is in read-only mode.
 async fn allowed(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(WRAP) {
-        return Refused::bad("answers are not wrapped here. hint: ask without -wrap-ttl").into_response();
+        return Refused::bad("response wrapping is not supported. hint: omit -wrap-ttl").into_response();
     }
     // If the namespace were ignored, a write for one namespace would affect the secrets of all others.
     let elsewhere = |value: &HeaderValue| {
         value.to_str().map_or(true, |name| !ROOT.contains(&name.trim().trim_matches('/')))
     };
     if request.headers().get_all(NAMESPACE).iter().any(elsewhere) {
-        let text = "X-Vault-Namespace: there are no namespaces here but the root's. hint: leave out VAULT_NAMESPACE \
-                    (-namespace), and put what it separates below paths of its own: secret/NAMESPACE/...";
+        let text = "X-Vault-Namespace: only the root namespace exists. hint: omit VAULT_NAMESPACE (-namespace), and use \
+         one path per namespace instead: secret/NAMESPACE/...";
         return Refused::bad(text).into_response();
     }
     let method = request.method();
     let changes = !matches!(*method, Method::GET | Method::HEAD) && method.as_str() != LIST;
     if changes && hub.is_read_only() && request.uri().path().starts_with("/secret/") {
-        let text = "the credential store is read-only now. Try again later";
+        let text = "the credential store is in read-only mode. Try again later";
         return Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
     next.run(request).await

@@ -32,13 +32,13 @@ impl FromRequestParts<Context> for Folder {
 
 async fn text_of(parts: &mut Parts, context: &Context) -> Result<String, Refused> {
     let path = Path::<String>::from_request_parts(parts, context).await;
-    path.map(|Path(text)| text).map_err(|_| Refused::bad("the path is no text in UTF-8"))
+    path.map(|Path(text)| text).map_err(|_| Refused::bad("the path is not valid UTF-8"))
 }
 
 /// Returns the credential name of a path.
 pub(super) fn name_of(path: &str) -> Result<Name, Refused> {
     Name::parse(&format!("/{path}"))
-        .map_err(|_| Refused::bad(format!("the path is no name: {}", fault(path))))
+        .map_err(|_| Refused::bad(format!("the path is not a valid name: {}", fault(path))))
 }
 
 pub(super) fn folder_of(path: &str) -> Result<Option<Name>, Refused> {
@@ -52,13 +52,13 @@ pub(super) fn folder_of(path: &str) -> Result<Option<Name>, Refused> {
 fn fault(path: &str) -> String {
     let characters = path.chars().count() + 1;
     if characters > NAME_CHARS_MAX {
-        return format!("it has {characters} characters, of at most {NAME_CHARS_MAX}");
+        return format!("the name has {characters} characters; at most {NAME_CHARS_MAX} are allowed");
     }
     if path.split('/').any(str::is_empty) {
-        return "a part of it is empty. hint: no // and no / at its end".to_owned();
+        return "a part of the path is empty. hint: remove // and a trailing /".to_owned();
     }
     if let Some(part) = path.split('/').find(|part| *part == "." || *part == "..") {
-        return format!("{part} is no part of a name");
+        return format!("{part} is not allowed as a part of a name");
     }
     let allowed = "letters, digits and -_/.:,()[]+ are allowed";
     match path.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_/.:,()[]+".contains(*c)) {

@@ -25,13 +25,10 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
         Err(_) => {
             let failed = context.server().limits().failure(address(&parts), Some(text("role_id")));
             failed.map_err(|problem| {
-                Refused::new(
-                    problem.status(),
-                    "too many failed logins came from this address, or to this role",
-                )
+                Refused::new(problem.status(), "too many failed logins from this address or to this role")
             })?;
             return Err(Refused::bad(
-                "invalid role or secret ID. hint: role_id is the name of an API token, secret_id its text",
+                "invalid role or secret ID. hint: role_id is the name of an API token, secret_id the token itself",
             ));
         }
     };
@@ -103,7 +100,7 @@ pub(super) async fn revoke(
             Err(Refused::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not answer. Try again"))
         }
         Err(_) => Err(Refused::bad(
-            "only what a login gave is ended here. hint: `bulla token delete` ends an API token",
+            "only tokens from a login can be revoked here. hint: `bulla token delete` deletes an API token",
         )),
     }
 }

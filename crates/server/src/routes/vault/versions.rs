@@ -21,7 +21,7 @@ fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     let numbers = numbers.filter(|numbers| (1..=VERSIONS_MAX).contains(&numbers.len()));
     numbers.ok_or_else(|| {
         Refused::bad(format!(
-            "no version number provided. hint: versions is a list of 1 to {VERSIONS_MAX} numbers"
+            "no version number provided. hint: versions must be a list of 1 to {VERSIONS_MAX} numbers"
         ))
     })
 }

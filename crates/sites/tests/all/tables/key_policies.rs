@@ -146,7 +146,7 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::NotThere);
     assert_eq!(sites::tables::Places::of(store).policy(id).await.unwrap(), None);
     assert_eq!(sites::tables::Places::of(store).policy_generations(id).await.unwrap(), []);
-    assert!(!rotate(store, id, 3).await, "it is gone");
+    assert!(!rotate(store, id, 3).await, "the key is missing");
     assert!(enter_policy(store, "eu").await.is_some(), "the name is free again");
 }
 

@@ -210,9 +210,9 @@ async fn store_certificates(
     }
     for row in rows {
         for certificate in &row.seen.chain {
-            let stored = known
-                .get(&certificate.sha256)
-                .ok_or_else(|| StoreError::Corrupt("a certificate just stored is not there".to_owned()))?;
+            let stored = known.get(&certificate.sha256).ok_or_else(|| {
+                StoreError::Corrupt("a certificate that was just stored is missing".to_owned())
+            })?;
             tally.certificate_seen(stored.id, row.seen.observed_at_us);
         }
     }

@@ -20,7 +20,7 @@ use crate::{format, json, revocation_reasons};
 fn unknown(action: &str) -> Failure {
     Failure::refused(
         StatusCode::NOT_FOUND,
-        format!("there is no action {action}"),
+        format!("unknown action {action}"),
         "the actions: renew, deploy, owner, revoke, archive, restore",
     )
 }
@@ -88,8 +88,10 @@ async fn serving(session: &Session, id: &str) -> Result<String, Failure> {
     let current = endpoints.iter().filter(|one| json::flag(one, "/current")).count();
     let more = if json::text(&listing, "/next").is_empty() { "" } else { "at least " };
     Ok(match (endpoints.len(), current) {
-        (0, _) => "No scan has seen an endpoint that serves it. One that no watch covers may still do so."
-            .to_owned(),
+        (0, _) => {
+            "No scan has found an endpoint that serves it. Endpoints that no watch covers may still serve it."
+                .to_owned()
+        }
         (all, current) => format!(
             "Scans last saw it at {more}{}, {current} of them with the current version.",
             format::counted(all, false, "endpoint")
@@ -106,7 +108,7 @@ fn targets(certificate: &Value) -> String {
 
 fn renew(session: &Session, id: &str, certificate: &Value) -> Confirmation {
     form(session, id, "renew", certificate, "Renew now")
-        .says(format!("The issuer {} issues a new version at once.", json::text(certificate, "/issuer")))
+        .says(format!("The issuer {} issues a new version immediately.", json::text(certificate, "/issuer")))
         .says(targets(certificate))
         .says("The version in use stays valid until it expires.")
 }
@@ -118,7 +120,7 @@ fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
             "The current version is deployed to its {} once more; agents reload the services there.",
             format::counted(count, false, "target")
         ))
-        .says("Nothing new is issued.")
+        .says("No new version is issued.")
 }
 
 async fn revoke(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
@@ -128,8 +130,9 @@ async fn revoke(session: &Session, id: &str, certificate: &Value) -> Result<Conf
         .says(serving(session, id).await?)
         .says("A revocation cannot be undone, and its reason cannot be corrected.")
         .says("Without a replacement, services that use it fail for clients that check revocation.")
-        .field(Field::required_choice("reason", "Reason", revocation_reasons::options()).hint("Choose key compromise when the key may be in other hands: then ask for a replacement too."))
-        .field(Field::checkbox("replace", "Form for a new version with a new key at once").checked(true))
+        .field(Field::required_choice("reason", "Reason", revocation_reasons::options()).hint("Choose key compromise if \
+         the key may be known to others, and request a replacement too."))
+        .field(Field::checkbox("replace", "Request a new version with a new key immediately").checked(true))
         .field(Field::checkbox("sure", "I understand that this cannot be undone").required()))
 }
 
@@ -144,14 +147,19 @@ async fn archive(session: &Session, id: &str, certificate: &Value) -> Result<Con
 
 fn restore(session: &Session, id: &str, certificate: &Value) -> Confirmation {
     form(session, id, "restore", certificate, "Restore")
-        .says("It is under management again, and renewed when its time comes.")
+        .says("It is managed again, and renewed when it is due.")
 }
 
 async fn owner(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
     let (owners, teams) = people(session).await?;
     Ok(form(session, id, "owner", certificate, "Save")
-        .says("Alerts about it go to the new owner, and permissions that are given by owner or team apply at once.")
-        .field(Field::line("owner", "Owner").suggestions(owners).value(json::text(certificate, "/owner")).hint("Empty: nobody owns it."))
+        .says("Alerts about it go to the new owner. Permissions by owner or team apply immediately.")
+        .field(
+            Field::line("owner", "Owner")
+                .suggestions(owners)
+                .value(json::text(certificate, "/owner"))
+                .hint("Empty: no owner."),
+        )
         .field(Field::line("team", "Team").suggestions(teams).value(json::text(certificate, "/team"))))
 }
 

@@ -28,10 +28,10 @@ fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
     match action {
         "renew" => Ok(("Renew many", "Renew these")),
         "revoke" => Ok(("Revoke many", "Revoke these")),
-        "reassign" => Ok(("Change the owner of many", "Change these")),
+        "reassign" => Ok(("Change the owner of several certificates", "Change these")),
         other => Err(Failure::refused(
             StatusCode::NOT_FOUND,
-            format!("there is no action {other} for many"),
+            format!("unknown bulk action {other}"),
             "the actions: renew, revoke, reassign",
         )),
     }
@@ -52,7 +52,7 @@ pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) ->
         Confirmation::new(session, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
     if whole {
         body = body.says(format!(
-            "{} meant, exactly as in the table, whatever matches the filter later.",
+            "{} affected, exactly as in the table, even if more certificates match the filter later.",
             meant(shown)
         ));
         for one in json::items(&listing) {
@@ -62,7 +62,8 @@ pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) ->
         let total = format::number(json::number(&listing, "/total/value"));
         let least = if json::flag(&listing, "/total/exact") { "" } else { "at least " };
         body = body.hidden("filter", filters.clone()).hidden("all", "yes").says(format!(
-            "{least}{total} certificates match, more than a form can name. All that match at the time of the action are meant; the table shows the first {shown}."
+            "{least}{total} certificates match, too many for a form. The action affects all that match when it runs; the \
+             table shows the first {shown}."
         ));
     }
     let body = fields(session, body, action).await?.table("Certificates", table);
@@ -113,18 +114,18 @@ async fn fields(session: &Session, body: Confirmation, action: &str) -> Result<C
             .says("Each current version is added to the CRL, and OCSP reports it as revoked. Clients that check revocation reject it.")
             .says("A revocation cannot be undone, and its reason cannot be corrected.")
             .field(Field::required_choice("reason", "Reason", revocation_reasons::options()))
-            .field(Field::checkbox("replace", "Form for new versions with new keys at once").checked(true))
+            .field(Field::checkbox("replace", "Request new versions with new keys immediately").checked(true))
             .field(Field::checkbox("sure", "I understand that this cannot be undone").required()),
         "reassign" => {
             let (owners, teams) = people(session).await?;
-            body.says("A field that stays empty changes nothing.")
+            body.says("An empty field changes nothing.")
                 .field(Field::line("owner", "New owner").suggestions(owners))
                 .field(Field::line("team", "New team").suggestions(teams))
                 .field(Field::line("environment", "New environment"))
         }
         _ => body
             .says("Each issuer issues a new version as fast as its rate limits allow. Versions in use stay valid until they expire.")
-            .field(Field::line("why", "Reason").hint("Written into the audit log.")),
+            .field(Field::line("why", "Reason").hint("Written to the audit log.")),
     })
 }
 
@@ -176,7 +177,7 @@ fn selection(form: &FormData) -> Value {
 fn counts(answer: &Value) -> Vec<(&'static str, String)> {
     let all = [
         ("matched", "/matched"),
-        ("done or under way", "/done"),
+        ("done or in progress", "/done"),
         ("already so", "/already"),
         ("refused", "/refused"),
         ("no longer there", "/missing"),
@@ -190,7 +191,7 @@ fn refused(answer: &Value) -> Table {
         vec![Cell::link(item(PAGE, id), id), Cell::text(json::text(one, "/reason"))]
     });
     Table::new("Refused, with the reason of each", &["Certificate", "Reason"], rows)
-        .empty("None was refused.")
+        .empty("No certificate was refused.")
 }
 
 #[cfg(test)]

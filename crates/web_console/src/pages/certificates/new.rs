@@ -29,9 +29,10 @@ async fn show(session: &Session, problem: Option<String>, form: &FormData) -> Re
     let chosen = form.field("profile").map(str::to_owned).or(first.map(|(name, _)| name.clone()));
     let body = Confirmation::new(session, format!("{PAGE}/new"), PAGE, "Issue and manage it")
         .problem(problem)
-        .says("The certificate is issued at once, and renewed automatically before it expires.")
+        .says("The certificate is issued immediately, and renewed automatically before it expires.")
         .says("This server generates and stores its key. For keys at agents or in the key service, and for targets, use `bulla cert create`.")
-        .field(Field::lines("names", "Names").value(of("names")).required().hint("DNS names or IP addresses, one a line. The first one is its name here."))
+        .field(Field::lines("names", "Names").value(of("names")).required().hint("DNS names or IP addresses, one per line. \
+         The first one becomes the name of the certificate."))
         .field(Field::choice("profile", "Profile", profiles).value(chosen.unwrap_or_default()).required())
         .field(Field::line("owner", "Owner").suggestions(owners).value(of("owner")).hint("Receives its alerts."))
         .field(Field::line("team", "Team").suggestions(teams).value(of("team")))

@@ -131,7 +131,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
     let key_at = match json::text(certificate, "/key_location/at") {
         "agent" => Cell::link(item("/console/agents", agent), "at an agent"),
         "key_service" => Cell::text("in the key service"),
-        "server" => Cell::text("on this server, sealed"),
+        "server" => Cell::text("on this server, encrypted"),
         other => Cell::text(other),
     };
     let run = json::text(certificate, "/run/job");
@@ -222,7 +222,8 @@ fn served(session: &Session, endpoints: &Value) -> Table {
             ]
         },
     )
-    .empty("No scan has seen a version of it. Add its endpoints to a watch (`bulla watch add`), then the next scan says here who serves which version.")
+    .empty("No scan has found a version of it. Add its endpoints to a watch (`bulla watch add`). After the next scan, this \
+     list shows which endpoint serves which version.")
 }
 
 /// Returns the first digits of a fingerprint, enough to distinguish versions.
@@ -253,12 +254,14 @@ fn deployments(session: &Session, known: &Known) -> Table {
             ]
         },
     )
-    .empty("Nothing was deployed. Give it targets with `bulla cert update`, and an agent brings each version there.")
+    .empty(
+        "Nothing was deployed. Add targets with `bulla cert update`; the agents there deploy each version.",
+    )
 }
 
 fn violations(session: &Session, violations: &Value) -> Table {
     Table::of(
-        "Rules of policies that this certificate breaks",
+        "Policy rules that this certificate violates",
         &["Severity", "Rule", "Message", "Policy", "Found"],
         violations,
         |one| {
@@ -271,7 +274,7 @@ fn violations(session: &Session, violations: &Value) -> Table {
             ]
         },
     )
-    .empty("It breaks no rule of a policy.")
+    .empty("This certificate violates no policy rule.")
 }
 
 fn versions(session: &Session, known: &Known) -> Table {

@@ -108,8 +108,8 @@ const GENERATE: &[(&str, &[Field])] = &[
             field("alternative_names", "Alternative names, separated by commas", List),
             field("ca", "Name of the CA credential that signs it", Line),
             field("duration", "Days", Number),
-            field("is_ca", "It is a CA", Flag),
-            field("self_sign", "It signs itself", Flag),
+            field("is_ca", "The certificate is a CA", Flag),
+            field("self_sign", "Self-signed", Flag),
         ],
     ),
     ("ssh", &[field("key_length", "Bits", Number), field("ssh_comment", "Comment", Line)]),
@@ -260,7 +260,7 @@ async fn ask_delete(session: Session, RawQuery(query): RawQuery) -> Result<Respo
     if let Some(readers) = readers {
         let more = !json::text(&readers, "/next").is_empty();
         let count = format::counted(json::items(&readers).len(), more, "actor");
-        body = body.says(format!("{count} may read it now and will fail to."));
+        body = body.says(format!("{count} can read it now and will lose access."));
     }
     Page::new(&session, format!("Delete {name}"))
         .command(format!("bulla credential delete {name}"))
@@ -292,7 +292,7 @@ async fn deleted(session: Session) -> Result<Response, Failure> {
         ]
     });
     let table = Table::new("Deleted credentials", &["Name", "Type", "Deleted", "Kept until", "Action"], rows)
-        .empty("Nothing was deleted lately that you may undelete.");
+        .empty("There is no deleted credential that you may undelete.");
     Page::new(&session, "Deleted credentials")
         .command("bulla credential deleted")
         .show(&DeletedPage { table })
@@ -331,13 +331,17 @@ async fn give(session: Session, form: FormData) -> Result<Response, Failure> {
 async fn ask_take(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let of = |name| parameter::<String>(query.as_deref(), name);
     let (path, actor) = (of("path"), of("actor"));
-    let body =
-        Confirmation::new(&session, format!("{PAGE}/permission/removal"), PAGE, "Revoke the permission")
-            .danger()
-            .says(format!("{actor} loses every operation that its permission for {path} gives."))
-            .says("Permissions for other paths, and roles, stay: look at who may read it afterwards.")
-            .hidden("path", path.as_str())
-            .hidden("actor", actor.as_str());
+    let body = Confirmation::new(
+        &session,
+        format!("{PAGE}/permission/removal"),
+        PAGE,
+        "Revoke the permission",
+    )
+    .danger()
+    .says(format!("{actor} loses every operation that its permission for {path} grants."))
+    .says("Permissions for other paths, and roles, stay: check afterwards which actors may still read it.")
+    .hidden("path", path.as_str())
+    .hidden("actor", actor.as_str());
     Page::new(&session, "Revoke a permission")
         .command(format!("bulla credential permission revoke {actor} {path}"))
         .show(&body)

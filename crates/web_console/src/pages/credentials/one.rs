@@ -128,7 +128,7 @@ fn versions(session: &Session, known: &Value) -> Table {
         ]
     });
     Table::new(
-        "Versions, the newest first",
+        "Versions, newest first",
         &["Version", "State", "Stored", "Expires", "Can be undeleted until", "Identity"],
         rows,
     )
@@ -156,5 +156,5 @@ fn readers_of(session: &Session, readers: &Value) -> Table {
         ]
     };
     Table::of("Readers", &["Actor", "Actor", "Since", "Granted by", "Action"], readers, row)
-        .empty("Nobody may read it but people and programs with the permission credential.manage.")
+        .empty("Only people and programs with the permission credential.manage may read it.")
 }

@@ -135,7 +135,7 @@ fn too_many(failure: Failure) -> Failure {
     match failure {
         Failure::Unreadable(_) => Failure::refused(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "Too many credentials lie below this path to show them on a page.",
+            "There are too many credentials below this path for one page.",
             "open a longer path, or search for a part of the name",
         ),
         other => other,

@@ -282,7 +282,7 @@ pub(super) fn deployed(house: &House, name: &str) -> Result<String, String> {
         (Some(certificate), Some(key)) if certificate.public_key.spki_sha256 == key.spki_hash() => {
             Ok(certificate.fingerprint.to_string())
         }
-        (None, None) => Err("nothing is there".to_owned()),
+        (None, None) => Err("the secret does not exist yet. hint: write a".to_owned()),
         _ => Err("certificate and key do not fit".to_owned()),
     }
 }
