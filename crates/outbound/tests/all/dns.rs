@@ -199,7 +199,7 @@ async fn failures_are_told_apart() {
     let table = [
         (ResponseCode::ServFail, ResolveError::ServFail),
         (ResponseCode::Refused, ResolveError::Refused),
-        (ResponseCode::NotImp, ResolveError::Malformed("it does not resolve (NOTIMP)")),
+        (ResponseCode::NotImp, ResolveError::Malformed("the server does not support the query (NOTIMP)")),
         (ResponseCode::NXDomain, ResolveError::NxDomain),
     ];
     for (code, error) in table {

@@ -261,7 +261,7 @@ pub(super) async fn what_an_agent_needs_has_to_exist(world: World) {
     let away = with(&|new| new.targets = vec![TargetRef::Deploy { target: nobody, agent }]).await;
     assert_eq!(away, format!("unknown target \"{nobody}\"; create it first"));
     let away = with(&|new| new.targets = vec![TargetRef::Deploy { target, agent: other }]).await;
-    assert_eq!(away, format!("there is no such target of the agent \"{other}\"; make it first"));
+    assert_eq!(away, format!("unknown target of the agent \"{other}\"; create it first"));
     world.check().await;
 }
 
