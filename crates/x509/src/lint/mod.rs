@@ -112,16 +112,15 @@ fn key(certificate: &Certificate, findings: &mut Findings<'_>) {
 
 fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
     use SignatureAlgorithm as S;
-    // Clients do not check the signature of a self-signed certificate.
-    if certificate.is_self_issued() {
-        return;
-    }
-    match &certificate.signature {
-        weak @ (S::RsaMd2 | S::RsaMd5) => findings.add(&WEAK_SIGNATURE, weak.name()),
-        sha1 @ (S::RsaSha1 | S::RsaPss(160) | S::EcdsaSha1 | S::DsaSha1) => {
-            findings.add(&SHA1_SIGNATURE, sha1.name());
-        }
-        _ => {}
+    let rule = match &certificate.signature {
+        S::RsaMd2 | S::RsaMd5 => &WEAK_SIGNATURE,
+        S::RsaSha1 | S::RsaPss(160) | S::EcdsaSha1 | S::DsaSha1 => &SHA1_SIGNATURE,
+        _ => return,
+    };
+    // Clients do not check the signature of a self-signed certificate. They do check that of a self-issued one, which another key
+    // of the same CA signed.
+    if !certificate.is_self_signed() {
+        findings.add(rule, certificate.signature.name());
     }
 }
 

@@ -6,7 +6,11 @@ use x509::lint::{FINDINGS_MAX, LintContext, RULES, lint};
 use x509::verify::{self, TrustStore};
 use x509::{Certificate, DAY, KeyUsage, ReferenceName, UnixTime, der};
 
+use crate::fields::openssl;
 use crate::forge::*;
+
+const MD5_RSA: &[u64] = &[1, 2, 840, 113549, 1, 1, 4];
+const SHA1_ECDSA: &[u64] = &[1, 2, 840, 10045, 4, 1];
 
 /// Everything that can be asked of bytes that claim to be a certificate.
 pub(crate) fn judge_without_harm(der: &[u8]) {
@@ -241,9 +245,30 @@ fn a_root_is_not_held_to_what_binds_its_children() {
     root.serial = vec![1];
     root.drop(AUTHORITY_KEY_ID);
     root.drop(SUBJECT_KEY_ID);
-    root.algorithm = algorithm(&[1, 2, 840, 113549, 1, 1, 5]);
+    root.algorithm = algorithm(MD5_RSA);
     let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
     assert_eq!(codes(&root.certificate(&key), &context), [""; 0]);
+    let folder = tempfile::tempdir().unwrap();
+    let der = openssl(&folder, "req -x509 -newkey rsa:2048 -sha1 -nodes -keyout k -outform DER -subj /CN=Root");
+    let root = Certificate::parse(&der).unwrap();
+    let context = LintContext { leaf: false, ..LintContext::leaf_at(root.not_before) };
+    assert_eq!(codes(&root, &context), [""; 0]);
+}
+
+#[test]
+fn a_rollover_certificate_of_a_root_needs_a_sound_signature() {
+    let (old, new) = (Key::new(), Key::new());
+    let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
+    for (arcs, want) in [(MD5_RSA, "weak-signature"), (SHA1_ECDSA, "sha1-signature")] {
+        let mut rollover = authority("Root", &new, "Root", &old);
+        rollover.algorithm = algorithm(arcs);
+        assert_eq!(codes(&rollover.certificate(&old), &context), [want]);
+    }
+    // Without key identifiers, the signature tells whose key made it.
+    let mut rollover = authority("Root", &new, "Root", &old);
+    rollover.drop(AUTHORITY_KEY_ID);
+    rollover.algorithm = algorithm(SHA1_ECDSA);
+    assert_eq!(codes(&rollover.certificate(&old), &context), ["sha1-signature"]);
 }
 
 #[test]
