@@ -111,18 +111,16 @@ impl Trusted {
         self.given.add(root);
     }
 
-    /// Trusts every certificate in a PEM or DER file; returns their number.
+    /// Trusts every certificate in a PEM or DER file; returns their number. Certificates that are trusted already count too.
     ///
     /// # Errors
     /// When the file cannot be read or contains no certificate.
     pub fn add_file(&mut self, path: &Path) -> Result<usize, TrustError> {
         let name = || path.display().to_string();
         let bytes = std::fs::read(path).map_err(|source| TrustError::Unreadable { path: name(), source })?;
-        let before = self.len();
-        self.add_bytes(&bytes);
-        match self.len() - before {
+        match self.add_bytes(&bytes) {
             0 => Err(TrustError::Empty { path: name() }),
-            added => Ok(added),
+            read => Ok(read),
         }
     }
 
@@ -140,16 +138,32 @@ impl Trusted {
         self.mozilla.add(root);
     }
 
-    /// Trusts every certificate in PEM or DER bytes.
-    pub fn add_bytes(&mut self, bytes: &[u8]) {
-        if let Ok(root) = Certificate::parse(bytes) {
-            self.add(Arc::new(root));
-            return;
-        }
-        for (_, der) in x509::pem::certificates(bytes) {
-            if let Ok(root) = Certificate::parse(&der) {
-                self.add(Arc::new(root));
-            }
-        }
+    /// Trusts every certificate in PEM or DER bytes; returns their number.
+    pub fn add_bytes(&mut self, bytes: &[u8]) -> usize {
+        let roots = match Certificate::parse(bytes) {
+            Ok(root) => vec![root],
+            Err(_) => x509::pem::certificates(bytes).filter_map(|(_, der)| Certificate::parse(&der).ok()).collect(),
+        };
+        let read = roots.len();
+        roots.into_iter().for_each(|root| self.add(Arc::new(root)));
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_known_roots_counts_its_certificates() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("roots.pem");
+        let root = &webpki_root_certs::TLS_SERVER_ROOT_CERTS[0];
+        std::fs::write(&file, x509::pem::encode("CERTIFICATE", root)).unwrap();
+        let mut trusted = Trusted::system();
+        let before = trusted.len();
+        assert_eq!((trusted.add_file(&file).unwrap(), trusted.len()), (1, before));
+        std::fs::write(&file, "no certificate").unwrap();
+        assert!(matches!(trusted.add_file(&file), Err(TrustError::Empty { .. })));
     }
 }
