@@ -1,12 +1,10 @@
 //! Expiry thresholds, as pure functions of a certificate's validity and the settings.
 
 use serde::{Deserialize, Serialize};
+use store::DAY_US;
 use x509::Severity;
 
 use crate::tables::NO_THRESHOLD_US;
-
-/// One day in µs.
-const DAY_US: i64 = 86_400_000_000;
 
 /// A time before the expiry of a certificate at which an alert is raised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use audit_proof::segment::{self, SegmentBuilder, SegmentError};
 use flate2::write::DeflateEncoder;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::{AuditEvent, AuditRow, StoreError, Tx, new_event};
+use store::{AuditEvent, AuditRow, DAY_US, StoreError, Tx, new_event};
 use uuid::Uuid;
 use x509::Fingerprint;
 
@@ -26,7 +26,6 @@ const READ_ROWS: usize = 4_096;
 /// Days for which the first event of a partial segment may be due before the segment is sealed. So a chain gets at least one
 /// segment a week.
 const SPAN_DAYS: i64 = 7;
-const DAY_US: i64 = 86_400_000_000;
 
 /// Result of one step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -3,7 +3,7 @@
 use events::CredentialChange;
 use futures_util::FutureExt;
 use serde_json::json;
-use store::{NewEvent, StoreError};
+use store::{DAY_US, NewEvent, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::rotation::over;
@@ -14,8 +14,6 @@ use crate::tables::{
     restore_credential,
 };
 use crate::{CredentialError, Credentials, History, Name, VersionView};
-
-const DAY_US: i64 = 86_400_000_000;
 
 /// Maximum deleted credentials in one listing.
 const DELETED_MAX: usize = 1_000;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use keys::keyring::Keyring;
+use store::DAY_US;
 use uuid::Uuid;
 
 use crate::read_log::Reading;
@@ -22,8 +23,6 @@ const LOOKUP_MAX: usize = 1_000;
 
 /// Maximum versions of one name in a response.
 const VERSIONS_MAX: usize = 10_000;
-
-const DAY_US: i64 = 86_400_000_000;
 
 /// Filter of a search.
 #[derive(Clone, Debug)]

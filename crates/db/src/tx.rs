@@ -1,6 +1,7 @@
 //! An open transaction with the same interface on both databases.
 
 use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use crate::audit::head::AuditHead;
 use crate::column::Column;
@@ -30,6 +31,13 @@ impl Tx {
     #[must_use]
     pub fn is_postgres(&self) -> bool {
         matches!(self.connection, TxConnection::Postgres(_))
+    }
+
+    /// Returns one of the `slots` rows that a counter is split into: on PostgreSQL a random one, so that writers do not wait for the
+    /// same row, and on SQLite, which has one writer, the first.
+    #[must_use]
+    pub fn counter_slot(&self, slots: i64) -> i64 {
+        if self.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % slots } else { 0 }
     }
 
     /// Returns the text of a statement for this database.

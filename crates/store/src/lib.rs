@@ -65,4 +65,5 @@ pub use known::insert_known_certificates;
 pub use master_keys::{
     MASTER_KEY_ID, MasterKeyRow, forget_other_master_keys, insert_first_master_key, insert_master_key,
 };
+pub use series::DAY_US;
 pub use store::Store;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use coded::coded;
-use uuid::Uuid;
 
 use db::{Bulk, Column, Cost, StoreError, Tx, Value};
 
@@ -112,7 +111,7 @@ pub async fn count_series(tx: &mut Tx, counts: &SeriesCounts, at_us: i64) -> Res
     if counts.0.is_empty() {
         return Ok(());
     }
-    let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
+    let slot = tx.counter_slot(SLOTS);
     let rows = || Step::ALL.iter().flat_map(|step| counts.0.iter().map(move |row| (*step, row)));
     let columns = vec![
         Column::Int(rows().map(|(step, _)| step.code()).collect()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
-use store::{Store, StoreError};
+use store::{DAY_US, Store, StoreError};
 
 use super::ownership::Ownership;
 use crate::tables;
@@ -14,8 +14,6 @@ use crate::tables::count_certificate;
 
 /// Lifetime of the cached ownership. A change by another node takes effect here after this time at the latest.
 const BELIEVED: Duration = Duration::from_secs(5);
-
-const DAY_US: i64 = 86_400_000_000;
 
 /// Directory of the objects that each team owns. Clones are cheap and share the cache.
 #[derive(Clone)]

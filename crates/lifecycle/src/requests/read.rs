@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use store::{Cursor, Page};
+use store::{Cursor, DAY_US, Page};
 use uuid::Uuid;
 
 use crate::error::DataError;
@@ -24,12 +24,10 @@ pub type VersionPage = Page<Version>;
 /// A page of runs.
 pub type JobPage = Page<Job>;
 
-/// One day in µs.
-const DAY_US: i64 = 86_400_000_000;
 /// Periods from now in which expiring certificates are counted, in days.
 pub(crate) const SPANS_DAYS: [i64; 3] = [7, 30, 90];
 /// Maximum due runs that are counted for an issuer, so that the cost does not grow with the database.
-const DUE_COUNTED_MAX: i64 = 10_000;
+pub(crate) const DUE_COUNTED_MAX: i64 = 10_000;
 
 /// Counters over all managed certificates.
 #[derive(Clone, Debug, Default, PartialEq)]

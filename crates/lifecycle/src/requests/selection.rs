@@ -115,8 +115,8 @@ pub enum BulkError {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The request has too many ids.
-    #[error("{0}")]
-    TooMany(&'static str),
+    #[error("{0} ids: a selection names up to {IDS_MAX} certificates; use a filter for more")]
+    TooMany(usize),
     /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -311,9 +311,7 @@ impl Lifecycle {
 /// Splits the ids of a selection so that each part fits into a transaction. A filter is returned unsplit, and read page by page.
 fn sources(selection: &Selection) -> Result<Vec<Arc<Selection>>, BulkError> {
     match selection {
-        Selection::Ids(ids) if ids.len() > IDS_MAX => {
-            Err(BulkError::TooMany("a selection may have at most 10,000 certificates: use a filter for more"))
-        }
+        Selection::Ids(ids) if ids.len() > IDS_MAX => Err(BulkError::TooMany(ids.len())),
         Selection::Ids(ids) => {
             let mut ids = ids.clone();
             ids.sort_unstable();

@@ -5,6 +5,7 @@ use store::{AuditFilter, AuditRow, Lease};
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{JobId, JobState};
+use crate::requests::read::DUE_COUNTED_MAX;
 use crate::tables;
 use crate::tables::schedule::{OPEN_COUNTED_MAX, Schedule};
 
@@ -12,8 +13,6 @@ use crate::tables::schedule::{OPEN_COUNTED_MAX, Schedule};
 const EVENTS_READ_MAX: usize = 1_000;
 /// Time after the end of a run within which its last audit row may be written, in µs.
 const EVENTS_MARGIN_US: i64 = 1_000_000;
-/// Maximum due runs that are counted for an issuer.
-const DUE_COUNTED_MAX: i64 = 10_000;
 
 /// Due runs of one issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use coded::named;
-use uuid::Uuid;
+use store::DAY_US;
 
 use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
@@ -12,10 +12,6 @@ use super::row::{ManagedRow, NEVER_ISSUED_US};
 use db::{Bulk, Column, Cost, StoreError, Tx, Value, contains};
 use store::states::ManagedState;
 
-/// Number of rows that each counter is split into on PostgreSQL, so that writers do not wait for the same row.
-const SLOTS: i64 = 16;
-/// One day in µs.
-const DAY_US: i64 = 86_400_000_000;
 /// Maximum certificates that are counted with a filter: 100,000 index rows take about 20 ms.
 const COUNTED_MAX: i64 = 100_000;
 /// Maximum groups in a response, largest first.
@@ -145,7 +141,7 @@ impl GroupChanges {
 #[crate::boxed]
 pub async fn adjust_managed_groups(tx: &mut Tx, changes: &GroupChanges) -> Result<(), StoreError> {
     // Each transaction uses a single slot and locks rows in order, so that transactions cannot deadlock.
-    let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
+    let slot = tx.counter_slot(super::COUNTER_SLOTS);
     let moved = || changes.0.iter().filter(|(_, by)| **by != 0);
     if moved().next().is_none() {
         return Ok(());

@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use uuid::Uuid;
+use store::DAY_US;
 
 use super::handle::Managed;
 use db::{Bulk, Column, Cost, StoreError, Tx};
 use store::states::ManagedState;
-
-/// Number of rows that each counter is split into on PostgreSQL, so that writers do not wait for the same row.
-const SLOTS: i64 = 16;
-
-/// One day in µs.
-const DAY_US: i64 = 86_400_000_000;
 
 /// A counter. `Ord`, because rows are locked in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -75,7 +69,7 @@ pub async fn adjust_managed_totals(
     changes: &BTreeMap<ManagedTotal, i64>,
 ) -> Result<(), StoreError> {
     // Each transaction uses a single slot and locks rows in order, so that transactions cannot deadlock.
-    let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
+    let slot = tx.counter_slot(super::COUNTER_SLOTS);
     let (mut kinds, mut buckets, mut slots, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (total, by) in changes.iter().filter(|(_, by)| **by != 0) {
         let (kind, bucket) = match total {

@@ -10,6 +10,7 @@ use lifecycle::Lifecycle;
 use lifecycle::managed::ManagedCertificate;
 use lifecycle::state::State;
 use lifecycle::tables::managed::{GroupBy, GroupTotal, Groups, ManagedFilter, ManagedOrder};
+use store::DAY_US;
 
 use super::scope::may_see;
 use crate::access::{Caller, Permission};
@@ -21,8 +22,6 @@ const LOOKED_MAX: usize = 5_000;
 const AT_ONCE: usize = 1_000;
 /// Maximum groups in a response.
 const GROUPS_MAX: usize = 1_000;
-/// A day, µs.
-const DAY_US: i64 = 86_400_000_000;
 
 /// Counts the matching certificates that the caller may see.
 pub(super) async fn total(

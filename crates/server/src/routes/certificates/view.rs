@@ -9,14 +9,12 @@ use lifecycle::managed::{ManagedCertificate, Run, Version};
 use lifecycle::policy::Violation;
 use lifecycle::tables::managed::{GroupBy, GroupTotal, Groups, ServedVersion};
 use lifecycle::{Counts, Created};
+use store::DAY_US;
 use x509::Fingerprint;
 
 use super::body::{key_location_body, target_body};
 use crate::routes::inventory::endpoint_body;
 use crate::time;
-
-/// A day, µs.
-const DAY_US: i64 = 86_400_000_000;
 
 fn run_view(run: Run) -> RunView {
     RunView {

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use credentials::{CredentialError, Deleted, Name, VersionView, VersionsChange};
 use http::StatusCode;
+use store::DAY_US;
 
 use super::answer::time;
 use super::body::{self, Body};
@@ -18,8 +19,6 @@ use crate::credhub::Refused;
 
 /// Maximum versions that one request changes.
 pub(crate) const VERSIONS_MAX: usize = 1_000;
-
-const DAY_US: i64 = 86_400_000_000;
 
 const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete that credential first, then undelete again: \
  the credential that was deleted last is restored.";
