@@ -17,7 +17,7 @@ use super::request::OfKey;
 use super::{Acme, Server};
 use crate::tables;
 use crate::tables::acme::{
-    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
+    AcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
     insert_acme_external_key,
 };
 
@@ -118,7 +118,7 @@ impl Acme {
             "kid": kid, "label": new.label, "reusable": new.reusable, "profiles": new.profiles, "names": new.names,
             "team": new.team,
         });
-        let row = NewAcmeExternalKey {
+        let row = AcmeExternalKey {
             id,
             kid: kid.clone(),
             secret: sealed,
@@ -130,6 +130,9 @@ impl Acme {
             created_at_us: now_us,
             created_by: actor.to_owned(),
             expires_at_us: new.expires_at_us,
+            disabled_at_us: None,
+            used_at_us: None,
+            uses: 0,
         };
         let event = event(now_us, actor, "acme_external_key.create", id, details);
         let stored = inner

@@ -51,33 +51,6 @@ impl AcmeExternalKey {
     }
 }
 
-/// A key for external account binding to create.
-#[derive(Clone, Debug)]
-pub struct NewAcmeExternalKey {
-    /// Identifier of the key.
-    pub id: Uuid,
-    /// Key identifier that clients send.
-    pub kid: String,
-    /// MAC key, encrypted.
-    pub secret: Vec<u8>,
-    /// Description for people.
-    pub label: String,
-    /// Whether the key may bind any number of accounts.
-    pub reusable: bool,
-    /// Profiles that the accounts of the key may use. An empty list allows any.
-    pub profiles: Vec<String>,
-    /// Names that the accounts of the key may request, by suffix. An empty list allows any.
-    pub names: Vec<String>,
-    /// Team on whose behalf the accounts of the key act.
-    pub team: Option<String>,
-    /// Creation time in microseconds.
-    pub created_at_us: i64,
-    /// Actor that creates the key.
-    pub created_by: String,
-    /// Time in microseconds after which the key binds no new accounts.
-    pub expires_at_us: Option<i64>,
-}
-
 macro_rules! columns {
     () => {
         "SELECT id, kid, secret, label, reusable, profiles, names, created_at, created_by, expires_at, disabled_at, \
@@ -115,12 +88,12 @@ pub(super) async fn spend(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, St
     Ok(tx.execute(USE, vec![id.into(), now_us.into()]).await? == 1)
 }
 
-/// Stores an external key. Returns false if its name is in use.
+/// Stores an external key that is enabled and unused. Returns false if its name is in use.
 ///
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> Result<bool, StoreError> {
+pub async fn insert_acme_external_key(tx: &mut Tx, new: &AcmeExternalKey) -> Result<bool, StoreError> {
     let parameters: Vec<Value> = vec![
         new.id.into(),
         new.kid.as_str().into(),

@@ -24,7 +24,7 @@ pub use authorizations::{
     begin_acme_validations, deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
 };
 pub use external_keys::{
-    AcmeExternalKey, NewAcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
+    AcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
     insert_acme_external_key,
 };
 pub use orders::{
