@@ -320,6 +320,11 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
     let certificate = Certificate::parse(&public.der).unwrap();
     assert_eq!(certificate.policies, ["2.23.140.1.2.1"]);
     office.authority.check(&narrow()).await.unwrap();
+    // Backdated by a minute, so that a fifth of its life is left; and one that begins later.
+    for (life, begins) in [(125, None), (3_600, Some(now.plus(86_400)))] {
+        let asked = IssueRequest { lifetime_seconds: Some(life), not_before: begins, ..narrow() };
+        office.authority.check(&asked).await.unwrap();
+    }
     assert_eq!(count(&office).await, 1);
 
     let blocked = request("web", &["a.example"]);
