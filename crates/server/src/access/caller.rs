@@ -71,6 +71,22 @@ struct CallerParts {
     asked: AtomicBool,
 }
 
+impl Clone for CallerParts {
+    fn clone(&self) -> Self {
+        Self {
+            principal: self.principal.clone(),
+            kind: self.kind,
+            id: self.id,
+            granted: self.granted.clone(),
+            client: self.client.clone(),
+            session: self.session.clone(),
+            roles: self.roles.clone(),
+            ownership: Arc::clone(&self.ownership),
+            asked: AtomicBool::new(self.asked.load(Ordering::Relaxed)),
+        }
+    }
+}
+
 impl Caller {
     /// Creates a caller, for authenticators and tests.
     #[must_use]
@@ -104,47 +120,31 @@ impl Caller {
 
     /// Returns the same caller, authenticated by this certificate.
     pub(super) fn showing(self, client: VerifiedClient) -> Self {
-        Self(Arc::new(CallerParts {
-            principal: self.0.principal.clone(),
-            kind: self.0.kind,
-            id: self.0.id,
-            granted: self.0.granted.clone(),
-            client: Some(client),
-            session: self.0.session.clone(),
-            roles: self.0.roles.clone(),
-            ownership: Arc::clone(&self.0.ownership),
-            asked: AtomicBool::new(self.was_asked()),
-        }))
+        self.with(|parts| parts.client = Some(client))
     }
 
-    /// Sets the names of the caller's roles. Has no effect on a caller that was cloned.
+    /// Returns the same caller with these names of roles.
     #[must_use]
     pub fn with_roles(self, roles: Vec<String>) -> Self {
-        let mut caller = self;
-        if let Some(parts) = Arc::get_mut(&mut caller.0) {
-            parts.roles = roles;
-        }
-        caller
+        self.with(|parts| parts.roles = roles)
     }
 
-    /// Sets the objects that each team owns. Has no effect on a caller that was cloned.
+    /// Returns the same caller with these objects that each team owns.
     #[must_use]
     pub fn among(self, ownership: Arc<Ownership>) -> Self {
-        let mut caller = self;
-        if let Some(parts) = Arc::get_mut(&mut caller.0) {
-            parts.ownership = ownership;
-        }
-        caller
+        self.with(|parts| parts.ownership = ownership)
     }
 
-    /// Sets the session of the request. Has no effect on a caller that was cloned.
+    /// Returns the same caller with this session of the request.
     #[must_use]
     pub(crate) fn in_session(self, session: Option<Arc<CallerSession>>) -> Self {
-        let mut caller = self;
-        if let Some(parts) = Arc::get_mut(&mut caller.0) {
-            parts.session = session;
-        }
-        caller
+        self.with(|parts| parts.session = session)
+    }
+
+    /// Returns a changed caller. Clones of this caller stay as they are.
+    fn with(mut self, change: impl FnOnce(&mut CallerParts)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
     }
 
     /// Returns the session of the request; `None` for a token or a client certificate.
@@ -405,6 +405,13 @@ mod tests {
         let all = [Scope::profile("web"), Scope::team("core")];
         assert!(both.may_for_team(request, "core", &all).is_ok());
         assert!(web.may_for_team(request, "core", &all).is_err());
+    }
+
+    #[test]
+    fn a_caller_that_was_cloned_can_be_changed() {
+        let first = caller(&[("viewer", Scope::Any)]);
+        let changed = first.clone().with_roles(vec!["viewer".to_owned()]);
+        assert!(changed.has_role("viewer") && !first.has_role("viewer"));
     }
 
     #[test]
