@@ -356,10 +356,22 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
         let answer = send(request).await.expect(status);
         assert_eq!(answer.text.contains("VAULT_NAMESPACE"), status == 400, "{answer:?}");
     }
-    // Read-only, nothing is written and all is read.
+    // Read-only, no path writes and all is read.
     let mode = |on: bool| place.ask("POST", "/management", json!({ "read_only_mode": on }));
     mode(true).await.expect(200);
     place.ask("POST", "/v1/secret/data/a", data(json!({}))).await.expect(503);
+    for (method, path) in [
+        ("PUT", "/v1/secret/data/a"),
+        ("PATCH", "/v1/secret/data/a"),
+        ("DELETE", "/v1/secret/data/a"),
+        ("POST", "/v1/secret/metadata/a"),
+        ("DELETE", "/v1/secret/metadata/a"),
+        ("POST", "/v1/secret/destroy/a"),
+        ("POST", "/v1/secret"),
+        ("POST", "/v1/sys/mounts"),
+    ] {
+        place.ask(method, path, json!({ "versions": [1] })).await.expect(503);
+    }
     place.get("/v1/secret/data/a").await.expect(200);
     place.ask("LIST", "/v1/secret/metadata", Value::Null).await.expect(200);
     mode(false).await.expect(200);
@@ -395,7 +407,12 @@ async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: CredentialServ
     place.grant("uaa-client:eso", "/eso/*", &["read"]).await;
     place.by(token, "GET", "/v1/secret/data/eso/a", Value::Null).await.expect(200);
     place.by(&secret, "POST", "/v1/auth/token/revoke-self", Value::Null).await.expect(400);
+    // A token can be revoked, and a login works, in read-only mode too.
+    let mode = |on: bool| place.ask("POST", "/management", json!({ "read_only_mode": on }));
+    mode(true).await.expect(200);
     place.by(token, "POST", "/v1/auth/token/revoke-self", Value::Null).await.expect(204);
+    login("eso", &secret).await.expect(200);
+    mode(false).await.expect(200);
     place.by(token, "GET", own, Value::Null).await.expect(403);
     let second = login("eso", &secret).await.expect(200).json()["auth"]["client_token"].clone();
     place.clock.advance(Duration::from_secs(3_600));

@@ -102,7 +102,7 @@ async fn nothing() -> StatusCode {
     StatusCode::NOT_FOUND
 }
 
-/// Rejects changes while the store is in read-only mode, except of the mode itself.
+/// Rejects changes while the store is in read-only mode, except of the mode itself and of tokens.
 async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();

@@ -97,7 +97,7 @@ async fn unsupported() -> Refused {
     Refused::new(StatusCode::METHOD_NOT_ALLOWED, "unsupported operation")
 }
 
-/// Rejects unsupported request headers, and changes while the store is in read-only mode.
+/// Rejects unsupported request headers, and changes of credentials while the store is in read-only mode.
 async fn allowed(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(WRAP) {
         return Refused::bad("response wrapping is not supported. hint: omit -wrap-ttl").into_response();
@@ -113,7 +113,8 @@ async fn allowed(With(hub): With<CredHub>, request: Request, next: Next) -> Resp
     }
     let method = request.method();
     let changes = !matches!(*method, Method::GET | Method::HEAD) && method.as_str() != LIST;
-    if changes && hub.is_read_only() && request.uri().path().starts_with("/secret/") {
+    // Logins and revocations of tokens do not change credentials, and a stolen token must be revocable at any time.
+    if changes && hub.is_read_only() && !request.uri().path().starts_with("/auth/") {
         let text = "the credential store is in read-only mode. Try again later";
         return Refused::new(StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     }
