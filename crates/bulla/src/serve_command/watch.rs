@@ -8,7 +8,7 @@ use alerts::Alerts;
 use audit::{AuditError, AuditLog};
 use events::{AgentContact, AuditBroken, Event, IssuerCondition};
 use issuers::Issuers;
-use store::{Clock, NewEvent, Store, StoreError, new_event};
+use store::{Clock, DAY_US, NewEvent, Store, StoreError, new_event};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -22,7 +22,6 @@ const TRIM_EVERY: u64 = 120;
 const LEASE_US: i64 = 90_000_000;
 /// How long events are stored for consumers that lag behind, in µs.
 const EVENTS_KEPT_US: i64 = 7 * DAY_US;
-const DAY_US: i64 = 86_400_000_000;
 /// Number of rows read at a time.
 const PAGE: usize = 1_000;
 
@@ -36,10 +35,19 @@ pub(super) struct Watch {
     pub(super) audit: AuditLog,
 }
 
-/// Problems at the last check, by subject. A new process reports them again; alerts with the same key are counted, not sent again.
+/// Whether each subject had a problem at the last check. At the first check of the process that holds the lease, every subject is
+/// reported: an alert that is open stays one alert, and one whose problem was resolved in the meantime is resolved.
 #[derive(Default)]
 struct SubjectStates {
     wrong: HashMap<String, bool>,
+}
+
+impl SubjectStates {
+    /// Stores whether the subject has a problem. Returns whether that is to be reported: it changed, or this is the first check of
+    /// the subject.
+    fn is_news(&mut self, subject: &str, wrong: bool) -> bool {
+        self.wrong.insert(subject.to_owned(), wrong) != Some(wrong)
+    }
 }
 
 impl Watch {
@@ -56,7 +64,8 @@ impl Watch {
                     }
                     rounds += 1;
                 }
-                Ok(false) => {}
+                // Another process reports now: what it reported is unknown here.
+                Ok(false) => states = SubjectStates::default(),
                 Err(error) => tracing::warn!(%error, "no lease: the database is unreachable"),
             }
             tokio::select! {
@@ -135,7 +144,7 @@ impl Watch {
         }
     }
 
-    /// Returns an event if a problem appeared or was resolved since the last check.
+    /// Returns the event if [`SubjectStates::is_news`].
     fn changed(
         &self,
         states: &mut SubjectStates,
@@ -143,10 +152,7 @@ impl Watch {
         wrong: bool,
         event: &Event,
     ) -> Option<NewEvent> {
-        let before = states.wrong.insert(subject.clone(), wrong);
-        // At the first check every state is reported, because a problem may have been resolved in the meantime.
-        let news = before != Some(wrong);
-        news.then(|| new_event(self.clock.now_us(), subject, event))
+        states.is_news(&subject, wrong).then(|| new_event(self.clock.now_us(), subject, event))
     }
 
     async fn audit(&self) -> Result<Option<NewEvent>, AuditError> {
@@ -165,5 +171,25 @@ impl Watch {
         let keep_days = i64::from(self.alerts.settings().await?.keep_days);
         alerts::tables::Alerts::of(&self.store).trim(now_us - keep_days * DAY_US).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_state_and_each_change_are_news() {
+        let mut states = SubjectStates::default();
+        for (subject, wrong, news) in [
+            ("agent/a", false, true),
+            ("agent/a", false, false),
+            ("agent/a", true, true),
+            ("agent/a", true, false),
+            ("agent/b", true, true),
+            ("agent/a", false, true),
+        ] {
+            assert_eq!(states.is_news(subject, wrong), news, "{subject} {wrong}");
+        }
     }
 }
