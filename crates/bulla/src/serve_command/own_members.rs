@@ -1,7 +1,5 @@
 //! Joins the key node and the agent of this process to the control plane of this process.
 
-use std::path::Path;
-
 use agent::NewToken;
 use agent::client::Agent;
 use cli::connection::local;
@@ -28,7 +26,8 @@ const ACTOR: &str = "system:start";
 /// The lifetime of a join token, which is used immediately.
 const TOKEN_SECONDS: i64 = 600;
 
-/// Changes the settings of the key service to those of a node of this control plane. Returns a join token if the node has not joined yet.
+/// Changes the settings of the key service to those of a node of this control plane. Returns a join token if the node has not joined yet;
+/// a node that has joined gets the control plane's current URL.
 pub(super) async fn prepare_node(
     settings: &mut Settings,
     control_plane: &RunningControlPlane,
@@ -42,7 +41,10 @@ pub(super) async fn prepare_node(
         node.ca_file = data_folder::folder()?.join(local::ROOT);
     }
     let folder = node.folder()?;
-    if is_joined(&folder, &control_plane.url)? {
+    if let Some(known) = KeyNode::status(&folder).map_err(|error| failed(&error))? {
+        if known.server != control_plane.url {
+            KeyNode::move_to(&folder, &control_plane.url).map_err(|error| failed(&error))?;
+        }
         return Ok(None);
     }
     let attributes = Attributes::of([ATTRIBUTE]).map_err(|error| failed(&error))?;
@@ -55,15 +57,6 @@ pub(super) async fn prepare_node(
         NewNodeToken { site: SITE.to_owned(), attributes: Attributes::default(), seconds: TOKEN_SECONDS };
     let made = control_plane.sites.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
     Ok(Some(made.token.to_string()))
-}
-
-/// Whether the folder has a node. Also sets the URL of its control plane to `url`.
-fn is_joined(folder: &Path, url: &str) -> Outcome<bool> {
-    let Some(known) = KeyNode::status(folder).map_err(|error| failed(&error))? else { return Ok(false) };
-    if known.server != url {
-        KeyNode::move_to(folder, url).map_err(|error| failed(&error))?;
-    }
-    Ok(true)
 }
 
 /// Enrols this host with this control plane if its folder has no agent. An agent of another server stays enrolled there.
