@@ -14,6 +14,8 @@ mod openssl;
 mod statements;
 #[cfg(feature = "database")]
 pub mod tables;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "tpm")]
 mod tpm;
 mod wait;
@@ -27,6 +29,8 @@ pub use database::Database;
 pub use openssl::openssl_verifies;
 #[cfg(feature = "database")]
 pub use statements::check_statements;
+#[cfg(feature = "tls")]
+pub use tls::accepts_any_certificate;
 #[cfg(feature = "tpm")]
 pub use tpm::SoftTpm;
 pub use wait::{PATIENCE, pause, until, until_async, until_blocking, until_some};

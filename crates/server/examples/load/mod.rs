@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use keys::{KeyType, PrivateKey, Signer};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use server::listen::server_certificate;
 use store::Clock;
 use uuid::Uuid;
@@ -120,7 +119,7 @@ pub(crate) fn client(plan: &str) {
     let plan = Arc::new(Plan::of(plan));
     let ids = std::fs::read_to_string(&plan.ids).unwrap();
     let ids: Arc<Vec<String>> = Arc::new(ids.lines().map(str::to_owned).collect());
-    let tls = Arc::new(trusting());
+    let tls = Arc::new(testbed::accepts_any_certificate());
     let next = Arc::new(AtomicUsize::new(0));
     let template = Arc::new(Template::of(&plan));
     let lanes = (0..plan.connections).map(|_| {
@@ -268,55 +267,6 @@ fn connect(tls: Arc<ClientConfig>, address: SocketAddr) -> StreamOwned<ClientCon
     stream.set_nodelay(true).unwrap();
     let name = ServerName::from(address.ip());
     StreamOwned::new(ClientConnection::new(tls, name).unwrap(), stream)
-}
-
-/// Believes any certificate: the server is the bench's own.
-fn trusting() -> ClientConfig {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
-        .with_no_client_auth()
-}
-
-#[derive(Debug)]
-struct Anyone(Arc<rustls::crypto::CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// A certificate for the loopback listener, signed by its own key.
