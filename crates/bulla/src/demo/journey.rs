@@ -10,8 +10,9 @@ use outbound::Deadline;
 use outbound::tls::Connector;
 use serde_json::{Value, json};
 
+use super::fixtures::{NAMES, Receiver};
 use super::place::Place;
-use super::servers::{NAMES, Receiver, Shop};
+use super::servers::Shop;
 
 /// The longest wait for one effect, such as an alert. A machine under load may be slow.
 const TIMEOUT: Duration = Duration::from_secs(120);

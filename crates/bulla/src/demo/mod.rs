@@ -2,6 +2,7 @@
 //!
 //! `bulla up` runs as a separate process, with a temporary data folder. The steps are the commands that a person would type.
 
+mod fixtures;
 mod journey;
 mod place;
 mod servers;
@@ -16,9 +17,10 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
+use self::fixtures::Receiver;
 use self::journey::{Journey, step};
 use self::place::Place;
-use self::servers::{Receiver, Shop};
+use self::servers::{Shop, no_loopback};
 use crate::serve_command;
 
 /// Endpoints of the simulated estate: enough for most kinds of findings.
@@ -37,7 +39,8 @@ pub(crate) async fn run() -> Outcome<Exit> {
     let place = Place::make()?;
     eprintln!("a demo of Bulla on this machine alone, in {}", place.folder().display());
     let fleet = estate().await?;
-    let (webhook, upstream) = (Receiver::start()?, Receiver::start()?);
+    let receiver = || Receiver::start().map_err(|error| no_loopback(&error));
+    let (webhook, upstream) = (receiver()?, receiver()?);
     let shop = Shop::start(place.folder())?;
     let endpoints = prepare(&place, &fleet, upstream.port).await?;
     let mut process = None;

@@ -2,99 +2,29 @@
 //! service, served by the terminator, and called through the proxy with a credential that the client never sees.
 //! Then: the demo of the same journey, and roles that do not start.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+#[path = "../../../src/demo/fixtures.rs"]
+mod fixtures;
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use fleet::free_port;
-use keys::{KeyType, PrivateKey, Signer as _};
 use serde_json::{Value, json};
-use x509::build::{Attribute, CertificateSpec, Extension, distinguished_name, signed, tbs_certificate};
-use x509::{GeneralName, SerialNumber, UnixTime};
 
+use self::fixtures::{NAMES, Receiver, expiring_certificate};
 use super::House;
 use super::agent::{Nginx, allow, forbid, target};
 use crate::world::{describe, run};
 
 const SECRET: &str = "canary-of-the-journey-41c7";
-/// With a name that this machine resolves, for the client behind the proxy.
-const NAMES: [&str; 2] = ["shop.example", "localhost"];
-
-/// A server in plain HTTP that keeps each request, its head and its body, and answers 200.
-struct Receiver {
-    port: u16,
-    heard: Arc<Mutex<Vec<(String, String)>>>,
-}
-
-impl Receiver {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let heard = Arc::<Mutex<Vec<_>>>::default();
-        let into = Arc::clone(&heard);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let into = Arc::clone(&into);
-                std::thread::spawn(move || drop(serve(stream, &into)));
-            }
-        });
-        Self { port, heard }
-    }
-
-    fn heads(&self) -> Vec<String> {
-        self.heard.lock().unwrap().iter().map(|(head, _)| head.clone()).collect()
-    }
-
-    /// The bodies so far, as JSON.
-    fn messages(&self) -> Vec<Value> {
-        self.heard.lock().unwrap().iter().filter_map(|(_, body)| serde_json::from_str(body).ok()).collect()
-    }
-}
-
-fn serve(mut stream: TcpStream, heard: &Mutex<Vec<(String, String)>>) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head)? == 0 {
-                return Ok(());
-            }
-        }
-        let length = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-        });
-        let mut body = vec![0; length.unwrap_or_default()];
-        reader.read_exact(&mut body)?;
-        heard.lock().unwrap().push((head, String::from_utf8_lossy(&body).into_owned()));
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
-    }
-}
-
 /// Writes a self-signed certificate that expires in two days, and its key, for nginx.
 fn write_rogue(house: &House) {
-    let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
-    let name = distinguished_name(&[(Attribute::CommonName, NAMES[0].to_owned())]);
-    let names = NAMES.map(|name| GeneralName::parse(name).unwrap());
-    let serial = SerialNumber::from_random([7; 16]);
-    let tbs = tbs_certificate(&CertificateSpec {
-        serial: &serial,
-        signature: key.algorithm(),
-        issuer: &name.der,
-        subject: &name.der,
-        not_before: UnixTime(now - 80 * x509::DAY),
-        not_after: UnixTime(now + 2 * x509::DAY),
-        spki: key.spki(),
-        extensions: &[Extension::subject_alt_names(&names)],
-    });
-    let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
+    let (certificate, key) = expiring_certificate().unwrap();
     let folder = house.path("nginx/tls");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("full.pem"), x509::pem::encode("CERTIFICATE", &der)).unwrap();
-    std::fs::write(folder.join("key.pem"), key.to_pkcs8_pem().as_bytes()).unwrap();
+    std::fs::write(folder.join("full.pem"), certificate).unwrap();
+    std::fs::write(folder.join("key.pem"), key).unwrap();
 }
 
 /// A server with every role, and the addresses of its terminator and its proxy.
@@ -151,7 +81,7 @@ fn expiring(messages: &[Value]) -> Option<&Value> {
 
 #[test]
 fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_key() {
-    let (webhook, upstream) = (Receiver::start(), Receiver::start());
+    let (webhook, upstream) = (Receiver::start().unwrap(), Receiver::start().unwrap());
     let mut estate = Estate::prepared(upstream.port);
     write_rogue(&estate.house);
     let nginx = Nginx::presenting(&estate.house);
