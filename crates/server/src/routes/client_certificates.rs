@@ -5,9 +5,8 @@ use api::changes::ChangeView;
 use authority::Authority;
 use authority::profile::ProfileError;
 use axum::extract::State as With;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::StatusCode;
-use http::header::{HeaderValue, LOCATION};
 use store::Store;
 use store::{IdentityKind, IdentitySettings};
 use uuid::Uuid;
@@ -20,7 +19,7 @@ use crate::extract::{Json, Path};
 use crate::gates::{Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{identity_change, identity_view};
+use crate::routes::identity::{created, identity_change, identity_view, revised};
 use crate::routing::{Api, routes};
 
 const KIND: IdentityKind = IdentityKind::Certificate;
@@ -74,15 +73,10 @@ async fn create(
         }
     };
     let new = New { kind: KIND, key_hash, label, settings };
-    let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
-    let made = match written {
-        WriteResult::Done(made) => made,
-        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
-    };
-    let place = format!("/api/v1/client-certificates/{}", made.id);
-    let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
-    let answer = Revision(made.revision, identity_view(made)?);
-    Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+    created(
+        "/api/v1/client-certificates",
+        gates.identity(&caller, admin::create(&access, &caller, new)?).await?,
+    )
 }
 
 /// Rejects a profile whose certificates may contain any host name, because anyone who may request one could take over any identity.
@@ -109,8 +103,7 @@ async fn get_one(
     With(access): With<AccessControl>,
     Path(id): Path<Uuid>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let found = admin::find(&access, KIND, id).await?;
-    Ok(Revision(found.revision, identity_view(found)?))
+    revised(admin::find(&access, KIND, id).await?)
 }
 
 /// Changes the name, grants or expiry of a client certificate's identity, or disables it.
@@ -127,8 +120,7 @@ async fn update(
 ) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
     let patch = Patch { email: None, ..identity_change(patch, &access)? };
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    let written = gates.identity(&caller, change).await?;
-    written.try_map(|found| Ok(Revision(found.revision, identity_view(found)?)))
+    gates.identity(&caller, change).await?.try_map(revised)
 }
 
 /// Deletes the identity of a client certificate, which is then no longer accepted.

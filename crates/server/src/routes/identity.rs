@@ -1,14 +1,17 @@
 //! Common views and changes of tokens, users, client certificates and their sessions.
 
 use api::access::{IdentityPatch, IdentityView, Me, MyGrant, MySession, SessionView};
-use http::HeaderMap;
-use http::header::HeaderValue;
+use axum::response::{IntoResponse, Response};
+use http::header::{HeaderValue, LOCATION};
+use http::{HeaderMap, StatusCode};
 use store::{Identity, Session};
 
 use crate::access::admin::{self, Patch};
 use crate::access::{
     AccessControl, Caller, SESSION_COOKIE, cookie, csrf_of, grants_of, grants_of_session, session_hash,
 };
+use crate::conditional::Revision;
+use crate::gates::WriteResult;
 use crate::problem::Problem;
 use crate::time::{maybe_shown, shown};
 
@@ -26,6 +29,21 @@ pub(crate) fn identity_view(row: Identity) -> Result<IdentityView, Problem> {
         expires_at: maybe_shown(row.expires_at_us),
         last_used_at: maybe_shown(row.last_used_at_us),
     })
+}
+
+/// Returns the response to the creation of a user or a client certificate below `path`.
+pub(crate) fn created(path: &str, written: WriteResult<Identity>) -> Result<Response, Problem> {
+    let made = match written {
+        WriteResult::Done(made) => made,
+        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+    };
+    let location = HeaderValue::from_str(&format!("{path}/{}", made.id)).map_err(Problem::internal)?;
+    Ok((StatusCode::CREATED, [(LOCATION, location)], revised(made)?).into_response())
+}
+
+/// Returns the view of an identity, with its revision.
+pub(crate) fn revised(row: Identity) -> Result<Revision<IdentityView>, Problem> {
+    Ok(Revision(row.revision, identity_view(row)?))
 }
 
 pub(crate) fn identity_change(body: IdentityPatch, access: &AccessControl) -> Result<Patch, Problem> {

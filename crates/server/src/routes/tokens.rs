@@ -8,7 +8,7 @@ use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde_json::json;
 use store::Store;
-use store::{IdentityKind, IdentitySettings};
+use store::{Identity, IdentityKind, IdentitySettings};
 use uuid::Uuid;
 
 use crate::access::AccessControl;
@@ -20,7 +20,7 @@ use crate::gates::{Gates, WriteResult};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{identity_change, identity_view};
+use crate::routes::identity::{identity_change, identity_view, revised};
 use crate::routing::{Api, routes};
 
 const KIND: IdentityKind = IdentityKind::Token;
@@ -64,16 +64,7 @@ async fn create(
     let token = new_token()?;
     let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
     let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
-    let made = match written.with_token(token.as_str()) {
-        WriteResult::Done(made) => made,
-        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
-    };
-    let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
-    let revision = made.revision;
-    let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
-    let mut response = (StatusCode::CREATED, [(LOCATION, place)], Revision(revision, body)).into_response();
-    response.extensions_mut().insert(HoldsSecret);
-    Ok(response)
+    with_secret(written, token.as_str(), StatusCode::CREATED)
 }
 
 /// Shows a token.
@@ -83,8 +74,7 @@ async fn get_one(
     With(access): With<AccessControl>,
     Path(id): Path<Uuid>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let token = admin::find(&access, KIND, id).await?;
-    Ok(Revision(token.revision, identity_view(token)?))
+    revised(admin::find(&access, KIND, id).await?)
 }
 
 /// Changes a token's name, grants or expiry, or disables the token.
@@ -100,8 +90,7 @@ async fn update(
 ) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
     let patch = Patch { email: None, ..identity_change(patch, &access)? };
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    let written = gates.identity(&caller, change).await?;
-    written.try_map(|token| Ok(Revision(token.revision, identity_view(token)?)))
+    gates.identity(&caller, change).await?.try_map(revised)
 }
 
 /// Replaces the secret of a token; the previous secret becomes invalid immediately.
@@ -122,13 +111,23 @@ async fn rotate(
     let details = json!({ "name": before.name, "label": label });
     let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
     let written = gates.identity(&caller, Prepared { change, details }).await?;
-    let made = match written.with_token(token.as_str()) {
+    with_secret(written, token.as_str(), StatusCode::OK)
+}
+
+/// Returns the only response that contains this secret of a token.
+fn with_secret(written: WriteResult<Identity>, token: &str, status: StatusCode) -> Result<Response, Problem> {
+    let made = match written.with_token(token) {
         WriteResult::Done(made) => made,
-        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::OK).into_response()),
+        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| status).into_response()),
     };
+    let location =
+        HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
-    let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
-    let mut response = Revision(revision, body).into_response();
+    let body = CreatedToken { token: token.to_owned(), view: identity_view(made)? };
+    let mut response = (status, Revision(revision, body)).into_response();
+    if status == StatusCode::CREATED {
+        response.headers_mut().insert(LOCATION, location);
+    }
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
 }

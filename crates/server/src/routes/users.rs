@@ -3,9 +3,8 @@
 use api::access::{IdentityPatch, IdentityView, NewUser, SessionView};
 use api::changes::ChangeView;
 use axum::extract::State as With;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::StatusCode;
-use http::header::{HeaderValue, LOCATION};
 use serde_json::json;
 use store::Store;
 use store::{IdentityKind, IdentitySettings, NewPassword};
@@ -22,7 +21,7 @@ use crate::extract::{Json, Path};
 use crate::gates::{Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{identity_change, identity_view, session_view};
+use crate::routes::identity::{created, identity_change, identity_view, revised, session_view};
 use crate::routing::{Access, Api, routes};
 
 const KIND: IdentityKind = IdentityKind::User;
@@ -73,14 +72,7 @@ async fn create(
         expires_at_us: None,
     };
     let new = New { kind: KIND, key_hash, label, settings };
-    let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
-    let made = match written {
-        WriteResult::Done(made) => made,
-        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
-    };
-    let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
-    let answer = Revision(made.revision, identity_view(made)?);
-    Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+    created("/api/v1/users", gates.identity(&caller, admin::create(&access, &caller, new)?).await?)
 }
 
 /// Returns the lookup key and label of a user: from issuer and subject, or for a local user from a random UUID.
@@ -152,8 +144,7 @@ async fn get_one(
     With(access): With<AccessControl>,
     Path(id): Path<Uuid>,
 ) -> Result<Revision<IdentityView>, Problem> {
-    let user = admin::find(&access, KIND, id).await?;
-    Ok(Revision(user.revision, identity_view(user)?))
+    revised(admin::find(&access, KIND, id).await?)
 }
 
 /// Changes a user's name, address or grants, or disables the user.
@@ -170,8 +161,7 @@ async fn update(
 ) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
     let patch = identity_change(patch, &access)?;
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    let written = gates.identity(&caller, change).await?;
-    written.try_map(|user| Ok(Revision(user.revision, identity_view(user)?)))
+    gates.identity(&caller, change).await?.try_map(revised)
 }
 
 /// Deletes a user and ends the user's sessions.
