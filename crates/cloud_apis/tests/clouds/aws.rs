@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cloud_apis::auth::http::HttpClient;
 use cloud_apis::sources::aws::{AwsAccount, AwsOptions, AwsSource};
 use clouds::{Chain, CloudSource, Pools};
-use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
+use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan, no_quotas};
 use fleet::cloud::{Fault, Manners, Quota};
 
 use crate::world::{Found, http, list, list_within, one_at_a_time, pools, quick_pools};
@@ -34,7 +34,7 @@ async fn list_once(cloud: &AwsCloud, pools: &Pools) -> Found {
 /// Two accounts, two regions, pages of five: every certificate, whatever its key, with whatever uses it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_certificate_of_every_account_and_region_is_found_with_its_uses() {
-    let manners = Manners { page_max: 5, quotas: free(), ..Manners::default() };
+    let manners = Manners { page_max: 5, quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { accounts: 2, manners, ..AwsPlan::default() }).unwrap();
     let found = list_once(&cloud, &quick_pools()).await;
     assert_eq!(found.failures(), Vec::<String>::new());
@@ -51,7 +51,7 @@ async fn every_certificate_of_every_account_and_region_is_found_with_its_uses() 
 /// What is listed as it was is not read again; what was renewed is, and what was deleted is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_what_is_new_or_changed_is_read_again() {
-    let manners = Manners { quotas: free(), ..Manners::default() };
+    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (quick_pools(), http());
     let sources = sources(&cloud, &pools, &http).await;
@@ -104,7 +104,7 @@ fn answered(cloud: &AwsCloud, operation: &str) -> u64 {
 /// next change of the certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tags_are_read_of_what_is_new_or_changed() {
-    let manners = Manners { quotas: free(), ..Manners::default() };
+    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let sources = sources(&cloud, &quick_pools(), &http()).await;
     let asked =
@@ -133,7 +133,7 @@ async fn tags_are_read_of_what_is_new_or_changed() {
 /// Credentials that may not read tags list everything else, and that is said once for a region, not for a certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tags_that_may_not_be_read_fail_nothing_and_are_said_once() {
-    let manners = Manners { quotas: free(), ..Manners::default() };
+    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     cloud.deny(&["ListTagsForCertificate", "ListServerCertificateTags"]);
     let sources = sources(&cloud, &quick_pools(), &http()).await;
@@ -163,7 +163,7 @@ async fn tags_that_may_not_be_read_fail_nothing_and_are_said_once() {
 /// library was not yet done with the one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_call_at_a_time_keeps_its_connection() {
-    let manners = Manners { quotas: free(), ..Manners::default() };
+    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (one_at_a_time(), http());
     let sources = sources(&cloud, &pools, &http).await;
@@ -207,7 +207,7 @@ async fn a_lower_quota_is_learned_from_the_first_throttling_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_tokens_and_half_pages_heal() {
     for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(2)] {
-        let manners = Manners { quotas: free(), ..Manners::default() };
+        let manners = Manners { quotas: no_quotas(), ..Manners::default() };
         let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
         let (pools, http) = (quick_pools(), http());
         let sources = sources(&cloud, &pools, &http).await;
@@ -224,7 +224,7 @@ async fn expired_tokens_and_half_pages_heal() {
 /// A cloud that is down, hangs or throttles everything: told as that, and nothing is taken to be gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cloud_that_does_not_answer_loses_nothing() {
-    let manners = Manners { quotas: free(), ..Manners::default() };
+    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { regions: 1, manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (quick_pools(), http());
     let sources = sources(&cloud, &pools, &http).await;
@@ -257,26 +257,4 @@ async fn a_role_that_may_not_be_assumed_is_told_as_that() {
         failures.contains("account:ListRegions is not allowed") && failures.contains("AccessDenied"),
         "{failures}"
     );
-}
-
-/// No quota is of any moment.
-pub(crate) fn free() -> Vec<(&'static str, Quota)> {
-    let free = Quota::default();
-    [
-        "ListRegions",
-        "ListCertificates",
-        "GetCertificate",
-        "DescribeCertificate",
-        "ListTagsForCertificate",
-        "ListServerCertificates",
-        "GetServerCertificate",
-        "ListServerCertificateTags",
-        "DescribeLoadBalancers",
-        "DescribeListeners",
-        "DescribeListenerCertificates",
-        "ListDistributions",
-        "GetDomainNames",
-    ]
-    .map(|operation| (operation, free))
-    .into()
 }

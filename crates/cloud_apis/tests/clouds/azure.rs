@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::time::{Duration as AzureDuration, OffsetDateTime};
@@ -10,9 +9,9 @@ use cloud_apis::auth::http::HttpClient;
 use cloud_apis::sources::azure::{AzureOptions, AzureSource, AzureSubscription};
 use clouds::{CloudSource, Pools};
 use fleet::cloud::azure::{AzureCloud, AzurePlan, SUBSCRIPTION};
-use fleet::cloud::{Fault, Manners, Quota};
+use fleet::cloud::{Manners, Quota};
 
-use crate::world::{list, list_within, pools};
+use crate::world::{list, pools, survives_faults};
 
 /// Gives tokens that the cloud knows.
 struct Tokens(Arc<AzureCloud>);
@@ -86,21 +85,5 @@ async fn a_vaults_retry_after_is_obeyed_and_learned_from() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_tokens_and_half_pages_heal_and_silence_loses_nothing() {
     let cloud = Arc::new(AzureCloud::start(&AzurePlan::default()).unwrap());
-    let sources = [source(&cloud, &pools()).0];
-    let mut states = list(&sources, HashMap::new()).await.states();
-    for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(1)] {
-        cloud.set_fault(fault);
-        let found = list(&sources, states).await;
-        assert_eq!(found.failures(), Vec::<String>::new(), "{fault:?}");
-        assert_eq!(found.truth(), cloud.truth(), "{fault:?}");
-        states = found.states();
-    }
-    for fault in [Fault::Hanging, Fault::Throttling, Fault::Down] {
-        cloud.set_fault(fault);
-        let found = list_within(&sources, states, Duration::from_secs(3)).await;
-        let listed = found.ended.values().next().unwrap();
-        assert!(!listed.failed.is_empty(), "{fault:?}");
-        assert_eq!((listed.gone.len(), listed.state.len()), (0, 60), "{fault:?}");
-        states = found.states();
-    }
+    survives_faults(source(&cloud, &pools()).0, |fault| cloud.set_fault(fault), || cloud.truth()).await;
 }

@@ -2,15 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cloud_apis::sources::gcp::{GcpOptions, GcpProject, GcpSource};
 use clouds::{CloudSource, Pools};
 use fleet::cloud::gcp::{GcpCloud, GcpPlan};
-use fleet::cloud::{Fault, Manners, Quota};
+use fleet::cloud::{Manners, Quota};
 use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
 
-use crate::world::{list, list_within, pools};
+use crate::world::{list, pools, survives_faults};
 
 pub(crate) async fn source(cloud: &GcpCloud, project: &str, pools: &Pools) -> Arc<dyn CloudSource> {
     let options =
@@ -70,21 +69,6 @@ async fn retry_after_is_obeyed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_pages_and_expired_tokens_heal_and_silence_loses_nothing() {
     let cloud = GcpCloud::start(&GcpPlan::default()).unwrap();
-    let sources = [source(&cloud, "fleet", &pools()).await];
-    let mut states = list(&sources, HashMap::new()).await.states();
-    for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(1)] {
-        cloud.set_fault(fault);
-        let found = list(&sources, states).await;
-        assert_eq!(found.failures(), Vec::<String>::new(), "{fault:?}");
-        assert_eq!(found.truth(), cloud.truth(), "{fault:?}");
-        states = found.states();
-    }
-    for fault in [Fault::Hanging, Fault::Throttling, Fault::Down] {
-        cloud.set_fault(fault);
-        let found = list_within(&sources, states, Duration::from_secs(3)).await;
-        let listed = found.ended.values().next().unwrap();
-        assert!(!listed.failed.is_empty(), "{fault:?}");
-        assert_eq!((listed.gone.len(), listed.state.len()), (0, 17), "{fault:?}");
-        states = found.states();
-    }
+    let source = source(&cloud, "fleet", &pools()).await;
+    survives_faults(source, |fault| cloud.set_fault(fault), || cloud.truth()).await;
 }

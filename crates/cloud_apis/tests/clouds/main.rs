@@ -7,6 +7,7 @@
 mod aws;
 mod azure;
 mod gcp;
+mod inventory;
 mod kubernetes;
 mod together;
 mod world;

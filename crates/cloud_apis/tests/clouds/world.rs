@@ -8,7 +8,7 @@ use cloud_apis::auth::http::HttpClient;
 use clouds::{
     Chain, CloudCertificate, CloudSource, Event, Listed, Machine, PoolSettings, Pools, State, start,
 };
-use fleet::cloud::CloudTruth;
+use fleet::cloud::{CloudTruth, Fault};
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
@@ -84,6 +84,33 @@ pub(crate) async fn list_within(
     }
     assert_eq!(found.ended.len(), sources.len(), "every source has an end");
     found
+}
+
+/// Lists under each fault. Faults that a retry heals change nothing; under the others, every certificate stays known.
+pub(crate) async fn survives_faults(
+    source: Arc<dyn CloudSource>,
+    set_fault: impl Fn(Fault),
+    truth: impl Fn() -> Vec<CloudTruth>,
+) {
+    let sources = [source];
+    let mut states = list(&sources, HashMap::new()).await.states();
+    for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(1)] {
+        set_fault(fault);
+        let found = list(&sources, states).await;
+        assert_eq!(found.failures(), Vec::<String>::new(), "{fault:?}");
+        assert_eq!(found.truth(), truth(), "{fault:?}");
+        states = found.states();
+    }
+    for fault in [Fault::Hanging, Fault::Throttling, Fault::Down] {
+        let known = states.values().map(State::len).sum::<usize>();
+        assert!(known >= truth().len(), "{fault:?}");
+        set_fault(fault);
+        let found = list_within(&sources, states, Duration::from_secs(3)).await;
+        let listed = found.ended.values().next().unwrap();
+        assert!(!listed.failed.is_empty(), "{fault:?}");
+        assert_eq!((listed.gone.len(), listed.state.len()), (0, known), "{fault:?}");
+        states = found.states();
+    }
 }
 
 impl Found {

@@ -1,15 +1,10 @@
 //! What a cloud keeps, all the way into the inventory.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
-
 use std::sync::Arc;
-use std::time::Duration;
 
-use cloud_apis::auth::http::HttpClient;
-use cloud_apis::sources::aws::{AwsAccount, AwsOptions, AwsSource};
-use clouds::{CloudSource, Listed, Machine, PoolSettings, Pools, State};
-use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
-use fleet::cloud::{Manners, Quota};
+use clouds::{CloudSource, Listed, State};
+use fleet::cloud::Manners;
+use fleet::cloud::aws::{AwsCloud, AwsPlan, no_quotas};
 use inventory::Recorder;
 use inventory::sources::{CloudRun, Observer, observe};
 use scan::{Observation, ProbeOutcome, ScanOptions, Trusted};
@@ -17,58 +12,8 @@ use store::{ChangeKind, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Pool settings without the providers' rates: for tests that are not about rates.
-fn quick() -> PoolSettings {
-    let text = r#"{"aws": {"operations": {
-        "acm:ListCertificates": {"per_second": 1000}, "acm:GetCertificate": {"per_second": 1000},
-        "acm:DescribeCertificate": {"per_second": 1000}, "iam:ListServerCertificates": {"per_second": 1000},
-        "acm:ListTagsForCertificate": {"per_second": 1000}, "iam:ListServerCertificateTags": {"per_second": 1000},
-        "iam:GetServerCertificate": {"per_second": 1000}, "cloudfront:ListDistributions": {"per_second": 1000},
-        "elasticloadbalancing:DescribeLoadBalancers": {"per_second": 1000},
-        "elasticloadbalancing:DescribeListeners": {"per_second": 1000},
-        "elasticloadbalancing:DescribeListenerCertificates": {"per_second": 1000},
-        "apigateway:GetDomainNames": {"per_second": 1000}, "account:ListRegions": {"per_second": 1000}}}}"#;
-    serde_json::from_str(text).unwrap()
-}
-
-/// Quotas that nothing reaches.
-fn free() -> Vec<(&'static str, Quota)> {
-    let free = Quota::default();
-    [
-        "ListRegions",
-        "ListCertificates",
-        "GetCertificate",
-        "DescribeCertificate",
-        "ListTagsForCertificate",
-        "ListServerCertificates",
-        "GetServerCertificate",
-        "ListServerCertificateTags",
-        "DescribeLoadBalancers",
-        "DescribeListeners",
-        "DescribeListenerCertificates",
-        "ListDistributions",
-        "GetDomainNames",
-    ]
-    .map(|operation| (operation, free))
-    .into()
-}
-
-async fn sources(cloud: &AwsCloud) -> Vec<Arc<dyn CloudSource>> {
-    let pools = Pools::new(quick(), Machine { descriptors: 2_048, database: None }).unwrap();
-    let http = HttpClient::new(&[]).unwrap();
-    let options = AwsOptions {
-        endpoint: Some(cloud.endpoint()),
-        credentials: Some((ACCESS_KEY.to_owned(), "secret".to_owned())),
-    };
-    let mut sources: Vec<Arc<dyn CloudSource>> = Vec::new();
-    for account in cloud.accounts() {
-        let role = Some(AwsCloud::role(&account));
-        let account = AwsAccount { account, role, external_id: None, regions: Vec::new() };
-        let source = AwsSource::new(account, &options, http.clone(), pools.clone()).await.unwrap();
-        sources.push(Arc::new(source));
-    }
-    sources
-}
+use crate::aws;
+use crate::world::{LIMIT, http, quick_pools};
 
 struct Inventory {
     store: Store,
@@ -91,7 +36,7 @@ impl Inventory {
             states.into_iter().map(|(source, text)| (source, State::from_text(&text).unwrap())).collect();
         let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), Some(self.store.clone()));
         let CloudRun { mut observations, ended } =
-            observe(sources, states, Duration::from_secs(60), observer, CancellationToken::new());
+            observe(sources, states, LIMIT, observer, CancellationToken::new());
         let (mut seen, mut rows, mut recorder) = (Vec::new(), Vec::new(), Recorder::default());
         while let Some(observation) = observations.recv().await {
             rows.push(recorder.row(&observation, "{}".to_owned()));
@@ -112,9 +57,9 @@ impl Inventory {
 /// Read once, then known from the inventory, judged again each time; renewed, deleted and found again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
-    let manners = Manners { quotas: free(), ..Manners::default() };
+    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
-    let sources = sources(&cloud).await;
+    let sources = aws::sources(&cloud, &quick_pools(), &http()).await;
     let inventory = Inventory::new().await;
     let (first, _) = inventory.list(sources.clone(), 1_000).await;
     assert_eq!(first.len(), cloud.truth().len());
