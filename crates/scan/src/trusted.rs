@@ -142,7 +142,9 @@ impl Trusted {
     pub fn add_bytes(&mut self, bytes: &[u8]) -> usize {
         let roots = match Certificate::parse(bytes) {
             Ok(root) => vec![root],
-            Err(_) => x509::pem::certificates(bytes).filter_map(|(_, der)| Certificate::parse(&der).ok()).collect(),
+            Err(_) => {
+                x509::pem::certificates(bytes).filter_map(|(_, der)| Certificate::parse(&der).ok()).collect()
+            }
         };
         let read = roots.len();
         roots.into_iter().for_each(|root| self.add(Arc::new(root)));

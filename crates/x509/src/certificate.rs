@@ -281,9 +281,14 @@ impl Certificate {
     /// neither its key identifiers nor its signature show that another key signed it.
     #[must_use]
     pub fn is_self_signed(&self) -> bool {
-        let other_key =
-            self.subject_key_id.as_ref().zip(self.authority_key_id.as_ref()).is_some_and(|(own, issuer)| own != issuer);
-        self.is_self_issued() && !other_key && self.signed_by(&self.public_key) != Err(SignatureError::Invalid)
+        let other_key = self
+            .subject_key_id
+            .as_ref()
+            .zip(self.authority_key_id.as_ref())
+            .is_some_and(|(own, issuer)| own != issuer);
+        self.is_self_issued()
+            && !other_key
+            && self.signed_by(&self.public_key) != Err(SignatureError::Invalid)
     }
 
     /// Returns whether the certificate is marked as a CA. Certificates of version 1 and 2 cannot be marked.

@@ -249,7 +249,8 @@ fn a_root_is_not_held_to_what_binds_its_children() {
     let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
     assert_eq!(codes(&root.certificate(&key), &context), [""; 0]);
     let folder = tempfile::tempdir().unwrap();
-    let der = openssl(&folder, "req -x509 -newkey rsa:2048 -sha1 -nodes -keyout k -outform DER -subj /CN=Root");
+    let der =
+        openssl(&folder, "req -x509 -newkey rsa:2048 -sha1 -nodes -keyout k -outform DER -subj /CN=Root");
     let root = Certificate::parse(&der).unwrap();
     let context = LintContext { leaf: false, ..LintContext::leaf_at(root.not_before) };
     assert_eq!(codes(&root, &context), [""; 0]);
