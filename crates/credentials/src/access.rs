@@ -6,7 +6,7 @@ use store::{Cursor, Page};
 use crate::name::PermissionPath;
 use crate::rotation::unpaged;
 use crate::tables;
-use crate::tables::{AccessChangeRow, AccessDifference, AccessRow, CredentialAsker};
+use crate::tables::{AccessChangeRow, AccessDifference, AccessRow, Requester};
 use crate::{CredentialError, Credentials, Operation, Operations};
 
 /// A change in an actor's access: an operation was granted to the actor or revoked.
@@ -34,13 +34,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn access(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         (path, operation): (&PermissionPath, Operation),
         roles: &[String],
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AccessRow>, CredentialError> {
-        self.require_read_acl(asker, path).await?;
+        self.require_read_acl(requester, path).await?;
         let what = (path.key(), operation);
         tables::Credentials::of(self.store())
             .access(what, roles, self.now_us(), after, limit)
@@ -55,14 +55,14 @@ impl Credentials {
     #[crate::boxed]
     pub async fn access_difference(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         (here, there): (&PermissionPath, &PermissionPath),
         operation: Operation,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AccessDifference>, CredentialError> {
-        self.require_read_acl(asker, here).await?;
-        self.require_read_acl(asker, there).await?;
+        self.require_read_acl(requester, here).await?;
+        self.require_read_acl(requester, there).await?;
         let both = (here.key(), there.key());
         let page =
             tables::Credentials::of(self.store()).access_difference(both, operation, after, limit).await;
@@ -77,13 +77,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn access_since(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         (path, operation): (&PermissionPath, Operation),
         since_us: i64,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AccessChange>, CredentialError> {
-        self.require_read_acl(asker, path).await?;
+        self.require_read_acl(requester, path).await?;
         let page =
             tables::Credentials::of(self.store()).access_since(path.key(), since_us, after, limit).await;
         let page = page.map_err(unpaged)?;
@@ -94,10 +94,11 @@ impl Credentials {
 
     async fn require_read_acl(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may = tables::Credentials::of(self.store()).may(asker, path.key(), Operation::ReadAcl).await?;
+        let may =
+            tables::Credentials::of(self.store()).may(requester, path.key(), Operation::ReadAcl).await?;
         if may { Ok(()) } else { Err(CredentialError::NotFound) }
     }
 }

@@ -10,7 +10,7 @@ use crate::rotation::over;
 use crate::tables;
 pub use crate::tables::DeletedCredential as Deleted;
 use crate::tables::{
-    CredentialAsker, VersionsChange as Change, change_credential_versions, destroy_ended_versions,
+    Requester, VersionsChange as Change, change_credential_versions, destroy_ended_versions,
     restore_credential,
 };
 use crate::{CredentialError, Credentials, History, Name, VersionView};
@@ -43,9 +43,9 @@ impl Credentials {
     /// # Errors
     /// Errors of the database.
     #[crate::boxed]
-    pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
+    pub async fn deleted(&self, requester: &Requester) -> Result<Vec<Deleted>, CredentialError> {
         let times = (self.since_us(self.options().undelete_days), self.now_us());
-        Ok(tables::Credentials::of(self.store()).deleted(asker, times, DELETED_MAX).await?)
+        Ok(tables::Credentials::of(self.store()).deleted(requester, times, DELETED_MAX).await?)
     }
 
     /// Returns the time this many days ago, µs since 1970-01-01 UTC.
@@ -60,14 +60,14 @@ impl Credentials {
     /// [`CredentialError::NotFound`] when no deleted credential exists, its retention period has passed, or the caller may not
     /// write there; [`CredentialError::Changed`] when the name is in use.
     #[crate::boxed]
-    pub async fn undelete(&self, asker: &CredentialAsker, name: &Name) -> Result<Deleted, CredentialError> {
-        let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
-        let told = self.changed(asker, name, event.at_us);
-        let (key, asker) = (name.key().to_owned(), asker.clone());
+    pub async fn undelete(&self, requester: &Requester, name: &Name) -> Result<Deleted, CredentialError> {
+        let event = self.event(requester, "credential.undelete", name.as_str(), json!({}));
+        let told = self.changed(requester, name, event.at_us);
+        let (key, requester) = (name.key().to_owned(), requester.clone());
         let times = (self.since_us(self.options().undelete_days), self.now_us());
         let restored = self.store().write_points("credential_restore", move |tx| {
             async move {
-                let restored = restore_credential(tx, &asker, &key, times).await?;
+                let restored = restore_credential(tx, &requester, &key, times).await?;
                 if restored.is_some() {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![told]).await?;
@@ -90,15 +90,15 @@ impl Credentials {
     #[crate::boxed]
     pub async fn change_versions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         numbers: Option<Vec<u64>>,
         change: VersionsChange,
     ) -> Result<(), CredentialError> {
         let now_us = self.now_us();
         let told = match change {
-            VersionsChange::Undelete => self.changed(asker, name, now_us),
-            VersionsChange::Delete | VersionsChange::Destroy => self.gone(asker, name, now_us),
+            VersionsChange::Undelete => self.changed(requester, name, now_us),
+            VersionsChange::Delete | VersionsChange::Destroy => self.gone(requester, name, now_us),
         };
         let (action, change) = match change {
             VersionsChange::Delete if self.options().undelete_days == 0 => {
@@ -108,12 +108,12 @@ impl Credentials {
             VersionsChange::Undelete => ("credential.undelete_versions", Change::TakeBack(now_us)),
             VersionsChange::Destroy => ("credential.destroy_versions", Change::Destroy),
         };
-        let event = self.event(asker, action, name.as_str(), json!({ "versions": numbers }));
-        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let event = self.event(requester, action, name.as_str(), json!({ "versions": numbers }));
+        let (key, requester) = (name.key().to_owned(), requester.clone());
         let changed = self.store().write_points("credential_versions_change", move |tx| {
             async move {
                 let changed =
-                    change_credential_versions(tx, &asker, &key, numbers.as_deref(), change).await?;
+                    change_credential_versions(tx, &requester, &key, numbers.as_deref(), change).await?;
                 if changed {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![told]).await?;
@@ -132,11 +132,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn listed_versions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<History, CredentialError> {
         let listed =
-            tables::Credentials::of(self.store()).versions_listed(asker, name.key(), LISTED_MAX).await?;
+            tables::Credentials::of(self.store()).versions_listed(requester, name.key(), LISTED_MAX).await?;
         let first = listed.versions.first().ok_or(CredentialError::NotFound)?;
         Ok(History {
             name: first.name.clone(),
@@ -156,12 +156,12 @@ impl Credentials {
     #[crate::boxed]
     pub async fn children(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: Option<&Name>,
     ) -> Result<Vec<String>, CredentialError> {
         let path = path.map_or_else(|| "/".to_owned(), |path| format!("{}/", path.key()));
         let children = tables::Credentials::of(self.store())
-            .children(asker, &path, CHILDREN_MAX + 1, self.now_us())
+            .children(requester, &path, CHILDREN_MAX + 1, self.now_us())
             .await?;
         if children.len() > CHILDREN_MAX {
             return Err(CredentialError::bad(format!("{path} has more than {CHILDREN_MAX} children.")));
@@ -211,24 +211,24 @@ impl Credentials {
     }
 
     /// Returns the event for a credential that changed without a new version.
-    pub(crate) fn changed(&self, asker: &CredentialAsker, name: &Name, at_us: i64) -> NewEvent {
+    pub(crate) fn changed(&self, requester: &Requester, name: &Name, at_us: i64) -> NewEvent {
         store::new_event(
             at_us,
             format!("credential{name}"),
-            &events::Event::CredentialChanged(change(asker, name)),
+            &events::Event::CredentialChanged(change(requester, name)),
         )
     }
 
     /// Returns the event for a deleted credential, or for deleted versions of one.
-    pub(crate) fn gone(&self, asker: &CredentialAsker, name: &Name, at_us: i64) -> NewEvent {
+    pub(crate) fn gone(&self, requester: &Requester, name: &Name, at_us: i64) -> NewEvent {
         store::new_event(
             at_us,
             format!("credential{name}"),
-            &events::Event::CredentialDeleted(change(asker, name)),
+            &events::Event::CredentialDeleted(change(requester, name)),
         )
     }
 }
 
-fn change(asker: &CredentialAsker, name: &Name) -> CredentialChange {
-    CredentialChange { name: name.to_string(), by: asker.actor.clone(), kind: None, version: None }
+fn change(requester: &Requester, name: &Name) -> CredentialChange {
+    CredentialChange { name: name.to_string(), by: requester.actor.clone(), kind: None, version: None }
 }

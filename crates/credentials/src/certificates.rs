@@ -13,9 +13,7 @@ use uuid::Uuid;
 
 use crate::regenerate::Changes;
 use crate::tables;
-use crate::tables::{
-    CredentialAsker, CredentialVersionRow, delete_credential_version, set_transitional_version,
-};
+use crate::tables::{CredentialVersionRow, Requester, delete_credential_version, set_transitional_version};
 use crate::value::{GivenValue, certificate_of};
 use crate::version::{Version, VersionView};
 use crate::writing::Draft;
@@ -25,7 +23,7 @@ use crate::{CaVersions, CredentialError, Credentials, Kind, Name, Operation, Val
 const PAGE: usize = 500;
 
 /// Number of child certificates that are updated concurrently.
-const TOLD_TOGETHER: usize = 256;
+const CHILDREN_AT_ONCE: usize = 256;
 
 /// Maximum certificates, or versions of one certificate, in one listing.
 const LISTED_MAX: usize = 100_000;
@@ -90,10 +88,10 @@ impl Credentials {
     #[crate::boxed]
     pub async fn certificate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<CertificateView, CredentialError> {
-        let rows = self.certificate_rows(asker, name).await?;
+        let rows = self.certificate_rows(requester, name).await?;
         let signs = self.signed_by(name).await?;
         let signs = signs.into_iter().map(|name| name.as_str().to_owned()).collect();
         let signed_by = match rows[0].signed_by.clone().map(Name::stored) {
@@ -110,15 +108,13 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than 100,000.
     #[crate::boxed]
-    pub async fn certificates(
-        &self,
-        asker: &CredentialAsker,
-    ) -> Result<Vec<CertificateView>, CredentialError> {
+    pub async fn certificates(&self, requester: &Requester) -> Result<Vec<CertificateView>, CredentialError> {
         let (mut all, mut after): (Vec<CertificateView>, _) = (Vec::new(), None);
         loop {
             let now = self.now_us();
-            let page =
-                tables::Credentials::of(self.store()).certificates(asker, after.as_ref(), PAGE, now).await?;
+            let page = tables::Credentials::of(self.store())
+                .certificates(requester, after.as_ref(), PAGE, now)
+                .await?;
             for row in page.rows {
                 match all.last_mut().filter(|last| last.id == row.credential) {
                     Some(last) => last.versions.push(row.into()),
@@ -151,11 +147,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn certificate_versions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
     ) -> Result<Vec<Version>, CredentialError> {
-        let name = self.name_of(asker, id, Operation::Read).await?;
-        let versions = self.versions(asker, &name, None).await?;
+        let name = self.name_of(requester, id, Operation::Read).await?;
+        let versions = self.versions(requester, &name, None).await?;
         if versions[0].kind() == Kind::Certificate { Ok(versions) } else { Err(CredentialError::NotFound) }
     }
 
@@ -166,11 +162,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn current_certificate_versions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
     ) -> Result<Vec<Version>, CredentialError> {
-        let name = self.name_of(asker, id, Operation::Read).await?;
-        self.current(asker, &name).await
+        let name = self.name_of(requester, id, Operation::Read).await?;
+        self.current(requester, &name).await
     }
 
     /// Regenerates a certificate.
@@ -180,11 +176,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn regenerate_certificate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         how: Regeneration,
     ) -> Result<Version, CredentialError> {
-        let name = self.name_of(asker, id, Operation::Write).await?;
+        let name = self.name_of(requester, id, Operation::Write).await?;
         self.no_second_transitional(&name, how.set_as_transitional).await?;
         let newest = self.newest(&name).await?.ok_or(CredentialError::NotFound)?;
         let changes = Changes {
@@ -194,9 +190,9 @@ impl Credentials {
             duration: how.duration,
             expected: None,
         };
-        let made = self.make_again(asker, newest, how.metadata, &changes).await?;
+        let made = self.make_again(requester, newest, how.metadata, &changes).await?;
         if how.set_as_transitional {
-            self.tell_children(asker, &name).await?;
+            self.update_children(requester, &name).await?;
         }
         Ok(made)
     }
@@ -208,11 +204,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn add_certificate_version(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         new: NewCertificateVersion,
     ) -> Result<Version, CredentialError> {
-        let name = self.name_of(asker, id, Operation::Write).await?;
+        let name = self.name_of(requester, id, Operation::Write).await?;
         self.no_second_transitional(&name, new.transitional).await?;
         let GivenValue { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
         let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
@@ -228,9 +224,9 @@ impl Credentials {
         draft.not_after_us = Some(own.not_after.0.saturating_mul(1_000_000));
         draft.signed_by = (itself && authority).then(|| name.key().to_owned());
         draft.transitional = new.transitional;
-        let stored = self.write(asker, draft).await?;
+        let stored = self.write(requester, draft).await?;
         if new.transitional {
-            self.tell_children(asker, &name).await?;
+            self.update_children(requester, &name).await?;
         }
         Ok(stored)
     }
@@ -242,20 +238,20 @@ impl Credentials {
     #[crate::boxed]
     pub async fn delete_certificate_version(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         version: Uuid,
     ) -> Result<Version, CredentialError> {
-        let name = self.name_of(asker, id, Operation::Delete).await?;
-        let gone = self.version_of(&asker.with_everything(), version).await;
+        let name = self.name_of(requester, id, Operation::Delete).await?;
+        let gone = self.version_of(&requester.with_everything(), version).await;
         let gone = gone.map_err(|error| match error {
             CredentialError::NotFound => CredentialError::NoVersion,
             other => other,
         })?;
         let event =
-            self.event(asker, "credential.delete_version", name.as_str(), json!({ "version": version }));
-        let told = self.changed(asker, &name, event.at_us);
-        let (key, who) = (name.key().to_owned(), asker.clone());
+            self.event(requester, "credential.delete_version", name.as_str(), json!({ "version": version }));
+        let told = self.changed(requester, &name, event.at_us);
+        let (key, who) = (name.key().to_owned(), requester.clone());
         let deleted = self.store().write("credential_version_delete", move |tx| {
             async move {
                 let deleted = delete_credential_version(tx, &who, &key, version).await?;
@@ -268,7 +264,7 @@ impl Credentials {
             .boxed()
         });
         match deleted.await {
-            Ok(true) => self.answered(asker, &name, gone).await,
+            Ok(true) => self.answered(requester, &name, gone).await,
             Ok(false) => Err(CredentialError::NoVersion),
             Err(StoreError::Stale(_)) => Err(CredentialError::bad(LAST_VERSION)),
             Err(error) => Err(error.into()),
@@ -283,19 +279,20 @@ impl Credentials {
     #[crate::boxed]
     pub async fn update_transitional_version(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         version: Option<&str>,
     ) -> Result<Vec<Version>, CredentialError> {
-        let name = self.name_of(asker, id, Operation::Write).await?;
+        let name = self.name_of(requester, id, Operation::Write).await?;
         let version = match version {
             None => None,
             Some("latest") => self.newest(&name).await?.map(|newest| newest.id),
             Some(text) => Some(Uuid::parse_str(text).map_err(|_| CredentialError::NoVersion)?),
         };
-        let event = self.event(asker, "credential.transition", name.as_str(), json!({ "version": version }));
-        let told = self.changed(asker, &name, event.at_us);
-        let (key, who) = (name.key().to_owned(), asker.clone());
+        let event =
+            self.event(requester, "credential.transition", name.as_str(), json!({ "version": version }));
+        let told = self.changed(requester, &name, event.at_us);
+        let (key, who) = (name.key().to_owned(), requester.clone());
         let moved = self.store().write("credential_transition", move |tx| {
             async move {
                 let moved = set_transitional_version(tx, &who, &key, version).await?;
@@ -310,10 +307,10 @@ impl Credentials {
         if !moved.await? {
             return Err(CredentialError::NoVersion);
         }
-        self.tell_children(asker, &name).await?;
+        self.update_children(requester, &name).await?;
         let mut current = Vec::with_capacity(2);
-        for version in self.current_of(&asker.with_everything(), &name).await? {
-            current.push(self.answered(asker, &name, version).await?);
+        for version in self.current_of(&requester.with_everything(), &name).await? {
+            current.push(self.answered(requester, &name, version).await?);
         }
         Ok(current)
     }
@@ -322,12 +319,12 @@ impl Credentials {
     /// is logged.
     async fn answered(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         mut version: Version,
     ) -> Result<Version, CredentialError> {
-        if tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Read).await? {
-            self.log_reading(asker, std::slice::from_ref(&version)).await?;
+        if tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Read).await? {
+            self.log_reading(requester, std::slice::from_ref(&version)).await?;
         } else if let Value::Certificate(value) = &mut version.value {
             value.private_key = None;
         }
@@ -335,16 +332,16 @@ impl Credentials {
     }
 
     /// Adds a version to each certificate that a CA signed, so that its `ca` trusts both versions of the CA, the signing one first.
-    pub(crate) async fn tell_children(
+    pub(crate) async fn update_children(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<(), CredentialError> {
         if self.options().ca_versions == CaVersions::Signer {
             return Ok(());
         }
         // A permission to change a CA includes updates of its children, even without write permission for them.
-        let all = asker.with_everything();
+        let all = requester.with_everything();
         let versions = self.current_of(&all, name).await?;
         let pems: Vec<String> = versions
             .iter()
@@ -353,7 +350,7 @@ impl Credentials {
                 _ => None,
             })
             .collect();
-        for names in self.signed_by(name).await?.chunks(TOLD_TOGETHER) {
+        for names in self.signed_by(name).await?.chunks(CHILDREN_AT_ONCE) {
             let there = self.newest_of(names).await?;
             let drafts = there.into_iter().filter_map(|there| trusting(there, &pems));
             let written = drafts.map(|draft| self.write(&all, draft));
@@ -371,12 +368,12 @@ impl Credentials {
     /// Returns the readable versions of a certificate, newest first; at least one.
     async fn certificate_rows(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<Vec<CredentialVersionRow>, CredentialError> {
         let now_us = self.now_us();
         let mut rows = tables::Credentials::of(self.store())
-            .versions_listed(asker, name.key(), LISTED_MAX)
+            .versions_listed(requester, name.key(), LISTED_MAX)
             .await?
             .versions;
         rows.retain(|row| row.kind == Kind::Certificate && row.ends_at_us.is_none_or(|at| at > now_us));
@@ -384,7 +381,7 @@ impl Credentials {
     }
 
     async fn no_second_transitional(&self, name: &Name, wanted: bool) -> Result<(), CredentialError> {
-        let rows = self.certificate_rows(&CredentialAsker::system(), name).await?;
+        let rows = self.certificate_rows(&Requester::system(), name).await?;
         if wanted && rows.iter().any(|row| row.transitional) {
             return Err(CredentialError::bad(TWO_TRANSITIONAL));
         }
@@ -393,13 +390,13 @@ impl Credentials {
 
     async fn name_of(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         operation: Operation,
     ) -> Result<Name, CredentialError> {
         let name = tables::Credentials::of(self.store()).name(id).await?.ok_or(CredentialError::NotFound)?;
         let name = Name::stored(name);
-        if tables::Credentials::of(self.store()).may(asker, name.key(), operation).await? {
+        if tables::Credentials::of(self.store()).may(requester, name.key(), operation).await? {
             return Ok(name);
         }
         Err(if operation == Operation::Write {
@@ -411,7 +408,7 @@ impl Credentials {
 
     /// Returns a name as it was first written, or the given name if it does not exist.
     async fn shown_name(&self, name: &Name) -> Result<String, CredentialError> {
-        let found = self.find_exactly(&CredentialAsker::system(), name).await?;
+        let found = self.find_exactly(&Requester::system(), name).await?;
         Ok(found.map_or_else(|| name.as_str().to_owned(), |found| found.name))
     }
 }

@@ -24,8 +24,8 @@ use crate::read_log::ReadLog;
 use crate::rotation::{HookSender, RotationReport};
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, SEALED_CREDENTIALS,
-    SEALED_HOOKS, SEALED_WRAPS, put_credential_versions,
+    CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, Requester, SEALED_CREDENTIALS, SEALED_HOOKS,
+    SEALED_WRAPS, put_credential_versions,
 };
 use crate::version::Version;
 
@@ -67,13 +67,13 @@ struct CredentialsState {
     node: Uuid,
     hooks: OnceLock<Arc<dyn HookSender>>,
     authority: OnceLock<Authority>,
-    rotation_asked: Notify,
+    rotation_requested: Notify,
     rotation_totals: Mutex<RotationReport>,
     read_only: AtomicBool,
 }
 
 /// The caller and the name in lower case.
-type LookupKey = (CredentialAsker, String);
+type LookupKey = (Requester, String);
 
 /// A version to store, with its events and certificate records.
 #[derive(Clone)]
@@ -119,7 +119,7 @@ impl Credentials {
             node: Uuid::new_v4(),
             hooks: OnceLock::new(),
             authority: OnceLock::new(),
-            rotation_asked: Notify::new(),
+            rotation_requested: Notify::new(),
             rotation_totals: Mutex::default(),
             read_only: AtomicBool::new(false),
         }))
@@ -227,8 +227,8 @@ impl Credentials {
         self.0.hooks.get().map(AsRef::as_ref)
     }
 
-    pub(crate) fn rotation_asked(&self) -> &Notify {
-        &self.0.rotation_asked
+    pub(crate) fn rotation_requested(&self) -> &Notify {
+        &self.0.rotation_requested
     }
 
     pub(crate) fn rotation_totals(&self) -> &Mutex<RotationReport> {
@@ -265,14 +265,14 @@ impl Credentials {
 
     pub(crate) fn event(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         action: &'static str,
         name: &str,
         details: serde_json::Value,
     ) -> AuditEvent {
         AuditEvent {
             at_us: self.now_us(),
-            actor: asker.actor.clone(),
+            actor: requester.actor.clone(),
             action,
             resource: format!("credential{name}"),
             details,
@@ -350,7 +350,7 @@ async fn put_all(
     if recorded.iter().any(|fate| *fate != Insertion::New) {
         return Err(StoreError::Corrupt("a newly generated key is blocked".to_owned()));
     }
-    let events: Vec<NewEvent> = stored().map(|(new, name)| told(new, name)).collect();
+    let events: Vec<NewEvent> = stored().map(|(new, name)| change_event(new, name)).collect();
     store::audit_and_emit(tx, stored().map(|(new, name)| audited(new, name)).collect(), &events).await?;
     Ok(fates)
 }
@@ -358,17 +358,17 @@ async fn put_all(
 fn audited(new: &NewVersion, name: &str) -> AuditEvent {
     AuditEvent {
         at_us: new.row.at_us,
-        actor: new.row.asker.actor.clone(),
+        actor: new.row.requester.actor.clone(),
         action: new.action,
         resource: format!("credential{name}"),
         details: serde_json::json!({ "type": new.row.kind, "version": new.row.version }),
     }
 }
 
-fn told(new: &NewVersion, name: &str) -> NewEvent {
+fn change_event(new: &NewVersion, name: &str) -> NewEvent {
     let body = CredentialChange {
         name: name.to_owned(),
-        by: new.row.asker.actor.clone(),
+        by: new.row.requester.actor.clone(),
         kind: Some(new.row.kind.to_string()),
         version: Some(new.row.version),
     };

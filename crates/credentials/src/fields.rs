@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};
 
 use crate::tables;
-use crate::tables::{CredentialAsker, hold_credential_metadata, set_credential_metadata};
+use crate::tables::{Requester, hold_credential_metadata, set_credential_metadata};
 use crate::writing::checked_metadata;
 use crate::{
     CaVersions, CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView,
@@ -108,13 +108,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn numbered(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         number: Option<u64>,
     ) -> Result<Numbered, CredentialError> {
-        let (found, _) = self.numbered_of(asker, name, number).await?;
+        let (found, _) = self.numbered_of(requester, name, number).await?;
         if let Numbered::Readable(version) = &found {
-            self.log_reading(asker, std::slice::from_ref(version)).await?;
+            self.log_reading(requester, std::slice::from_ref(version)).await?;
         }
         Ok(found)
     }
@@ -122,11 +122,11 @@ impl Credentials {
     /// Returns the same as [`Self::numbered`] with the number of the newest version. Writes no audit record.
     async fn numbered_of(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         number: Option<u64>,
     ) -> Result<(Numbered, u64), CredentialError> {
-        let found = tables::Credentials::of(self.store()).numbered(asker, name.key(), number).await?;
+        let found = tables::Credentials::of(self.store()).numbered(requester, name.key(), number).await?;
         let found = found.ok_or(CredentialError::NotFound)?;
         let last = found.last_number;
         let found = match found.version {
@@ -148,19 +148,19 @@ impl Credentials {
     #[crate::boxed]
     pub async fn set_fields(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: Name,
         fields: Map<String, Json>,
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
         let there = tables::Credentials::of(self.store())
-            .numbered(&asker.with_everything(), name.key(), None)
+            .numbered(&requester.with_everything(), name.key(), None)
             .await?;
         let kind = there.as_ref().map_or(Kind::Json, |there| there.kind);
         let value = match value_of(kind, fields) {
             Ok(value) => value,
             // A caller without write permission must not learn the type.
-            Err(_) if !self.may(asker, &name, Operation::Write).await? => {
+            Err(_) if !self.may(requester, &name, Operation::Write).await? => {
                 return Err(CredentialError::Forbidden);
             }
             Err(error) => return Err(error),
@@ -168,7 +168,7 @@ impl Credentials {
         let noted = there.and_then(|there| there.version).and_then(|version| version.metadata);
         let metadata = noted.and_then(|text| serde_json::from_str(&text).ok());
         let request = SetRequest { metadata, expected_number, ..SetRequest::new(name, kind, value) };
-        self.set(asker, request).await
+        self.set(requester, request).await
     }
 
     /// Stores a new version: the newest one with a patch (RFC 7396) applied. Does not overwrite concurrent changes.
@@ -178,7 +178,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn patch_fields(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         patch: &Map<String, Json>,
         expected_number: Option<u64>,
@@ -186,13 +186,13 @@ impl Credentials {
         let mut left = ATTEMPTS;
         loop {
             left -= 1;
-            let (Numbered::Readable(version), last) = self.numbered_of(asker, name, None).await? else {
+            let (Numbered::Readable(version), last) = self.numbered_of(requester, name, None).await? else {
                 return Err(CredentialError::NotFound);
             };
             let mut fields = version.value.fields(CaVersions::Signer);
             merge(&mut fields, patch.clone());
             let expected = expected_number.unwrap_or(last);
-            match self.set_fields(asker, name.clone(), fields, Some(expected)).await {
+            match self.set_fields(requester, name.clone(), fields, Some(expected)).await {
                 Err(CredentialError::Changed) if expected_number.is_none() && left > 0 => {}
                 other => return other,
             }
@@ -207,12 +207,12 @@ impl Credentials {
     #[crate::boxed]
     pub async fn set_metadata(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         metadata: Option<Json>,
     ) -> Result<(), CredentialError> {
         let metadata = checked_metadata(metadata)?;
-        self.change_metadata(asker, name, move |_| Ok(metadata)).await
+        self.change_metadata(requester, name, move |_| Ok(metadata)).await
     }
 
     /// Applies a merge patch (RFC 7396) to the metadata of a name's newest version. Does not overwrite concurrent changes.
@@ -222,7 +222,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn patch_metadata(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         patch: Map<String, Json>,
     ) -> Result<(), CredentialError> {
@@ -234,22 +234,22 @@ impl Credentials {
             merge(&mut all, patch);
             checked_metadata((!all.is_empty()).then_some(Json::Object(all)))
         };
-        self.change_metadata(asker, name, patched).await
+        self.change_metadata(requester, name, patched).await
     }
 
     /// Applies `change` to the metadata, with the row locked.
     async fn change_metadata(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         change: impl FnOnce(Option<Json>) -> Result<Option<Json>, CredentialError> + Send + 'static,
     ) -> Result<(), CredentialError> {
-        let event = self.event(asker, "credential.metadata", name.as_str(), json!({}));
-        let told = self.changed(asker, name, event.at_us);
-        let (key, asker) = (name.key().to_owned(), asker.clone());
+        let event = self.event(requester, "credential.metadata", name.as_str(), json!({}));
+        let told = self.changed(requester, name, event.at_us);
+        let (key, requester) = (name.key().to_owned(), requester.clone());
         let changed = self.store().write_points("credential_metadata", move |tx| {
             async move {
-                let Some((version, noted)) = hold_credential_metadata(tx, &asker, &key).await? else {
+                let Some((version, noted)) = hold_credential_metadata(tx, &requester, &key).await? else {
                     return Ok(Err(CredentialError::NotFound));
                 };
                 let noted = noted.and_then(|text| serde_json::from_str(&text).ok());

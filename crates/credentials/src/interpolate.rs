@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use crate::tables::CredentialAsker;
+use crate::tables::Requester;
 use crate::{CredentialError, Credentials, Name, Value};
 
 /// Maximum references in one request.
@@ -20,7 +20,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn interpolate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         mut services: Json,
     ) -> Result<Json, CredentialError> {
         let mut references = Vec::new();
@@ -34,7 +34,7 @@ impl Credentials {
                 "A request can have at most {REFERENCES_MAX} references."
             )));
         }
-        let mut found = self.lookup(asker, &references).await?.into_iter().zip(references);
+        let mut found = self.lookup(requester, &references).await?.into_iter().zip(references);
         for binding in bindings(&mut services) {
             if reference(binding).is_none() {
                 continue;

@@ -58,6 +58,5 @@ pub use wrap::{OneTime, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
 pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};
 
 pub use crate::tables::{
-    AccessDifference, AccessRow, AccessWay, Bounds, ChangeStep, CredentialAsker as Asker, FoundCredential,
-    NameBounds,
+    AccessDifference, AccessRow, AccessWay, Bounds, ChangeStep, FoundCredential, NameBounds, Requester,
 };

@@ -8,8 +8,8 @@ use uuid::Uuid;
 use crate::name::PermissionPath;
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, CredentialOperation, PermissionRow, PermissionSettings, delete_permission,
-    insert_permission, update_permission,
+    CredentialOperation, PermissionRow, PermissionSettings, Requester, delete_permission, insert_permission,
+    update_permission,
 };
 use crate::{CredentialError, Credentials, Name};
 
@@ -103,13 +103,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn grant(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         actor: &str,
         path: &PermissionPath,
         operations: Operations,
     ) -> Result<Permission, CredentialError> {
-        check_actor(asker, actor)?;
-        self.require_acl(asker, path.key(), Operation::WriteAcl).await?;
+        check_actor(requester, actor)?;
+        self.require_acl(requester, path.key(), Operation::WriteAcl).await?;
         let settings = PermissionSettings {
             actor: actor.to_owned(),
             path: path.as_str().to_owned(),
@@ -117,8 +117,8 @@ impl Credentials {
             operations: operations.0,
         };
         let row = PermissionRow { id: Uuid::now_v7(), settings };
-        let (event, id) = (self.permission_event(asker, "credential.grant", &row), row.id);
-        let (settings, at_us, by) = (row.settings.clone(), self.now_us(), asker.actor.clone());
+        let (event, id) = (self.permission_event(requester, "credential.grant", &row), row.id);
+        let (settings, at_us, by) = (row.settings.clone(), self.now_us(), requester.actor.clone());
         let made = self.store().write("credential_grant", move |tx| {
             async move {
                 let made = insert_permission(tx, id, &settings, (at_us, &by)).await?;
@@ -139,20 +139,20 @@ impl Credentials {
     #[crate::boxed]
     pub async fn change_permission(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         at: Option<(&str, &PermissionPath)>,
         operations: Operations,
     ) -> Result<Permission, CredentialError> {
-        let mut row = self.permission_row(asker, id, Operation::WriteAcl).await?;
-        check_actor(asker, &row.settings.actor)?;
+        let mut row = self.permission_row(requester, id, Operation::WriteAcl).await?;
+        check_actor(requester, &row.settings.actor)?;
         if at.is_some_and(|(actor, path)| row.settings.actor != actor || row.settings.path_key != path.key())
         {
             return Err(CredentialError::bad(OTHER_PLACE));
         }
         row.settings.operations = operations.0;
-        let event = self.permission_event(asker, "credential.grant", &row);
-        let (at_us, by) = (event.at_us, asker.actor.clone());
+        let event = self.permission_event(requester, "credential.grant", &row);
+        let (at_us, by) = (event.at_us, requester.actor.clone());
         let changed = self.store().write("credential_grant_change", move |tx| {
             async move {
                 let changed = update_permission(tx, id, operations.0, (at_us, &by)).await?;
@@ -171,12 +171,12 @@ impl Credentials {
     #[crate::boxed]
     pub async fn revoke_permission(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
     ) -> Result<Permission, CredentialError> {
-        let row = self.permission_row(asker, id, Operation::WriteAcl).await?;
-        check_actor(asker, &row.settings.actor)?;
-        let event = self.permission_event(asker, "credential.ungrant", &row);
+        let row = self.permission_row(requester, id, Operation::WriteAcl).await?;
+        check_actor(requester, &row.settings.actor)?;
+        let event = self.permission_event(requester, "credential.ungrant", &row);
         let gone = self.store().write("credential_ungrant", move |tx| {
             async move {
                 let gone = delete_permission(tx, id).await?;
@@ -193,8 +193,8 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NoPermission`].
     #[crate::boxed]
-    pub async fn permission(&self, asker: &CredentialAsker, id: Uuid) -> Result<Permission, CredentialError> {
-        self.permission_row(asker, id, Operation::ReadAcl).await.map(Into::into)
+    pub async fn permission(&self, requester: &Requester, id: Uuid) -> Result<Permission, CredentialError> {
+        self.permission_row(requester, id, Operation::ReadAcl).await.map(Into::into)
     }
 
     /// Returns the permission of an actor for a path.
@@ -204,11 +204,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn permission_of(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         actor: &str,
         path: &PermissionPath,
     ) -> Result<Permission, CredentialError> {
-        self.require_acl(asker, path.key(), Operation::ReadAcl).await?;
+        self.require_acl(requester, path.key(), Operation::ReadAcl).await?;
         let row = tables::Credentials::of(self.store()).permission_of(actor, path.key()).await?;
         row.map(Into::into).ok_or(CredentialError::NoPermission)
     }
@@ -220,10 +220,10 @@ impl Credentials {
     #[crate::boxed]
     pub async fn permissions_at(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
     ) -> Result<Vec<Permission>, CredentialError> {
-        if !tables::Credentials::of(self.store()).may(asker, path.key(), Operation::ReadAcl).await? {
+        if !tables::Credentials::of(self.store()).may(requester, path.key(), Operation::ReadAcl).await? {
             return Err(CredentialError::NotFound);
         }
         let rows = tables::Credentials::of(self.store()).permissions_at(path.key(), AT_ONE_PATH_MAX).await?;
@@ -237,11 +237,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn permissions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<Permission>, CredentialError> {
-        if !asker.everything {
+        if !requester.everything {
             return Err(CredentialError::NoPermission);
         }
         let page = tables::Credentials::of(self.store()).permissions(after, limit).await?;
@@ -255,16 +255,16 @@ impl Credentials {
     #[crate::boxed]
     pub async fn may(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         operation: Operation,
     ) -> Result<bool, CredentialError> {
-        Ok(tables::Credentials::of(self.store()).may(asker, name.key(), operation).await?)
+        Ok(tables::Credentials::of(self.store()).may(requester, name.key(), operation).await?)
     }
 
     async fn permission_row(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
         operation: Operation,
     ) -> Result<PermissionRow, CredentialError> {
@@ -272,30 +272,30 @@ impl Credentials {
             .permission(id)
             .await?
             .ok_or(CredentialError::NoPermission)?;
-        self.require_acl(asker, &row.settings.path_key, operation).await?;
+        self.require_acl(requester, &row.settings.path_key, operation).await?;
         Ok(row)
     }
 
     async fn require_acl(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path_key: &str,
         operation: Operation,
     ) -> Result<(), CredentialError> {
-        let may = tables::Credentials::of(self.store()).may(asker, path_key, operation).await?;
+        let may = tables::Credentials::of(self.store()).may(requester, path_key, operation).await?;
         if may { Ok(()) } else { Err(CredentialError::NoPermission) }
     }
 
     fn permission_event(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         action: &'static str,
         row: &PermissionRow,
     ) -> AuditEvent {
         let settings = &row.settings;
         AuditEvent {
             at_us: self.now_us(),
-            actor: asker.actor.clone(),
+            actor: requester.actor.clone(),
             action,
             resource: format!("credential_permission/{}", row.id),
             details: json!({
@@ -308,7 +308,7 @@ impl Credentials {
 }
 
 /// Rejects callers that grant permissions to themselves, unless they have full access.
-fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialError> {
+fn check_actor(requester: &Requester, actor: &str) -> Result<(), CredentialError> {
     if actor.is_empty() {
         return Err(CredentialError::bad(NO_ACTOR));
     }
@@ -317,7 +317,7 @@ fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialErr
             "An actor can have at most 255 characters and no control characters.",
         ));
     }
-    if is_same_actor(actor, &asker.actor) && !asker.everything {
+    if is_same_actor(actor, &requester.actor) && !requester.everything {
         return Err(CredentialError::OwnPermission);
     }
     Ok(())

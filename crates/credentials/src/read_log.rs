@@ -225,7 +225,7 @@ impl Pending {
                 break Ok(());
             }
             let batch = &self.readings[written..self.readings.len().min(written + READINGS_BATCH)];
-            match log(store, batch.iter().map(told).collect()).await {
+            match log(store, batch.iter().map(audit_event).collect()).await {
                 Ok(()) => written += batch.len(),
                 Err(error) => break Err(error),
             }
@@ -241,7 +241,7 @@ async fn log(store: &Store, events: Vec<AuditEvent>) -> Result<(), StoreError> {
     store.write_points("credential_reads", move |tx| store::audit(tx, events).boxed()).await
 }
 
-fn told((reading, first, last, count): &(Reading, i64, i64, u64)) -> AuditEvent {
+fn audit_event((reading, first, last, count): &(Reading, i64, i64, u64)) -> AuditEvent {
     let details = match count {
         1 => json!({ "version": reading.version }),
         _ => json!({ "version": reading.version, "times": count, "until_us": last }),

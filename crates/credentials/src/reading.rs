@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::read_log::Reading;
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, CredentialRow, FoundCredential, NAMES_UNBOUNDED, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
+    CredentialRow, FoundCredential, NAMES_UNBOUNDED, Requester, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
     SearchLimits,
 };
 use crate::version::Version;
@@ -50,26 +50,22 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Unlogged`].
     #[crate::boxed]
-    pub async fn current(
-        &self,
-        asker: &CredentialAsker,
-        name: &Name,
-    ) -> Result<Vec<Version>, CredentialError> {
-        let versions = self.current_of(asker, name).await?;
+    pub async fn current(&self, requester: &Requester, name: &Name) -> Result<Vec<Version>, CredentialError> {
+        let versions = self.current_of(requester, name).await?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
         }
-        self.log_reading(asker, &versions[..1]).await?;
+        self.log_reading(requester, &versions[..1]).await?;
         Ok(versions)
     }
 
     /// Returns the same as [`Self::current`], but an empty list for an unknown name. Writes no audit record.
     pub(crate) async fn current_of(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<Vec<Version>, CredentialError> {
-        let rows = self.rows_of((asker.clone(), name.key().to_owned())).await?;
+        let rows = self.rows_of((requester.clone(), name.key().to_owned())).await?;
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
@@ -94,7 +90,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn lookup(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         names: &[Name],
     ) -> Result<Vec<Option<Result<Version, CredentialError>>>, CredentialError> {
         if names.len() > LOOKUP_MAX {
@@ -103,7 +99,7 @@ impl Credentials {
         let mut keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         keys.sort_unstable();
         keys.dedup();
-        let asked: Vec<_> = keys.into_iter().map(|key| (asker.clone(), key)).collect();
+        let asked: Vec<_> = keys.into_iter().map(|key| (requester.clone(), key)).collect();
         let mut found: HashMap<&str, CredentialRow> = HashMap::new();
         for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
             // The active version is the first row of a name.
@@ -121,7 +117,7 @@ impl Credentials {
             let (name, id) = (row.name.clone(), row.version);
             let answer = self.open_row(row);
             if answer.is_ok() {
-                readings.push((at_us, Reading { actor: asker.actor.clone(), name, version: id }));
+                readings.push((at_us, Reading { actor: requester.actor.clone(), name, version: id }));
             }
             opened.insert(key, answer);
         }
@@ -137,25 +133,26 @@ impl Credentials {
     #[crate::boxed]
     pub async fn versions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         most: Option<usize>,
     ) -> Result<Vec<Version>, CredentialError> {
         let (most, now_us) = (most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX), self.now_us());
         if most > NAMES_UNBOUNDED {
             let octets = tables::Credentials::of(self.store())
-                .versions_octets(asker, name.key(), most, now_us)
+                .versions_octets(requester, name.key(), most, now_us)
                 .await?;
             if octets > SEALED_OCTETS_MAX {
                 return Err(too_much("Its versions", "Request only the newest versions: versions=10."));
             }
         }
-        let rows = tables::Credentials::of(self.store()).versions(asker, name.key(), most, now_us).await?;
+        let rows =
+            tables::Credentials::of(self.store()).versions(requester, name.key(), most, now_us).await?;
         let versions = rows.into_iter().map(|row| self.open_row(row)).collect::<Result<Vec<_>, _>>()?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
         }
-        self.log_reading(asker, &versions).await?;
+        self.log_reading(requester, &versions).await?;
         Ok(versions)
     }
 
@@ -164,19 +161,19 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
     #[crate::boxed]
-    pub async fn version(&self, asker: &CredentialAsker, id: Uuid) -> Result<Version, CredentialError> {
-        let version = self.version_of(asker, id).await?;
-        self.log_reading(asker, std::slice::from_ref(&version)).await?;
+    pub async fn version(&self, requester: &Requester, id: Uuid) -> Result<Version, CredentialError> {
+        let version = self.version_of(requester, id).await?;
+        self.log_reading(requester, std::slice::from_ref(&version)).await?;
         Ok(version)
     }
 
     /// Returns the same as [`Self::version`]. Writes no audit record.
     pub(crate) async fn version_of(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         id: Uuid,
     ) -> Result<Version, CredentialError> {
-        let row = tables::Credentials::of(self.store()).version(asker, id, self.now_us()).await?;
+        let row = tables::Credentials::of(self.store()).version(requester, id, self.now_us()).await?;
         self.open_row(row.ok_or(CredentialError::NotFound)?)
     }
 
@@ -188,7 +185,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn find(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         what: &Find,
         days: Option<i64>,
     ) -> Result<Vec<FoundCredential>, CredentialError> {
@@ -201,13 +198,15 @@ impl Credentials {
                 let from = if path == "/" { path } else { format!("{path}/") };
                 // `0` is the character after the slash: an upper bound of all names below the path.
                 let before = format!("{}0", &from[..from.len() - 1]);
-                tables::Credentials::of(self.store()).under(asker, (&from, &before), ends, most, now).await?
+                tables::Credentials::of(self.store())
+                    .under(requester, (&from, &before), ends, most, now)
+                    .await?
             }
             Find::NameLike(part) => {
                 // Same as CredHub: a percent sign matches any text, an underscore only itself.
                 let limits = SearchLimits { ends_by_us: ends, most, now_us: now };
                 tables::Credentials::of(self.store())
-                    .with_text(asker, &part.to_ascii_lowercase(), limits)
+                    .with_text(requester, &part.to_ascii_lowercase(), limits)
                     .await?
             }
         };
@@ -234,13 +233,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn beginning(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         prefix: &str,
         most: usize,
     ) -> Result<Vec<FoundCredential>, CredentialError> {
         let before = format!("{prefix}\u{10ffff}");
         let credentials = tables::Credentials::of(self.store());
-        Ok(credentials.under(asker, (prefix, &before), None, most, self.now_us()).await?)
+        Ok(credentials.under(requester, (prefix, &before), None, most, self.now_us()).await?)
     }
 
     /// Returns the exact name as a search result, if it exists and the caller may read it. Uses one index probe.
@@ -250,10 +249,10 @@ impl Credentials {
     #[crate::boxed]
     pub async fn find_exactly(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<Option<FoundCredential>, CredentialError> {
-        Ok(tables::Credentials::of(self.store()).found(asker, name.key(), self.now_us()).await?)
+        Ok(tables::Credentials::of(self.store()).found(requester, name.key(), self.now_us()).await?)
     }
 
     /// Counts the versions under each master key.
@@ -277,12 +276,12 @@ impl Credentials {
     /// Returns once the read of these versions is in the log. Callers must not return the versions before.
     pub(crate) async fn log_reading(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         versions: &[Version],
     ) -> Result<(), CredentialError> {
         let at_us = self.now_us();
         let reading = |version: &Version| {
-            let (actor, name) = (asker.actor.clone(), version.name.clone());
+            let (actor, name) = (requester.actor.clone(), version.name.clone());
             (at_us, Reading { actor, name, version: version.id })
         };
         self.reads().note(versions.iter().map(reading).collect()).await

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::generate::{CertificateParameters, Parameters};
 use crate::tables;
-use crate::tables::CredentialAsker;
+use crate::tables::Requester;
 use crate::version::Version;
 use crate::writing::{Draft, checked_metadata};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
@@ -46,12 +46,12 @@ impl Credentials {
     #[crate::boxed]
     pub async fn regenerate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         metadata: Option<Json>,
     ) -> Result<Version, CredentialError> {
-        let there = self.to_regenerate(asker, name).await?;
-        self.make_again(asker, there, metadata, &Changes::default()).await
+        let there = self.to_regenerate(requester, name).await?;
+        self.make_again(requester, there, metadata, &Changes::default()).await
     }
 
     /// Regenerates every certificate that a credential signed, and recursively the certificates that those signed. Returns the
@@ -62,19 +62,19 @@ impl Credentials {
     #[crate::boxed]
     pub async fn bulk_regenerate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         signer: &Name,
     ) -> Result<Vec<String>, CredentialError> {
-        if !tables::Credentials::of(self.store()).may(asker, signer.key(), Operation::Read).await? {
+        if !tables::Credentials::of(self.store()).may(requester, signer.key(), Operation::Read).await? {
             return Err(CredentialError::NotFound);
         }
-        let levels = self.signed_below(asker, signer).await?;
+        let levels = self.signed_below(requester, signer).await?;
         // CAs before the certificates they sign, so that new certificates chain to new CAs.
         for names in levels.iter().flat_map(|level| level.chunks(TOGETHER)) {
             let there = self.newest_of(names).await?;
-            let made = there
-                .into_iter()
-                .map(|there| async move { self.make_again(asker, there, None, &Changes::default()).await });
+            let made = there.into_iter().map(|there| async move {
+                self.make_again(requester, there, None, &Changes::default()).await
+            });
             // Waits for all started generations, because concurrent versions share transactions.
             join_all(made).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
@@ -88,7 +88,7 @@ impl Credentials {
     /// Checks the write permission for all of them.
     async fn signed_below(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         signer: &Name,
     ) -> Result<Vec<Vec<Name>>, CredentialError> {
         let mut seen = BTreeSet::from([signer.key().to_owned()]);
@@ -96,7 +96,9 @@ impl Credentials {
         let mut all = Vec::new();
         for _ in 0..DEPTH_MAX {
             let mut next = Vec::new();
-            for (name, may_write) in tables::Credentials::of(self.store()).signed_by(asker, &level).await? {
+            for (name, may_write) in
+                tables::Credentials::of(self.store()).signed_by(requester, &level).await?
+            {
                 let name = Name::stored(name);
                 if !seen.insert(name.key().to_owned()) {
                     continue;
@@ -118,14 +120,13 @@ impl Credentials {
     /// Returns the current certificates that a credential signed, without itself.
     pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
         let names = [signer.key().to_owned()];
-        let signed =
-            tables::Credentials::of(self.store()).signed_by(&CredentialAsker::system(), &names).await?;
+        let signed = tables::Credentials::of(self.store()).signed_by(&Requester::system(), &names).await?;
         let names = signed.into_iter().map(|(name, _)| Name::stored(name));
         Ok(names.filter(|name| name.key() != signer.key()).collect())
     }
 
-    async fn to_regenerate(&self, asker: &CredentialAsker, name: &Name) -> Result<Version, CredentialError> {
-        if !tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Write).await? {
+    async fn to_regenerate(&self, requester: &Requester, name: &Name) -> Result<Version, CredentialError> {
+        if !tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         self.newest(name).await?.ok_or(CredentialError::NotFound)
@@ -133,19 +134,19 @@ impl Credentials {
 
     pub(crate) async fn make_again(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         there: Version,
         metadata: Option<Json>,
         changes: &Changes,
     ) -> Result<Version, CredentialError> {
-        let draft = self.drafted_again(asker, there, metadata, changes).await?;
-        self.write(asker, draft).await
+        let draft = self.drafted_again(requester, there, metadata, changes).await?;
+        self.write(requester, draft).await
     }
 
     /// Generates a new version like an existing one, without storing it.
     pub(crate) async fn drafted_again(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         there: Version,
         metadata: Option<Json>,
         changes: &Changes,
@@ -159,7 +160,7 @@ impl Credentials {
             **wanted = wanted.as_ref().clone().checked()?;
         }
         let name = Name::stored(there.name.clone());
-        let mut draft: Draft = self.make(asker, name, &parameters, changes.transitional_signs).await?;
+        let mut draft: Draft = self.make(requester, name, &parameters, changes.transitional_signs).await?;
         draft.metadata = checked_metadata(metadata)?.or(there.metadata);
         draft.ends_at_us = there.ends_at_us;
         draft.transitional = changes.transitional;

@@ -15,9 +15,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::tables;
-use crate::tables::{
-    CredentialAsker, NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap,
-};
+use crate::tables::{NewWrap, Requester, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
 use crate::version::{open_in, seal_in};
 use crate::{CredentialError, Credentials, Kind, Name, Value};
 
@@ -68,7 +66,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn wrap(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         seconds: u32,
     ) -> Result<Wrapped, CredentialError> {
@@ -77,13 +75,13 @@ impl Credentials {
                 "The lifetime of a token must be {WRAP_MIN_S} to {WRAP_MAX_S} seconds, not {seconds}."
             )));
         }
-        let versions = self.current(asker, name).await?;
+        let versions = self.current(requester, name).await?;
         let version = versions.into_iter().next().ok_or(CredentialError::NotFound)?;
         let until_us = self.now_us().saturating_add(i64::from(seconds) * 1_000_000);
         // A token never outlives its version.
         let until_us = version.ends_at_us.map_or(until_us, |ends_at_us| ends_at_us.min(until_us));
         let what = (version.name.as_str(), version.id);
-        let wrapped = self.wrap_value(&asker.actor, what, &version.value, until_us).await?;
+        let wrapped = self.wrap_value(&requester.actor, what, &version.value, until_us).await?;
         wrapped.ok_or_else(|| {
             CredentialError::bad(format!(
                 "You already have {WRAPS_OF_ONE_MAX} unread tokens. Wait until they are read or expire."
@@ -113,10 +111,10 @@ impl Credentials {
             by: by.to_owned(),
             expires_at_us,
         };
-        let asker = CredentialAsker::actor(by);
+        let requester = Requester::actor(by);
         let seconds = expires_at_us.saturating_sub(at_us) / 1_000_000;
         let details = json!({ "version": version, "wrap": id, "seconds": seconds });
-        let event = self.event(&asker, "credential.wrap", name, details);
+        let event = self.event(&requester, "credential.wrap", name, details);
         let kept = self.store().write("credential_wrap", move |tx| {
             async move {
                 let kept = insert_wrap(tx, &wrap).await?;

@@ -14,7 +14,7 @@ use x509::{Certificate, UnixTime};
 use crate::credentials::NewVersion;
 use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, Published, SigningCa};
 use crate::tables;
-use crate::tables::{CredentialAsker, NewCredentialVersion, Put, delete_credential};
+use crate::tables::{NewCredentialVersion, Put, Requester, delete_credential};
 use crate::value::{CertificateValue, GivenValue, certificate_of, is_authority, signed_by};
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
@@ -128,11 +128,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError`]; nothing is stored then.
     #[crate::boxed]
-    pub async fn set(
-        &self,
-        asker: &CredentialAsker,
-        request: SetRequest,
-    ) -> Result<Version, CredentialError> {
+    pub async fn set(&self, requester: &Requester, request: SetRequest) -> Result<Version, CredentialError> {
         let SetRequest { name, kind, value, metadata, expected, expected_number, ttl_s } = request;
         let metadata = checked_metadata(metadata)?;
         let ttl_s = checked_ttl(ttl_s)?;
@@ -147,7 +143,7 @@ impl Credentials {
         };
         let mut draft = match given {
             GivenValue { value: Value::Certificate(value), ca_name } => {
-                self.set_certificate(asker, name, value, ca_name).await?
+                self.set_certificate(requester, name, value, ca_name).await?
             }
             GivenValue { value, .. } => Draft::new(name, value, "credential.set"),
         };
@@ -155,12 +151,12 @@ impl Credentials {
         draft.expected = expected;
         draft.expected_number = expected_number;
         draft.ttl_s = ttl_s;
-        self.write(asker, draft).await
+        self.write(requester, draft).await
     }
 
     async fn set_certificate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: Name,
         mut value: CertificateValue,
         ca_name: Option<String>,
@@ -169,7 +165,7 @@ impl Credentials {
         let mut signed = None;
         if let Some(ca_name) = ca_name {
             let ca_name = Name::parse(&ca_name)?;
-            let (active, trusted) = self.ca_versions(asker, &ca_name).await?;
+            let (active, trusted) = self.ca_versions(requester, &ca_name).await?;
             let pem = active.certificate.ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
             let ca = certificate_of(&pem).ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
             if own.as_ref().is_some_and(|own| !signed_by(own, &ca)) {
@@ -202,13 +198,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn generate(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         request: GenerateRequest,
     ) -> Result<Version, CredentialError> {
         let GenerateRequest { name, parameters, mode, metadata, ttl_s } = request;
         let metadata = checked_metadata(metadata)?;
         let ttl_s = checked_ttl(ttl_s)?;
-        if !tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Write).await? {
+        if !tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         let there = self.newest(&name).await?;
@@ -216,21 +212,21 @@ impl Credentials {
             if there.kind() != parameters.kind() {
                 return Err(CredentialError::OtherType);
             }
-            if self.stays(asker, there, &parameters, mode).await? {
-                return self.there(asker, &name, there.clone()).await;
+            if self.stays(requester, there, &parameters, mode).await? {
+                return self.there(requester, &name, there.clone()).await;
             }
         }
-        let mut draft = self.make(asker, name.clone(), &parameters, false).await?;
+        let mut draft = self.make(requester, name.clone(), &parameters, false).await?;
         draft.metadata = metadata;
         draft.ttl_s = ttl_s;
         // Unless the mode is to overwrite, a value that another writer stores during the generation is kept.
         if mode != Mode::Overwrite {
             draft.expected = Some(there.map(|there| there.id));
         }
-        match self.write(asker, draft).await {
+        match self.write(requester, draft).await {
             Err(CredentialError::Changed) => {
                 let there = self.newest(&name).await?.ok_or(CredentialError::Changed)?;
-                self.there(asker, &name, there).await
+                self.there(requester, &name, there).await
             }
             other => other,
         }
@@ -239,21 +235,21 @@ impl Credentials {
     /// Returns the existing value if the caller may read it, and logs the read.
     async fn there(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         there: Version,
     ) -> Result<Version, CredentialError> {
-        let may = tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Read).await?;
+        let may = tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Read).await?;
         if !may {
             return Err(CredentialError::NotFound);
         }
-        self.log_reading(asker, std::slice::from_ref(&there)).await?;
+        self.log_reading(requester, std::slice::from_ref(&there)).await?;
         Ok(there)
     }
 
     async fn stays(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         there: &Version,
         parameters: &Parameters,
         mode: Mode,
@@ -265,7 +261,7 @@ impl Credentials {
         }
         if let (Value::Certificate(value), Parameters::Certificate(wanted)) = (&there.value, parameters) {
             if let Some(ca) = &wanted.ca {
-                let (active, _) = self.ca_versions(asker, &Name::parse(ca)?).await?;
+                let (active, _) = self.ca_versions(requester, &Name::parse(ca)?).await?;
                 if active.certificate != value.ca {
                     return Ok(false);
                 }
@@ -288,7 +284,7 @@ impl Credentials {
     /// transitional.
     pub(crate) async fn make(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: Name,
         parameters: &Parameters,
         transitional_signs: bool,
@@ -301,7 +297,7 @@ impl Credentials {
             return Ok(draft);
         };
         let authority = match &wanted.ca {
-            Some(ca) => Some(self.signing_authority(asker, &Name::parse(ca)?, transitional_signs).await?),
+            Some(ca) => Some(self.signing_authority(requester, &Name::parse(ca)?, transitional_signs).await?),
             None => None,
         };
         let now = UnixTime(self.now_us() / 1_000_000);
@@ -333,10 +329,10 @@ impl Credentials {
     /// Returns a CA's active version, and the certificate of the transitional one.
     pub(crate) async fn ca_versions(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
     ) -> Result<(CertificateValue, Option<String>), CredentialError> {
-        let versions = self.current_of(asker, name).await?;
+        let versions = self.current_of(requester, name).await?;
         let mut values = Vec::with_capacity(2);
         for version in versions {
             let Value::Certificate(value) = version.value else {
@@ -351,11 +347,11 @@ impl Credentials {
 
     async fn signing_authority(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         transitional_signs: bool,
     ) -> Result<Authority, CredentialError> {
-        let mut versions = self.current_of(asker, name).await?;
+        let mut versions = self.current_of(requester, name).await?;
         if versions.is_empty() {
             return Err(CredentialError::NoCa);
         }
@@ -381,7 +377,7 @@ impl Credentials {
         let key = signing.private_key.ok_or_else(|| CredentialError::bad(NO_CA_KEY))?;
         let key = PrivateKey::from_pem(key.expose())?;
         let trusted = values.next().and_then(|other| other.certificate);
-        let published = self.published(asker, name, &certificate, &key).await?;
+        let published = self.published(requester, name, &certificate, &key).await?;
         let ca = SigningCa { certificate, pem, key, trusted, published };
         Ok(Authority { name_key: name.key().to_owned(), ca })
     }
@@ -390,14 +386,14 @@ impl Credentials {
     /// not allowed to sign) still signs, as in CredHub, but its certificates cannot be revoked.
     async fn published(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &Name,
         certificate: &Certificate,
         key: &PrivateKey,
     ) -> Result<Option<Published>, CredentialError> {
         let Some(authority) = self.authority() else { return Ok(None) };
         let credential = CredentialCa { path: name.as_str(), certificate, key };
-        let ca = match authority.credential_ca(credential, &asker.actor).await {
+        let ca = match authority.credential_ca(credential, &requester.actor).await {
             Ok(ca) => ca,
             Err(ImportError::Store(error)) => return Err(error.into()),
             Err(error) => {
@@ -416,7 +412,7 @@ impl Credentials {
     }
 
     /// Publishes a stored version if it is a CA. A failure is only logged, because the CA is published again when it signs.
-    async fn publish(&self, asker: &CredentialAsker, version: &Version) {
+    async fn publish(&self, requester: &Requester, version: &Version) {
         if self.authority().is_none() || !version.facts.is_some_and(|facts| facts.certificate_authority) {
             return;
         }
@@ -424,7 +420,7 @@ impl Credentials {
         let key = value.private_key.as_ref().and_then(|key| PrivateKey::from_pem(key.expose()).ok());
         let (Some(certificate), Some(key)) = (value.parsed(), key) else { return };
         let name = Name::stored(version.name.clone());
-        if let Err(error) = self.published(asker, &name, &certificate, &key).await {
+        if let Err(error) = self.published(requester, &name, &certificate, &key).await {
             tracing::warn!(credential = version.name, %error, "a CA could not be registered for CRL and OCSP yet");
         }
     }
@@ -432,24 +428,24 @@ impl Credentials {
     /// Encrypts a draft and stores it. If its name was deleted concurrently, the name is created again.
     pub(crate) async fn write(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         draft: Draft,
     ) -> Result<Version, CredentialError> {
-        let written = match self.write_once(asker, &draft).await {
+        let written = match self.write_once(requester, &draft).await {
             Err(CredentialError::Forbidden)
                 if tables::Credentials::of(self.store())
-                    .may(asker, draft.name.key(), Operation::Write)
+                    .may(requester, draft.name.key(), Operation::Write)
                     .await? =>
             {
-                self.write_once(asker, &draft).await
+                self.write_once(requester, &draft).await
             }
             other => other,
         }?;
-        self.publish(asker, &written).await;
+        self.publish(requester, &written).await;
         Ok(written)
     }
 
-    async fn write_once(&self, asker: &CredentialAsker, draft: &Draft) -> Result<Version, CredentialError> {
+    async fn write_once(&self, requester: &Requester, draft: &Draft) -> Result<Version, CredentialError> {
         let id = Uuid::now_v7();
         let at_us = self.now_us();
         let octets = draft.value.sealed_form()?;
@@ -458,7 +454,7 @@ impl Credentials {
         let ends_at_us = draft.ttl_s.map(lives).or(draft.ends_at_us);
         let text = |json: &Option<Json>| json.as_ref().map(ToString::to_string);
         let row = NewCredentialVersion {
-            asker: asker.clone(),
+            requester: requester.clone(),
             name: draft.name.as_str().to_owned(),
             name_key: draft.name.key().to_owned(),
             kind,
@@ -476,7 +472,7 @@ impl Credentials {
             ends_at_us,
             keep: self.options().retention_of(draft.name.key()).and_then(|retention| retention.versions),
         };
-        let (certificate, issued) = self.told_of(asker, draft);
+        let (certificate, issued) = self.records_of(requester, draft);
         match self.put(NewVersion { row, action: draft.action, certificate, issued }).await? {
             Put::Stored { credential, name, number } => Ok(Version {
                 credential,
@@ -500,14 +496,14 @@ impl Credentials {
     }
 
     /// Returns the inventory record of a certificate generated here. A certificate of a published CA is recorded as issued.
-    fn told_of(
+    fn records_of(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         draft: &Draft,
     ) -> (Option<Arc<NewCertificate>>, Option<NewIssued>) {
         match (&draft.certificate, &draft.issuer, self.authority()) {
             (Some(made), Some(ca), Some(authority)) => {
-                (None, Some(authority.issued_by_credential(ca, made, &asker.actor)))
+                (None, Some(authority.issued_by_credential(ca, made, &requester.actor)))
             }
             (Some(made), ..) => (Some(Arc::new(authority::inventory_row(made))), None),
             (None, ..) => (None, None),
@@ -520,14 +516,14 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`] when it does not exist or the caller lacks the permission.
     #[crate::boxed]
-    pub async fn delete(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
-        let event = self.event(asker, "credential.delete", name.as_str(), json!({}));
-        let told = self.gone(asker, name, event.at_us);
-        let (key, asker) = (name.key().to_owned(), asker.clone());
+    pub async fn delete(&self, requester: &Requester, name: &Name) -> Result<(), CredentialError> {
+        let event = self.event(requester, "credential.delete", name.as_str(), json!({}));
+        let told = self.gone(requester, name, event.at_us);
+        let (key, requester) = (name.key().to_owned(), requester.clone());
         let kept_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
         let gone = self.store().write_points("credential_delete", move |tx| {
             async move {
-                let gone = delete_credential(tx, &asker, &key, kept_since_us).await?;
+                let gone = delete_credential(tx, &requester, &key, kept_since_us).await?;
                 if gone {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![told]).await?;

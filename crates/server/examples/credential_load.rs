@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
 use credentials::{
-    Asker, CertificateParameters, Credentials, CredentialsOptions, GenerateRequest, Kind, Mode, Name,
-    Parameters, SetRequest,
+    CertificateParameters, Credentials, CredentialsOptions, GenerateRequest, Kind, Mode, Name, Parameters,
+    Requester, SetRequest,
 };
 use futures_util::{StreamExt, stream};
 use keys::{KeyType, Keyring};
@@ -60,8 +60,8 @@ fn main() {
     }
 }
 
-fn admin() -> Asker {
-    Asker::manager(ACTOR)
+fn admin() -> Requester {
+    Requester::manager(ACTOR)
 }
 
 fn name_of(number: usize) -> String {

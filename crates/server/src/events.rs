@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use credentials::Asker;
+use credentials::Requester;
 use credentials::tables::{CredentialOperation as Operation, CredentialReaders};
 use events::feed::CredentialNews;
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ const FOLLOWERS_RETRY_SECONDS: u64 = 30;
 const PAGE: i64 = 500;
 
 /// Interval between reads of the outbox while there are subscribers.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Delay after an error of the database.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -114,19 +114,21 @@ fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
 impl CredentialChange {
     /// Returns whether this caller may read the credential. Needs its own statement only for a caller that subscribed meanwhile, or
     /// that is limited to some names.
-    pub(crate) async fn may_read(&self, asker: &Asker, store: &Store) -> Result<bool, StoreError> {
-        if asker.everything {
+    pub(crate) async fn may_read(&self, requester: &Requester, store: &Store) -> Result<bool, StoreError> {
+        if requester.everything {
             return Ok(true);
         }
-        if asker.is_bound() {
+        if requester.is_bound() {
             return credentials::tables::Credentials::of(store)
-                .may(asker, &self.name_key, Operation::Read)
+                .may(requester, &self.name_key, Operation::Read)
                 .await;
         }
-        match self.readers.may(&asker.actor, &self.name_key) {
+        match self.readers.may(&requester.actor, &self.name_key) {
             Some(may) => Ok(may),
             None => {
-                credentials::tables::Credentials::of(store).may(asker, &self.name_key, Operation::Read).await
+                credentials::tables::Credentials::of(store)
+                    .may(requester, &self.name_key, Operation::Read)
+                    .await
             }
         }
     }
@@ -269,7 +271,7 @@ impl Events {
                     Ok((last, full)) => {
                         place = Some(last);
                         if !full {
-                            tokio::time::sleep(LOOK_EVERY).await;
+                            tokio::time::sleep(POLL_INTERVAL).await;
                         }
                     }
                     Err(error) => {

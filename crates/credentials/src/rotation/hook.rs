@@ -18,8 +18,8 @@ use super::report::RotationReport;
 use super::sender::{HOOK_LIMIT, Hook};
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, put_hook,
-    rotation_policy_that_tells, settle_hook_calls,
+    HOOKS_MAX, HookCall, HookOutcome, HookRow, Requester, SEALED_HOOKS, delete_hook, put_hook,
+    rotation_policy_with_hook, settle_hook_calls,
 };
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
@@ -35,7 +35,7 @@ const SECRET_MIN: usize = 16;
 /// Maximum characters of a secret, a URL, and a set of roots.
 const TEXT_MAX: usize = 65_536;
 /// Maximum delay before a failed notification is retried, µs: an hour.
-const TOLD_AGAIN_MAX_US: i64 = 3_600_000_000;
+const RETRY_MAX_US: i64 = 3_600_000_000;
 /// Hook calls in one page.
 const CALLS: usize = 64;
 /// No page of calls starts after this time, so that slow hooks do not delay the next round.
@@ -79,7 +79,7 @@ impl Hooks {
     }
 
     /// Returns the hook that must agree to a value, if the policy names one. Called before the value is generated.
-    pub(super) fn asked(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
+    pub(super) fn approving(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
         let Some(name) = name else { return Ok(None) };
         let Some(Some(found)) = self.by_name.get(name) else {
             return Err(RotateError::Hook(format!(
@@ -136,8 +136,8 @@ fn context(id: &Uuid) -> Context<'_> {
     Context { table: SEALED_HOOKS.table, row: id.as_bytes(), column: SEALED_HOOKS.column }
 }
 
-fn only_all(asker: &CredentialAsker) -> Result<(), CredentialError> {
-    if asker.everything { Ok(()) } else { Err(CredentialError::Forbidden) }
+fn only_all(requester: &Requester) -> Result<(), CredentialError> {
+    if requester.everything { Ok(()) } else { Err(CredentialError::Forbidden) }
 }
 
 impl Credentials {
@@ -146,8 +146,8 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] for an invalid hook, or when there are 1,000; [`CredentialError::Forbidden`].
     #[crate::boxed]
-    pub async fn set_hook(&self, asker: &CredentialAsker, hook: Hook) -> Result<ShownHook, CredentialError> {
-        only_all(asker)?;
+    pub async fn set_hook(&self, requester: &Requester, hook: Hook) -> Result<ShownHook, CredentialError> {
+        only_all(requester)?;
         hook.check()?;
         let id = Uuid::now_v7();
         let row = HookRow {
@@ -159,11 +159,11 @@ impl Credentials {
             after: hook.after,
             roots: hook.roots,
             set_at_us: self.now_us(),
-            set_by: asker.actor.clone(),
+            set_by: requester.actor.clone(),
         };
         let shown = shown(&row);
         let details = json!({ "url": row.url, "before": row.before, "after": row.after });
-        let mut event = self.event(asker, "credential.hook", "", details);
+        let mut event = self.event(requester, "credential.hook", "", details);
         event.resource = format!("credential_hook/{}", row.name);
         let put = self.store().write("credential_hook_put", move |tx| {
             async move {
@@ -188,14 +188,14 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Bad`] while a policy names the hook; [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
     #[crate::boxed]
-    pub async fn delete_hook(&self, asker: &CredentialAsker, name: &str) -> Result<(), CredentialError> {
-        only_all(asker)?;
-        let mut event = self.event(asker, "credential.hook_removed", "", json!({}));
+    pub async fn delete_hook(&self, requester: &Requester, name: &str) -> Result<(), CredentialError> {
+        only_all(requester)?;
+        let mut event = self.event(requester, "credential.hook_removed", "", json!({}));
         event.resource = format!("credential_hook/{name}");
         let name = name.to_owned();
         let gone = self.store().write("credential_hook_delete", move |tx| {
             async move {
-                if let Some(path) = rotation_policy_that_tells(tx, &name).await? {
+                if let Some(path) = rotation_policy_with_hook(tx, &name).await? {
                     return Ok(Err(path));
                 }
                 let gone = delete_hook(tx, &name).await?;
@@ -220,8 +220,8 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Forbidden`].
     #[crate::boxed]
-    pub async fn hooks(&self, asker: &CredentialAsker) -> Result<Vec<ShownHook>, CredentialError> {
-        only_all(asker)?;
+    pub async fn hooks(&self, requester: &Requester) -> Result<Vec<ShownHook>, CredentialError> {
+        only_all(requester)?;
         Ok(tables::Credentials::of(self.store()).hooks().await?.iter().map(shown).collect())
     }
 
@@ -365,7 +365,7 @@ impl Credentials {
                 "a hook could not be notified of a rotation"
             );
         }
-        let again = || self.now_us().saturating_add(backoff_us(call.tries).min(TOLD_AGAIN_MAX_US));
+        let again = || self.now_us().saturating_add(backoff_us(call.tries).min(RETRY_MAX_US));
         HookOutcome { id: call.id, next_at_us: told.is_err().then(again) }
     }
 }

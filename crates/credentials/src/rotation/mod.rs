@@ -47,7 +47,7 @@ const LEASE_US: i64 = 60_000_000;
 /// Interval of lease renewals during a round: three within the duration of the lease.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 /// Interval between rounds.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum events in one read.
 const EVENTS: i64 = 1_000;
 /// Maximum names that are planned at a time after a policy change.
@@ -68,8 +68,8 @@ impl Credentials {
             }
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.rotation_asked().notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = self.rotation_requested().notified() => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
         // Another node takes over immediately.

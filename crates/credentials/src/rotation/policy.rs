@@ -8,8 +8,8 @@ use super::plan::plan;
 use crate::name::PermissionPath;
 use crate::tables;
 use crate::tables::{
-    CredentialAsker, PlannedNames, PlannedRotation, ROTATION_POLICIES_MAX, RotationPolicyRow,
-    put_rotation_policy, remove_rotation_policy, rotations_now,
+    PlannedNames, PlannedRotation, ROTATION_POLICIES_MAX, Requester, RotationPolicyRow, put_rotation_policy,
+    remove_rotation_policy, rotations_now,
 };
 use crate::{CredentialError, Credentials, Operation};
 
@@ -73,12 +73,12 @@ impl Credentials {
     #[crate::boxed]
     pub async fn set_rotation_policy(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
         policy: RotationPolicy,
     ) -> Result<RotationPolicyRow, CredentialError> {
         let policy = policy.checked()?;
-        self.require_write(asker, path).await?;
+        self.require_write(requester, path).await?;
         if let Some(hook) = &policy.hook
             && !tables::Credentials::of(self.store()).hooks().await?.iter().any(|known| known.name == *hook)
         {
@@ -95,14 +95,14 @@ impl Credentials {
             overlap_s: policy.overlap_s.unwrap_or(OVERLAP_S).into(),
             hook: policy.hook,
             set_at_us: self.now_us(),
-            set_by: asker.actor.clone(),
+            set_by: requester.actor.clone(),
         };
         let details = json!({
             "every_s": placed.every_s, "before_expiry_s": placed.before_s,
             "before_expiry_percent": placed.before_percent, "overlap_s": placed.overlap_s, "hook": placed.hook,
         });
         let (event, row) =
-            (self.policy_event(asker, "credential.rotation_policy", path, details), placed.clone());
+            (self.policy_event(requester, "credential.rotation_policy", path, details), placed.clone());
         let put = self.store().write("credential_rotation_policy_put", move |tx| {
             async move {
                 let put = put_rotation_policy(tx, &row).await?;
@@ -114,7 +114,7 @@ impl Credentials {
             .boxed()
         });
         if put.await? {
-            self.rotation_asked().notify_one();
+            self.rotation_requested().notify_one();
             return Ok(placed);
         }
         Err(CredentialError::bad(format!(
@@ -129,11 +129,11 @@ impl Credentials {
     #[crate::boxed]
     pub async fn remove_rotation_policy(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        self.require_write(asker, path).await?;
-        let event = self.policy_event(asker, "credential.rotation_policy_removed", path, json!({}));
+        self.require_write(requester, path).await?;
+        let event = self.policy_event(requester, "credential.rotation_policy_removed", path, json!({}));
         let key = path.key().to_owned();
         let removed = self.store().write("credential_rotation_policy_remove", move |tx| {
             async move {
@@ -148,7 +148,7 @@ impl Credentials {
         if !removed.await? {
             return Err(CredentialError::NotFound);
         }
-        self.rotation_asked().notify_one();
+        self.rotation_requested().notify_one();
         Ok(())
     }
 
@@ -159,11 +159,14 @@ impl Credentials {
     #[crate::boxed]
     pub async fn rotation_policies(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<RotationPolicyRow>, CredentialError> {
-        tables::Credentials::of(self.store()).rotation_policies(asker, after, limit).await.map_err(unpaged)
+        tables::Credentials::of(self.store())
+            .rotation_policies(requester, after, limit)
+            .await
+            .map_err(unpaged)
     }
 
     /// Returns a page of the planned rotations below a path that the caller may read, earliest first.
@@ -173,13 +176,13 @@ impl Credentials {
     #[crate::boxed]
     pub async fn rotations(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PlannedRotation>, CredentialError> {
         tables::Credentials::of(self.store())
-            .rotations(asker, path.key(), after, limit)
+            .rotations(requester, path.key(), after, limit)
             .await
             .map_err(unpaged)
     }
@@ -192,15 +195,15 @@ impl Credentials {
     #[crate::boxed]
     pub async fn rotate_now(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
     ) -> Result<u64, CredentialError> {
         let one = !path.key().ends_with('*');
         if one {
-            self.require_write(asker, path).await?;
+            self.require_write(requester, path).await?;
         }
-        let event = self.policy_event(asker, "credential.rotation_now", path, json!({}));
-        let (key, who) = (path.key().to_owned(), asker.clone());
+        let event = self.policy_event(requester, "credential.rotation_now", path, json!({}));
+        let (key, who) = (path.key().to_owned(), requester.clone());
         let count = self.store().write("credential_rotations_now", move |tx| {
             async move {
                 if one {
@@ -222,27 +225,27 @@ impl Credentials {
                  rotation set`; or regenerate the credential immediately: `bulla credential regenerate`.",
             ));
         }
-        self.rotation_asked().notify_one();
+        self.rotation_requested().notify_one();
         Ok(count)
     }
 
     async fn require_write(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may = tables::Credentials::of(self.store()).may(asker, path.key(), Operation::Write).await?;
+        let may = tables::Credentials::of(self.store()).may(requester, path.key(), Operation::Write).await?;
         if may { Ok(()) } else { Err(CredentialError::Forbidden) }
     }
 
     fn policy_event(
         &self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         action: &'static str,
         path: &PermissionPath,
         details: serde_json::Value,
     ) -> AuditEvent {
-        self.event(asker, action, path.as_str(), details)
+        self.event(requester, action, path.as_str(), details)
     }
 }
 

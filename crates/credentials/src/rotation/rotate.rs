@@ -16,7 +16,7 @@ use super::step::{self, Act, Flag};
 use crate::regenerate::Changes;
 use crate::tables;
 use crate::tables::{
-    ChangeStep, CredentialAsker, DueRotation, PlannedNames, RotationFailure, RotationStep, fail_rotations,
+    ChangeStep, DueRotation, PlannedNames, Requester, RotationFailure, RotationStep, fail_rotations,
     step_rotations,
 };
 use crate::version::Version;
@@ -47,8 +47,8 @@ enum RotationOutcome {
     Failed(RotationFailure),
 }
 
-fn rotator() -> CredentialAsker {
-    CredentialAsker::manager(ROTATOR)
+fn rotator() -> Requester {
+    Requester::manager(ROTATOR)
 }
 
 impl Credentials {
@@ -109,7 +109,7 @@ impl Credentials {
                 plan(tx, &ended, PlannedNames::All, now_us).await?;
                 let first = fail_rotations(tx, &failed).await?;
                 let told = failed.iter().filter(|failure| first.contains(&failure.name_key));
-                store::emit(tx, told.map(|failure| told_of(failure, now_us)).collect()).await
+                store::emit(tx, told.map(|failure| failure_event(failure, now_us)).collect()).await
             }
             .boxed()
         });
@@ -143,7 +143,7 @@ impl Credentials {
         &self,
         names: &[String],
     ) -> Result<HashMap<String, Result<Vec<Version>, CredentialError>>, CredentialError> {
-        let asked: Vec<_> = names.iter().map(|name| (CredentialAsker::system(), name.clone())).collect();
+        let asked: Vec<_> = names.iter().map(|name| (Requester::system(), name.clone())).collect();
         let mut all: HashMap<String, Result<Vec<Version>, CredentialError>> = HashMap::new();
         for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
             let versions = all.entry(names[place].clone()).or_insert_with(|| Ok(Vec::new()));
@@ -218,7 +218,10 @@ impl Credentials {
             return Err(RotateError::ByHand);
         }
         if authority {
-            return self.authority_goes_on(due, versions, newest, hooks).await.map(RotationOutcome::Step);
+            return self
+                .continue_authority_change(due, versions, newest, hooks)
+                .await
+                .map(RotationOutcome::Step);
         }
         let changes = Changes { expected: Some(due.version), ..Changes::default() };
         self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
@@ -233,26 +236,26 @@ impl Credentials {
         hook: Option<&String>,
         hooks: &Hooks,
     ) -> Result<Version, RotateError> {
-        let (asker, asked) = (rotator(), hooks.asked(hook)?);
-        let draft = self.drafted_again(&asker, there, None, changes).await?;
+        let (requester, asked) = (rotator(), hooks.approving(hook)?);
+        let draft = self.drafted_again(&requester, there, None, changes).await?;
         if let Some(asked) = asked {
             self.ask_hook(hooks, asked, &draft).await?;
         }
         if self.is_read_only() {
             return Err(RotateError::ReadOnly);
         }
-        Ok(self.write(&asker, draft).await?)
+        Ok(self.write(&requester, draft).await?)
     }
 
     /// Makes one step of a CA's replacement, and returns when the next step is due.
-    async fn authority_goes_on(
+    async fn continue_authority_change(
         &self,
         due: &DueRotation,
         versions: Vec<Version>,
         newest: Version,
         hooks: &Hooks,
     ) -> Result<RotationStep, RotateError> {
-        let asker = rotator();
+        let requester = rotator();
         let name = Name::stored(newest.name.clone());
         let (credential, newest_id) = (newest.credential, newest.id);
         let active = versions.iter().find(|version| !version.transitional);
@@ -265,45 +268,45 @@ impl Credentials {
         // A CA with only a transitional version has no version that could sign meanwhile.
         let old = active.filter(|_| flag != Flag::Older).map(|active| active.id);
         let left_us = self.overlap_us(due, &versions);
-        let goes_on = |version: Uuid, step: ChangeStep, wait_us: i64| RotationStep {
+        let next_step = |version: Uuid, step: ChangeStep, wait_us: i64| RotationStep {
             name_key: due.name_key.clone(),
             version,
             step,
             due_at_us: self.now_us().saturating_add(wait_us),
         };
         match step::next(due.step, flag) {
-            Act::Begin => Ok(goes_on(newest_id, ChangeStep::Begun, 0)),
+            Act::Begin => Ok(next_step(newest_id, ChangeStep::Begun, 0)),
             Act::Make => {
                 let changes =
                     Changes { transitional: true, expected: Some(due.version), ..Changes::default() };
                 let made = self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
-                self.tell_children(&asker, &name).await?;
-                Ok(goes_on(made.id, ChangeStep::Trusted, left_us))
+                self.update_children(&requester, &name).await?;
+                Ok(next_step(made.id, ChangeStep::Trusted, left_us))
             }
             Act::Spread => {
-                self.tell_children(&asker, &name).await?;
-                Ok(goes_on(newest_id, ChangeStep::Trusted, left_us))
+                self.update_children(&requester, &name).await?;
+                Ok(next_step(newest_id, ChangeStep::Trusted, left_us))
             }
             Act::Move => {
                 let old = old.map(|id| id.to_string());
-                self.update_transitional_version(&asker, credential, old.as_deref()).await?;
-                Ok(goes_on(newest_id, ChangeStep::Signs, 0))
+                self.update_transitional_version(&requester, credential, old.as_deref()).await?;
+                Ok(next_step(newest_id, ChangeStep::Signs, 0))
             }
             Act::Follow => {
                 // The process may have crashed after the flag was moved and before the children were updated.
-                self.tell_children(&asker, &name).await?;
+                self.update_children(&requester, &name).await?;
                 if self.follow(&name, hooks).await? {
-                    return Ok(goes_on(newest_id, ChangeStep::Followed, left_us));
+                    return Ok(next_step(newest_id, ChangeStep::Followed, left_us));
                 }
-                Ok(goes_on(newest_id, ChangeStep::Signs, 0))
+                Ok(next_step(newest_id, ChangeStep::Signs, 0))
             }
             Act::Clear => {
-                self.update_transitional_version(&asker, credential, None).await?;
-                Ok(goes_on(newest_id, ChangeStep::None, 0))
+                self.update_transitional_version(&requester, credential, None).await?;
+                Ok(next_step(newest_id, ChangeStep::None, 0))
             }
             Act::End => {
-                self.tell_children(&asker, &name).await?;
-                Ok(goes_on(newest_id, ChangeStep::None, 0))
+                self.update_children(&requester, &name).await?;
+                Ok(next_step(newest_id, ChangeStep::None, 0))
             }
         }
     }
@@ -404,7 +407,7 @@ impl Credentials {
     }
 }
 
-fn told_of(failure: &RotationFailure, at_us: i64) -> NewEvent {
+fn failure_event(failure: &RotationFailure, at_us: i64) -> NewEvent {
     let body = CredentialRotationFailed {
         name: failure.name_key.clone(),
         error: failure.error.clone(),

@@ -2,10 +2,10 @@
 
 use uuid::Uuid;
 
-use super::asker::CredentialOperation;
 use super::handle::Credentials;
 use super::list::list;
 use super::permissions::paths_above;
+use super::requester::CredentialOperation;
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit};
 
 /// The source of an actor's access.

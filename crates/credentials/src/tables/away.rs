@@ -7,8 +7,8 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::asker::{CredentialAsker, CredentialOperation, may};
 use super::handle::Credentials;
+use super::requester::{CredentialOperation, Requester, may};
 use super::write::SETTLE;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx};
 use store::states::CredentialKind;
@@ -145,19 +145,19 @@ AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = cred
 #[crate::boxed]
 pub async fn restore_credential(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
     (since_us, now_us): (i64, i64),
 ) -> Result<Option<DeletedCredential>, StoreError> {
-    if !super::permissions::may_do(tx, asker, name_key, CredentialOperation::Write).await? {
+    if !super::permissions::may_do(tx, requester, name_key, CredentialOperation::Write).await? {
         return Ok(None);
     }
-    let [everything, actor] = asker.values_at(name_key);
+    let [everything, actor] = requester.values_at(name_key);
     // An expired credential comes before deleted ones, because it still occupies the name.
     let parameters = vec![everything.clone(), actor.clone(), since_us.into(), now_us.into(), name_key.into()];
     if let Some(mut row) = tx.row(ENDED_NAMED, parameters).await? {
         let change = VersionsChange::TakeBack(now_us);
-        let back = change_credential_versions(tx, asker, name_key, None, change).await?;
+        let back = change_credential_versions(tx, requester, name_key, None, change).await?;
         return Ok(if back { Some(deleted_of(&mut row)?.0) } else { None });
     }
     let parameters = vec![everything, actor, name_key.into(), since_us.into()];
@@ -209,7 +209,7 @@ pub enum VersionsChange {
 #[crate::boxed]
 pub async fn change_credential_versions(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
     numbers: Option<&[u64]>,
     change: VersionsChange,
@@ -220,7 +220,7 @@ pub async fn change_credential_versions(
             CredentialOperation::Delete
         }
     };
-    let Some(held) = super::write::hold(tx, asker, name_key, operation).await? else { return Ok(false) };
+    let Some(held) = super::write::hold(tx, requester, name_key, operation).await? else { return Ok(false) };
     let newest = [held.last_number];
     let numbers = numbers.unwrap_or(&newest).iter();
     let numbers: Vec<i64> = numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect();
@@ -322,17 +322,17 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn deleted(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         (since_us, now_us): (i64, i64),
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let parameters = vec![everything.clone(), actor.clone(), since_us.into(), super::list::count(most)];
         let mut rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
         let parameters = vec![everything, actor, since_us.into(), now_us.into(), super::list::count(most)];
         rows.extend(self.0.rows(Cost::Walk, ENDED_NAMES, parameters).await?);
         let rows = rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0));
-        let mut all = super::list::listed(asker, rows, |deleted| &deleted.name)?;
+        let mut all = super::list::listed(requester, rows, |deleted| &deleted.name)?;
         all.sort_by_key(|deleted| std::cmp::Reverse(deleted.deleted_at_us));
         all.truncate(most);
         Ok(all)

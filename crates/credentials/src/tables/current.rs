@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::asker::{CredentialAsker, may};
 use super::handle::Credentials;
 use super::list::count;
+use super::requester::{Requester, may};
 use super::version::{CredentialRow, columns, readable, row_of};
 use db::{Bulk, Cost, StoreError};
 
@@ -88,12 +88,12 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn current(
         self,
-        asked: &[(CredentialAsker, String)],
+        asked: &[(Requester, String)],
         now_us: i64,
     ) -> Result<Vec<(usize, CredentialRow)>, StoreError> {
         let bounded = asked.len() > NAMES_UNBOUNDED;
-        let asked = asked.iter().map(|(asker, name)| {
-            let (everything, actor) = asker.at(name);
+        let asked = asked.iter().map(|(requester, name)| {
+            let (everything, actor) = requester.at(name);
             json!([name, i64::from(everything), actor])
         });
         let asked = serde_json::Value::from_iter(asked).to_string();
@@ -114,12 +114,12 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn versions_octets(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &str,
         most: usize,
         now_us: i64,
     ) -> Result<i64, StoreError> {
-        let [everything, actor] = asker.values_at(name);
+        let [everything, actor] = requester.values_at(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS_OCTETS, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.int())

@@ -2,7 +2,7 @@
 
 use db::{StoreError, Value};
 
-use super::asker::CredentialAsker;
+use super::requester::Requester;
 
 /// Converts texts to a parameter.
 pub(super) fn list(texts: &[String]) -> Value {
@@ -16,9 +16,9 @@ pub(super) fn count(most: usize) -> Value {
 
 /// Returns the rows of a listing that are within the caller's limits.
 pub(super) fn listed<T>(
-    asker: &CredentialAsker,
+    requester: &Requester,
     rows: impl Iterator<Item = Result<T, StoreError>>,
     name: impl Fn(&T) -> &String,
 ) -> Result<Vec<T>, StoreError> {
-    rows.filter(|row| row.as_ref().map_or(true, |row| asker.lists(name(row)))).collect()
+    rows.filter(|row| row.as_ref().map_or(true, |row| requester.lists(name(row)))).collect()
 }

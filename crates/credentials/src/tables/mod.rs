@@ -4,7 +4,6 @@
 //! on, and the check costs no round trip.
 
 mod access;
-mod asker;
 mod away;
 mod current;
 mod found;
@@ -12,6 +11,7 @@ mod handle;
 mod hooks;
 mod list;
 mod permissions;
+mod requester;
 mod rotation;
 mod search;
 mod tokens;
@@ -23,9 +23,9 @@ use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use asker::may;
 use found::{found_of, stands};
 use list::{count, list, listed};
+use requester::may;
 use version::{columns, readable, row_of};
 
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
@@ -34,7 +34,6 @@ use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
-pub use asker::{Bounds, CredentialAsker, CredentialOperation, NameBounds};
 pub use away::{
     DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
     destroy_ended_versions, restore_credential,
@@ -49,11 +48,12 @@ pub use permissions::{
     CredentialReaders, PermissionRow, PermissionSettings, PermissionsMark, delete_permission,
     insert_permission, update_permission,
 };
+pub use requester::{Bounds, CredentialOperation, NameBounds, Requester};
 pub use rotation::{
     ChangeStep, DueRotation, PlannedNames, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX,
     ROTATIONS_NOW_MAX, RotationFailure, RotationPolicyRow, RotationStep, fail_rotations,
     plan_rotation_policy, plan_rotations, put_rotation_policy, remove_rotation_policy,
-    rotation_policy_that_tells, rotation_range, rotations_now, step_rotations,
+    rotation_policy_with_hook, rotation_range, rotations_now, step_rotations,
 };
 pub use search::SearchLimits;
 pub use version::CredentialRow;
@@ -69,7 +69,7 @@ pub(crate) use rotation::SENDS as ROTATION_SENDS;
 pub(crate) use wraps::SENDS as WRAP_SENDS;
 
 /// Maximum names that are scanned for the children of a path when the caller is limited to some names.
-const CHILDREN_LOOKED_MAX: usize = 10_000;
+const CHILDREN_READ_MAX: usize = 10_000;
 
 /// The encrypted values.
 pub const SEALED_CREDENTIALS: SealedColumn =
@@ -348,12 +348,12 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn versions(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &str,
         most: usize,
         now_us: i64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
-        let [everything, actor] = asker.values_at(name);
+        let [everything, actor] = requester.values_at(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         rows.into_iter().map(row_of).collect()
@@ -365,11 +365,11 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn versions_listed(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &str,
         most: usize,
     ) -> Result<ListedVersions, StoreError> {
-        let [everything, actor] = asker.values_at(name);
+        let [everything, actor] = requester.values_at(name);
         let rows = self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
         let mut listed = ListedVersions::default();
         for mut row in rows {
@@ -388,11 +388,11 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn numbered(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &str,
         number: Option<u64>,
     ) -> Result<Option<NumberedVersion>, StoreError> {
-        let [everything, actor] = asker.values_at(name);
+        let [everything, actor] = requester.values_at(name);
         let wanted = number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX));
         let parameters = vec![name.into(), everything, actor, wanted.into()];
         let Some(mut row) = self.0.row(NUMBERED, parameters).await? else { return Ok(None) };
@@ -417,14 +417,14 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn version(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         version: Uuid,
         now_us: i64,
     ) -> Result<Option<CredentialRow>, StoreError> {
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let parameters = vec![version.into(), everything, actor, now_us.into()];
         let found = self.0.row(VERSION, parameters).await?.map(row_of).transpose()?;
-        Ok(found.filter(|row| asker.lists(&row.name)))
+        Ok(found.filter(|row| requester.lists(&row.name)))
     }
 
     /// Returns the name of a credential by its identity.
@@ -441,11 +441,11 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn found(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         name: &str,
         now_us: i64,
     ) -> Result<Option<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values_at(name);
+        let [everything, actor] = requester.values_at(name);
         let parameters = vec![name.into(), everything, actor, now_us.into()];
         self.0.row(FOUND, parameters).await?.map(found_of).transpose()
     }
@@ -457,18 +457,18 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn under(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         (from, before): (&str, &str),
         ends_by_us: Option<i64>,
         most: usize,
         now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters =
             vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, UNDER, parameters).await?;
-        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
+        listed(requester, rows.into_iter().map(found_of), |found| &found.name)
     }
 
     /// Returns the children of a path (lower case, with its slash at the end) below which the caller may read something, as first
@@ -478,14 +478,14 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn children(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path: &str,
         most: usize,
         now_us: i64,
     ) -> Result<Vec<String>, StoreError> {
         let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
-        if asker.is_bound() {
-            let found = self.under(asker, (path, &before), None, CHILDREN_LOOKED_MAX, now_us).await?;
+        if requester.is_bound() {
+            let found = self.under(requester, (path, &before), None, CHILDREN_READ_MAX, now_us).await?;
             let child = |found: FoundCredential| {
                 let rest = found.name.get(path.len()..).unwrap_or_default();
                 rest.split_inclusive('/').next().unwrap_or_default().to_owned()
@@ -493,7 +493,7 @@ impl Credentials<'_> {
             let children: BTreeSet<String> = found.into_iter().map(child).collect();
             return Ok(children.into_iter().take(most).collect());
         }
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let parameters =
             vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
         let rows = self.0.rows(Cost::Walk, CHILDREN.of(self.0), parameters).await?;
@@ -513,14 +513,14 @@ impl Credentials<'_> {
     /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn certificates(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         after: Option<&Cursor>,
         limit: usize,
         now_us: i64,
     ) -> Result<Page<CredentialVersionRow>, StoreError> {
         let start = key_or(after, "credential-certificates", &[Value::Int(0)])?;
         let (limit, _) = limit_of(limit);
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let range = vec![start[0].clone(), (limit as i64).into()];
         let last = self.0.row(LAST_CERTIFICATE, range.clone()).await?;
         let last = last.map(|mut row| row.maybe_int()).transpose()?.flatten();
@@ -528,7 +528,7 @@ impl Credentials<'_> {
         parameters.extend(range);
         parameters.push(now_us.into());
         let rows = self.0.rows(Cost::Walk, CERTIFICATES, parameters).await?;
-        let rows = listed(asker, rows.into_iter().map(version_row_of), |version| &version.name)?;
+        let rows = listed(requester, rows.into_iter().map(version_row_of), |version| &version.name)?;
         let next = last.map(|last| Cursor::new("credential-certificates", &[Value::Int(last)]));
         Ok(Page { rows, next })
     }
@@ -540,14 +540,14 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn signed_by(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         names: &[String],
     ) -> Result<Vec<(String, bool)>, StoreError> {
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let rows = self.0.rows(Cost::Walk, SIGNED.of(self.0), vec![list(names), everything, actor]).await?;
         let read = |mut row: Row| {
             let (name, may_write) = (row.text()?, row.flag()?);
-            let within = asker.lists(&name);
+            let within = requester.lists(&name);
             Ok((name, may_write && within))
         };
         rows.into_iter().map(read).collect()

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use uuid::Uuid;
 
-use super::asker::{CredentialAsker, CredentialOperation, may};
 use super::handle::Credentials;
+use super::requester::{CredentialOperation, Requester, may};
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// The settings of a permission.
@@ -152,21 +152,21 @@ pub async fn delete_permission(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
-fn asked(asker: &CredentialAsker, path_key: &str, operation: CredentialOperation) -> Vec<Value> {
-    let [everything, actor] = asker.values_at(path_key);
+fn parameters(requester: &Requester, path_key: &str, operation: CredentialOperation) -> Vec<Value> {
+    let [everything, actor] = requester.values_at(path_key);
     vec![path_key.into(), everything, actor, (operation as i32).into()]
 }
 
 pub(super) async fn may_do(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     path_key: &str,
     operation: CredentialOperation,
 ) -> Result<bool, StoreError> {
-    if asker.at(path_key).0 {
+    if requester.at(path_key).0 {
         return Ok(true);
     }
-    let row = tx.row(MAY, asked(asker, path_key, operation)).await?;
+    let row = tx.row(MAY, parameters(requester, path_key, operation)).await?;
     row.map_or(Ok(false), |mut row| row.flag())
 }
 
@@ -188,14 +188,14 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn may(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path_key: &str,
         operation: CredentialOperation,
     ) -> Result<bool, StoreError> {
-        if asker.at(path_key).0 {
+        if requester.at(path_key).0 {
             return Ok(true);
         }
-        let row = self.0.row(MAY, asked(asker, path_key, operation)).await?;
+        let row = self.0.row(MAY, parameters(requester, path_key, operation)).await?;
         row.map_or(Ok(false), |mut row| row.flag())
     }
 

@@ -6,9 +6,9 @@
 use coded::coded;
 use uuid::Uuid;
 
-use super::asker::{CredentialAsker, may};
 use super::handle::Credentials;
 use super::list::list;
+use super::requester::{Requester, may};
 use db::{
     Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
 };
@@ -448,12 +448,12 @@ pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), S
 #[crate::boxed]
 pub async fn rotations_now(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     path_key: &str,
     now_us: i64,
 ) -> Result<u64, StoreError> {
     let (from, before) = rotation_range(path_key);
-    let [everything, actor] = asker.values_at(path_key);
+    let [everything, actor] = requester.values_at(path_key);
     let parameters =
         vec![now_us.into(), from.into(), before.into(), everything, actor, ROTATIONS_NOW_MAX.into()];
     tx.execute(NOW, parameters).await
@@ -501,7 +501,7 @@ pub async fn remove_rotation_policy(
 /// # Errors
 /// Errors of the database.
 #[crate::boxed]
-pub async fn rotation_policy_that_tells(tx: &mut Tx, hook: &str) -> Result<Option<String>, StoreError> {
+pub async fn rotation_policy_with_hook(tx: &mut Tx, hook: &str) -> Result<Option<String>, StoreError> {
     tx.row(USES, vec![hook.into()]).await?.map(|mut row| row.text()).transpose()
 }
 
@@ -512,21 +512,21 @@ impl Credentials<'_> {
     /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn rotation_policies(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<RotationPolicyRow>, StoreError> {
         const LISTING: &str = "credential-rotation-policies";
         let mut parameters = key_or(after, LISTING, &[Value::Text(String::new())])?;
         let (limit, ask) = limit_of(limit);
-        parameters.extend(asker.values_listed());
+        parameters.extend(requester.values_listed());
         let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
         let mut page = page(rows, limit, LISTING, |row| {
             let policy = policy_of(row)?;
             let key = vec![Value::Text(policy.path_key.clone())];
             Ok((policy, key))
         })?;
-        page.rows.retain(|policy| asker.lists(&policy.path));
+        page.rows.retain(|policy| requester.lists(&policy.path));
         Ok(page)
     }
 
@@ -536,7 +536,7 @@ impl Credentials<'_> {
     /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn rotations(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         path_key: &str,
         after: Option<&Cursor>,
         limit: usize,
@@ -546,7 +546,7 @@ impl Credentials<'_> {
         let (limit, ask) = limit_of(limit);
         let (from, before) = rotation_range(path_key);
         parameters.extend([from.into(), before.into()]);
-        parameters.extend(asker.values_listed());
+        parameters.extend(requester.values_listed());
         let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
         let mut page = page(rows, limit, LISTING, |mut row| {
             let planned = PlannedRotation {
@@ -562,7 +562,7 @@ impl Credentials<'_> {
             let key = vec![Value::Int(planned.due_at_us), Value::Text(row.text()?)];
             Ok((planned, key))
         })?;
-        page.rows.retain(|planned| asker.lists(&planned.name));
+        page.rows.retain(|planned| requester.lists(&planned.name));
         Ok(page)
     }
 

@@ -1,9 +1,9 @@
 //! Search for names that contain a text.
 
-use super::asker::{CredentialAsker, may};
 use super::found::{FoundCredential, found_of, stands};
 use super::handle::Credentials;
 use super::list::{count, listed};
+use super::requester::{Requester, may};
 use db::{Bulk, Cost, StoreError};
 
 /// Maximum rows that a search reads as a point query. A search that finds more runs again as a scan, which may take longer.
@@ -87,25 +87,25 @@ impl Credentials<'_> {
     /// Errors of the database.
     pub async fn with_text(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         text: &str,
         limits: SearchLimits,
     ) -> Result<Vec<FoundCredential>, StoreError> {
         if text.len() > 1 && text.starts_with('/') && !text.contains('%') {
-            return self.with_path(asker, text, limits).await;
+            return self.with_path(requester, text, limits).await;
         }
         let escaped = text.replace('\\', "\\\\").replace('_', "\\_");
-        self.like(asker, &format!("%{escaped}%"), trigrams(text), limits).await
+        self.like(requester, &format!("%{escaped}%"), trigrams(text), limits).await
     }
 
     async fn with_path(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         text: &str,
         limits: SearchLimits,
     ) -> Result<Vec<FoundCredential>, StoreError> {
         let search = async |cost, most| {
-            let [everything, actor] = asker.values_listed();
+            let [everything, actor] = requester.values_listed();
             let ends = limits.ends_by_us.unwrap_or(0).into();
             let (before, now) = (format!("{text}{LAST}"), limits.now_us.into());
             let parameters =
@@ -117,17 +117,17 @@ impl Credentials<'_> {
         if rows.len() == few {
             rows = search(Cost::Walk, limits.most).await?;
         }
-        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
+        listed(requester, rows.into_iter().map(found_of), |found| &found.name)
     }
 
     async fn like(
         self,
-        asker: &CredentialAsker,
+        requester: &Requester,
         pattern: &str,
         trigrams: Option<String>,
         limits: SearchLimits,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values_listed();
+        let [everything, actor] = requester.values_listed();
         let ends = limits.ends_by_us.unwrap_or(0).into();
         let (most, now) = (count(limits.most), limits.now_us.into());
         let rows = match trigrams.filter(|_| !self.0.is_postgres()) {
@@ -140,7 +140,7 @@ impl Credentials<'_> {
                 self.0.rows(Cost::Walk, LIKE, parameters).await?
             }
         };
-        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
+        listed(requester, rows.into_iter().map(found_of), |found| &found.name)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::asker::{CredentialAsker, CredentialOperation, may};
+use super::requester::{CredentialOperation, Requester, may};
 use db::{Bulk, Column, Row, StoreError, Tx, Value};
 use store::states::CredentialKind;
 
@@ -16,7 +16,7 @@ use store::states::CredentialKind;
 #[derive(Clone)]
 pub struct NewCredentialVersion {
     /// The caller.
-    pub asker: CredentialAsker,
+    pub requester: Requester,
     /// The name as written; used if the name is new.
     pub name: String,
     /// The name in lower case.
@@ -221,7 +221,7 @@ pub async fn put_credential_versions(
     tx: &mut Tx,
     versions: &Arc<[NewCredentialVersion]>,
 ) -> Result<Vec<Put>, StoreError> {
-    let keys = versions.iter().map(|new| (&new.name_key, &new.asker, new.at_us));
+    let keys = versions.iter().map(|new| (&new.name_key, &new.requester, new.at_us));
     let mut found = tx.bulks(&[(&NAMES, names_of(versions)), (&LOCK, keys_of(keys))]).await?;
     let locked = found.pop().unwrap_or_default();
     let mut held: HashMap<String, StoredCredential> = HashMap::new();
@@ -275,17 +275,17 @@ fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
         Column::Text(all.iter().map(|new| new.name_key.clone()).collect()),
         Column::Text(all.iter().map(|new| new.kind.name().to_owned()).collect()),
         Column::Int(all.iter().map(|new| new.at_us).collect()),
-        Column::Int(all.iter().map(|new| new.asker.at(&new.name_key).0.into()).collect()),
-        Column::Text(all.iter().map(|new| new.asker.at(&new.name_key).1.to_owned()).collect()),
+        Column::Int(all.iter().map(|new| new.requester.at(&new.name_key).0.into()).collect()),
+        Column::Text(all.iter().map(|new| new.requester.at(&new.name_key).1.to_owned()).collect()),
     ]
 }
 
-fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a CredentialAsker, i64)> + Clone) -> Vec<Column> {
+fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a Requester, i64)> + Clone) -> Vec<Column> {
     vec![
         Column::Int((0_i64..).take(keys.clone().count()).collect()),
         Column::Text(keys.clone().map(|(name, ..)| name.clone()).collect()),
-        Column::Int(keys.clone().map(|(name, asker, _)| asker.at(name).0.into()).collect()),
-        Column::Text(keys.clone().map(|(name, asker, _)| asker.at(name).1.to_owned()).collect()),
+        Column::Int(keys.clone().map(|(name, requester, _)| requester.at(name).0.into()).collect()),
+        Column::Text(keys.clone().map(|(name, requester, _)| requester.at(name).1.to_owned()).collect()),
         Column::Int(keys.map(|(.., now_us)| now_us).collect()),
     ]
 }
@@ -335,16 +335,16 @@ async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreE
 /// Locks and returns the row of a name (lower case). `None` when it does not exist or the caller does not hold the operation on it.
 pub(super) async fn hold(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
     operation: CredentialOperation,
 ) -> Result<Option<StoredCredential>, StoreError> {
     let key = name_key.to_owned();
-    let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, asker, i64::MIN)))).await?;
+    let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, requester, i64::MIN)))).await?;
     let Some(mut row) = locked.into_iter().next() else { return Ok(None) };
     row.skip()?;
     let (held, _) = held_of(&mut row)?;
-    let may = super::permissions::may_do(tx, asker, name_key, operation).await?;
+    let may = super::permissions::may_do(tx, requester, name_key, operation).await?;
     Ok(may.then_some(held))
 }
 
@@ -361,11 +361,13 @@ async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool,
 #[crate::boxed]
 pub async fn delete_credential(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
     kept_since_us: Option<i64>,
 ) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Delete).await? else { return Ok(false) };
+    let Some(held) = hold(tx, requester, name_key, CredentialOperation::Delete).await? else {
+        return Ok(false);
+    };
     if let Some(at_us) = kept_since_us {
         return set_aside(tx, held.id, held.uuid, at_us).await;
     }
@@ -381,11 +383,13 @@ pub async fn delete_credential(
 #[crate::boxed]
 pub async fn delete_credential_version(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
     version: Uuid,
 ) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Delete).await? else { return Ok(false) };
+    let Some(held) = hold(tx, requester, name_key, CredentialOperation::Delete).await? else {
+        return Ok(false);
+    };
     let found = tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?;
     let Some(id) = found.map(|mut row| row.int()).transpose()? else { return Ok(false) };
     tx.execute(DELETE_VERSION, vec![id.into()]).await?;
@@ -404,11 +408,13 @@ pub async fn delete_credential_version(
 #[crate::boxed]
 pub async fn set_transitional_version(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
     version: Option<Uuid>,
 ) -> Result<bool, StoreError> {
-    let Some(held) = hold(tx, asker, name_key, CredentialOperation::Write).await? else { return Ok(false) };
+    let Some(held) = hold(tx, requester, name_key, CredentialOperation::Write).await? else {
+        return Ok(false);
+    };
     if let Some(version) = version
         && tx.row(LOCK_VERSION, vec![version.into(), held.id.into()]).await?.is_none()
     {
@@ -428,10 +434,10 @@ pub async fn set_transitional_version(
 #[crate::boxed]
 pub async fn hold_credential_metadata(
     tx: &mut Tx,
-    asker: &CredentialAsker,
+    requester: &Requester,
     name_key: &str,
 ) -> Result<Option<(Uuid, Option<String>)>, StoreError> {
-    let held = hold(tx, asker, name_key, CredentialOperation::Write).await?;
+    let held = hold(tx, requester, name_key, CredentialOperation::Write).await?;
     let Some(newest) = held.and_then(|held| held.current) else { return Ok(None) };
     let Some(mut row) = tx.row(NOTED, vec![newest.into()]).await? else { return Ok(None) };
     Ok(Some((newest, row.maybe_text()?)))

@@ -123,7 +123,7 @@ pub(crate) async fn two_names_and_two_times_are_compared(place: Fixture) {
     place.advance(60);
     place.credentials.revoke_permission(&admin(), gone).await.unwrap();
     let both = Operations::parse(&["read", "write"]).unwrap();
-    let boss = credentials::Asker::manager("uaa-user:boss");
+    let boss = credentials::Requester::manager("uaa-user:boss");
     let changed = place.credentials.change_permission(&boss, kept, None, both).await.unwrap();
     place
         .credentials

@@ -79,8 +79,8 @@ pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(plac
     }
     assert!(store.deleted(&admin()).await.unwrap().is_empty(), "not ended yet");
     place.advance(60);
-    let listed = async |asker| {
-        let deleted = store.deleted(&asker).await.unwrap();
+    let listed = async |requester| {
+        let deleted = store.deleted(&requester).await.unwrap();
         deleted.into_iter().map(|one| one.name).collect::<Vec<_>>()
     };
     assert_eq!(listed(admin()).await, ["/Other/short", "/short"], "the last first");
@@ -226,8 +226,8 @@ pub(crate) async fn a_path_has_children(place: Fixture) {
     for at in ["/a", "/A/b", "/A/b-c", "/A/b/c", "/A/b/d", "/A/z/y/x", "/b/only"] {
         place.set(at, Kind::Value, json!("x")).await;
     }
-    let children = |asker, path: Option<&'static str>| async move {
-        store.children(&asker, path.map(name).as_ref()).await.unwrap()
+    let children = |requester, path: Option<&'static str>| async move {
+        store.children(&requester, path.map(name).as_ref()).await.unwrap()
     };
     assert_eq!(children(admin(), None).await, ["a", "A/", "b/"]);
     assert_eq!(children(admin(), Some("/a")).await, ["b", "b-c", "b/", "z/"]);
@@ -310,8 +310,8 @@ pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Fixture) {
 
 pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place: Fixture) {
     let store = &place.credentials;
-    let asker = admin();
-    let set = |number: u32| store.set(&asker, SetRequest::new(name("/many"), Kind::Value, json!(number)));
+    let requester = admin();
+    let set = |number: u32| store.set(&requester, SetRequest::new(name("/many"), Kind::Value, json!(number)));
     let stored = futures_util::future::join_all((0..600).map(set)).await;
     assert!(stored.iter().all(Result::is_ok));
     store.delete(&admin(), &name("/many")).await.unwrap();

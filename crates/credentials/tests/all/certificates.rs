@@ -317,11 +317,12 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Fixture) {
     let stop = CancellationToken::new();
     let running = tokio::spawn(store.clone().run(stop.clone()));
     for (actor, key, gone) in [("changer", false, 0), ("reader", true, 1)] {
-        let asker = client(actor);
-        let current = store.update_transitional_version(&asker, id, Some("latest")).await.unwrap();
+        let requester = client(actor);
+        let current = store.update_transitional_version(&requester, id, Some("latest")).await.unwrap();
         assert_eq!(current.len(), 2);
-        let current = [current, store.update_transitional_version(&asker, id, None).await.unwrap()].concat();
-        let gone = store.delete_certificate_version(&asker, id, versions[gone].id).await.unwrap();
+        let current =
+            [current, store.update_transitional_version(&requester, id, None).await.unwrap()].concat();
+        let gone = store.delete_certificate_version(&requester, id, versions[gone].id).await.unwrap();
         for answered in current.iter().chain([&gone]) {
             assert!(value(answered).certificate.is_some());
             assert_eq!(value(answered).private_key.is_some(), key, "{actor}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
-use credentials::{Asker, Credentials, CredentialsOptions, Kind, Name, SetRequest, Version};
+use credentials::{Credentials, CredentialsOptions, Kind, Name, Requester, SetRequest, Version};
 use keys::{Keyring, KeyringConfig, MasterKey};
 use serde_json::Value as Json;
 use store::{AuditFilter, Clock, Store};
@@ -27,13 +27,13 @@ pub(crate) struct Fixture {
 }
 
 /// May everything.
-pub(crate) fn admin() -> Asker {
-    Asker::manager("uaa-client:admin")
+pub(crate) fn admin() -> Requester {
+    Requester::manager("uaa-client:admin")
 }
 
 /// May what permissions say.
-pub(crate) fn client(name: &str) -> Asker {
-    Asker::actor(&format!("uaa-client:{name}"))
+pub(crate) fn client(name: &str) -> Requester {
+    Requester::actor(&format!("uaa-client:{name}"))
 }
 
 pub(crate) fn name(text: &str) -> Name {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use credentials::tables::{NewCredentialVersion, Put, put_credential_versions};
 use credentials::{
-    Asker, CaVersions, CredentialError, Find, GenerateRequest, Kind, Mode, Name, Operations, Parameters,
-    PasswordParameters, PermissionPath, SetRequest, Value,
+    CaVersions, CredentialError, Find, GenerateRequest, Kind, Mode, Name, Operations, Parameters,
+    PasswordParameters, PermissionPath, Requester, SetRequest, Value,
 };
 use serde_json::json;
 
@@ -242,7 +242,7 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Fixtu
     assert_eq!(ids, stored, "all that was acknowledged, once");
     // However many come together: names, their rows, versions, what is current, and the transaction's own.
     let row = |number: usize| NewCredentialVersion {
-        asker: admin(),
+        requester: admin(),
         name: format!("/set/{number}"),
         name_key: format!("/set/{number}"),
         kind: Kind::Value,
@@ -343,8 +343,8 @@ pub(crate) async fn names_are_found_by_path_part_and_end(place: Fixture) {
 }
 
 /// Names that a search finds, sorted.
-async fn like(place: &Fixture, asker: &Asker, text: &str) -> Vec<String> {
-    let found = place.credentials.find(asker, &Find::NameLike(text.to_owned()), None).await.unwrap();
+async fn like(place: &Fixture, requester: &Requester, text: &str) -> Vec<String> {
+    let found = place.credentials.find(requester, &Find::NameLike(text.to_owned()), None).await.unwrap();
     let mut names: Vec<String> = found.into_iter().map(|one| one.name).collect();
     names.sort();
     names

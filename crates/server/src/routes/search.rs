@@ -24,7 +24,7 @@ use crate::extract::{Json, Query};
 use crate::problem::Problem;
 use crate::routes::authorities::object_of;
 use crate::routes::certificates::may_see;
-use crate::routes::credhub::principal::asker;
+use crate::routes::credhub::principal::requester;
 use crate::routing::{Access, Api, routes};
 use crate::state::State;
 use crate::time;
@@ -39,7 +39,7 @@ const QUERY_CHARS: std::ops::RangeInclusive<usize> = 2..=253;
 /// The length of a trigram.
 const PART_CHARS_MIN: usize = 3;
 /// Maximum certificates that are checked for a caller who may not see all of them.
-const LOOKED_MAX: usize = 500;
+const CHECKED_MAX: usize = 500;
 /// Hexadecimal digits of a serial number of 16 bytes.
 const SERIAL_DIGITS: usize = 32;
 /// Number of issued certificates read for each one shown, because others belong to managed certificates.
@@ -217,8 +217,8 @@ async fn search(
 }
 
 /// Returns the number of certificates to check.
-fn looked(hits: &Hits, caller: &Caller) -> usize {
-    if caller.holds_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { LOOKED_MAX }
+fn certificates_to_check(hits: &Hits, caller: &Caller) -> usize {
+    if caller.holds_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { CHECKED_MAX }
 }
 
 async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Result<(), Problem> {
@@ -236,7 +236,7 @@ async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Res
     if low.chars().count() >= PART_CHARS_MIN {
         steps.push(ManagedSearch::Part(low));
     }
-    let most = looked(hits, caller);
+    let most = certificates_to_check(hits, caller);
     for step in steps {
         // There are enough better hits, so that the search for parts of names is skipped.
         if hits.count(Kind::Certificate) >= hits.limit {
@@ -279,7 +279,7 @@ fn matched(step: &ManagedSearch, certificate: &ManagedCertificate, hits: &Hits) 
 }
 
 async fn issued(hits: &mut Hits, store: &Store, caller: &Caller) -> Result<(), Problem> {
-    let most = looked(hits, caller);
+    let most = certificates_to_check(hits, caller);
     let mut steps = Vec::new();
     if let Some(digits) = &hits.digits {
         let (from, to) = digits.serial_range();
@@ -291,7 +291,7 @@ async fn issued(hits: &mut Hits, store: &Store, caller: &Caller) -> Result<(), P
     steps.push((
         IssuedSearch::Name(hits.low.clone()),
         "name",
-        most.saturating_mul(ISSUED_LOOKED).min(LOOKED_MAX),
+        most.saturating_mul(ISSUED_LOOKED).min(CHECKED_MAX),
     ));
     for (step, matched, most) in steps {
         let found = Issued::of(store).search(&step, most).await?;
@@ -384,7 +384,7 @@ async fn endpoints(hits: &mut Hits, store: &Store) -> Result<(), Problem> {
 
 async fn credential_names(hits: &mut Hits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {
     let path = format!("/{}", hits.low.trim_start_matches('/'));
-    let found = hub.credentials().beginning(&asker(caller), &path, hits.limit + 1).await;
+    let found = hub.credentials().beginning(&requester(caller), &path, hits.limit + 1).await;
     for credential in found.map_err(Problem::internal)? {
         let href = format!("/api/v1/data?name={}", segment(&credential.name));
         let how = How::of(&credential.name.to_lowercase(), &path);

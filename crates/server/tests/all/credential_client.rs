@@ -6,7 +6,7 @@ use std::time::Duration;
 use authority::keystore::KeyStore;
 use client::{Change, Client, Error, Limits};
 use credentials::{
-    Asker, Credentials, CredentialsOptions, Kind, Name, Operations, PermissionPath, SetRequest,
+    Credentials, CredentialsOptions, Kind, Name, Operations, PermissionPath, Requester, SetRequest,
 };
 use keys::Keyring;
 use secrecy::ExposeSecret;
@@ -37,8 +37,8 @@ struct CredentialServer {
     database: Database,
 }
 
-fn admin() -> Asker {
-    Asker::manager("uaa-client:bootstrap")
+fn admin() -> Requester {
+    Requester::manager("uaa-client:bootstrap")
 }
 
 fn at(text: &str) -> Name {

@@ -24,7 +24,7 @@ pub(super) fn routes() -> Face<Context> {
 /// the changes of access since that time.
 async fn access(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<AccessQuery>,
     pages: Pages,
 ) -> Result<Response, Refused> {
@@ -36,7 +36,7 @@ async fn access(
         (Some(_), Some(_)) => Err(Refused::bad("Give compared_with or since, not both.")),
         (Some(other), None) => {
             let other = PermissionPath::parse(&other)?;
-            let page = store.access_difference(&asker, (&path, &other), operation, after, limit).await?;
+            let page = store.access_difference(&requester, (&path, &other), operation, after, limit).await?;
             Ok(pages.answer(page, difference))
         }
         (None, Some(since)) => {
@@ -44,12 +44,12 @@ async fn access(
                 .parse()
                 .map_err(|_| Refused::bad("since must be a time such as 2026-11-21T05:00:00Z."))?;
             let since_us = since.as_microsecond();
-            let page = store.access_since(&asker, (&path, operation), since_us, after, limit).await?;
+            let page = store.access_since(&requester, (&path, operation), since_us, after, limit).await?;
             Ok(pages.answer(page, change))
         }
         (None, None) => {
             let roles = roles(&context).await?;
-            let page = store.access(&asker, (&path, operation), &roles, after, limit).await?;
+            let page = store.access(&requester, (&path, operation), &roles, after, limit).await?;
             Ok(pages.answer(page, way))
         }
     }

@@ -26,11 +26,11 @@ const NAME_IS_TAKEN: &str = "The name is taken by a newer credential. Delete tha
 /// Lists the deleted credentials that the caller can restore, newest deletion first.
 pub(super) async fn deleted(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
 ) -> Result<Json<credhub::Deleted>, Refused> {
     let store = context.hub().credentials();
     let days = store.options().undelete_days;
-    let credentials = store.deleted(&asker).await?.iter().map(|one| shown(one, days)).collect();
+    let credentials = store.deleted(&requester).await?.iter().map(|one| shown(one, days)).collect();
     Ok(Json(credhub::Deleted { credentials }))
 }
 
@@ -49,12 +49,12 @@ fn kept_until(ended_at_us: i64, days: u32) -> i64 {
 
 pub(super) async fn undelete(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<UndeletedView>, Refused> {
     let request: UndeleteRequest = body::read(body)?;
     let name = Name::parse(&request.name)?;
-    let restored = match context.hub().credentials().undelete(&asker, &name).await {
+    let restored = match context.hub().credentials().undelete(&requester, &name).await {
         Err(CredentialError::Changed) => return Err(Refused::new(StatusCode::CONFLICT, NAME_IS_TAKEN)),
         other => other?,
     };
@@ -64,14 +64,14 @@ pub(super) async fn undelete(
 /// Lists the versions of a name, newest first, without their values.
 pub(super) async fn versions(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     query: QueryResult<NameQuery>,
 ) -> Result<Json<VersionsView>, Refused> {
     let name = query_of(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
     let store = context.hub().credentials();
-    let history = store.listed_versions(&asker, &name).await?;
+    let history = store.listed_versions(&requester, &name).await?;
     let (now_us, days) = (context.server().clock().now_us(), store.options().undelete_days);
     let versions = history.versions.iter().map(|version| listed(version, now_us, days)).collect();
     Ok(Json(VersionsView { name: history.name, kind: history.kind.to_string(), versions }))
@@ -100,7 +100,7 @@ fn listed(version: &VersionView, now_us: i64, days: u32) -> ListedVersion {
 /// Deletes, restores or destroys versions: `{"name": …, "versions": [1, 2], "change": "delete" | "undelete" | "destroy"}`.
 pub(super) async fn change(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let request: VersionsRequest = body::read(body)?;
@@ -115,6 +115,6 @@ pub(super) async fn change(
     let numbers = numbers.ok_or_else(|| {
         Refused::bad(format!("The field versions must be a list of 1 to {VERSIONS_MAX} numbers."))
     })?;
-    context.hub().credentials().change_versions(&asker, &name, Some(numbers), change).await?;
+    context.hub().credentials().change_versions(&requester, &name, Some(numbers), change).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

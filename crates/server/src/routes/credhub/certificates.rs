@@ -21,16 +21,16 @@ fn id_of(text: &str) -> Result<Uuid, CredentialError> {
 
 pub(super) async fn list(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<CertificatesQuery>,
 ) -> Result<Json<Certificates>, Refused> {
     let store = context.hub().credentials();
     let all = match query.name.filter(|name| !name.is_empty()) {
         Some(name) => {
             let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
-            vec![store.certificate(&asker, &name).await?]
+            vec![store.certificate(&requester, &name).await?]
         }
-        None => store.certificates(&asker).await?,
+        None => store.certificates(&requester).await?,
     };
     let shown = all.into_iter().map(|one| CertificateHistory {
         id: one.id,
@@ -48,14 +48,14 @@ pub(super) async fn versions(
     Path(id): Path<String>,
     Query(query): Query<CertificatesQuery>,
 ) -> Result<Json<Vec<CredentialView>>, Refused> {
-    let asker = reader.reveals()?;
+    let requester = reader.reveals()?;
     let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
     let id = id_of(&id)?;
     let versions = if current {
-        store.current_certificate_versions(&asker, id).await?
+        store.current_certificate_versions(&requester, id).await?
     } else {
-        store.certificate_versions(&asker, id).await?
+        store.certificate_versions(&requester, id).await?
     };
     let ca_versions = store.options().ca_versions;
     Ok(Json(versions.iter().map(|version| credential(version, ca_versions)).collect()))
@@ -63,7 +63,7 @@ pub(super) async fn versions(
 
 pub(super) async fn regenerate(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
@@ -76,41 +76,42 @@ pub(super) async fn regenerate(
         metadata: request.metadata,
     };
     let store = context.hub().credentials();
-    let version = store.regenerate_certificate(&asker, id_of(&id)?, how).await?;
+    let version = store.regenerate_certificate(&requester, id_of(&id)?, how).await?;
     Ok(Json(generated(&version, store.options().ca_versions)))
 }
 
 pub(super) async fn add(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
     let request: NewVersion = body::read(body)?;
     let new =
         NewCertificateVersion { value: request.value, transitional: request.transitional.unwrap_or(false) };
-    let version = context.hub().credentials().add_certificate_version(&asker, id_of(&id)?, new).await?;
+    let version = context.hub().credentials().add_certificate_version(&requester, id_of(&id)?, new).await?;
     Ok(Json(credential(&version, CaVersions::Signer)))
 }
 
 pub(super) async fn remove(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path((id, version)): Path<(String, String)>,
 ) -> Result<Json<CredentialView>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
-    let gone = context.hub().credentials().delete_certificate_version(&asker, id_of(&id)?, version).await?;
+    let gone =
+        context.hub().credentials().delete_certificate_version(&requester, id_of(&id)?, version).await?;
     Ok(Json(credential(&gone, CaVersions::Signer)))
 }
 
 pub(super) async fn transition(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<Vec<CredentialView>>, Refused> {
     let TransitionalVersion { version } = body::read(body)?;
     let store = context.hub().credentials();
-    let current = store.update_transitional_version(&asker, id_of(&id)?, version.as_deref()).await?;
+    let current = store.update_transitional_version(&requester, id_of(&id)?, version.as_deref()).await?;
     Ok(Json(current.iter().map(|version| credential(version, CaVersions::Signer)).collect()))
 }

@@ -44,35 +44,35 @@ pub(super) async fn get(
     let hub = context.hub();
     let store = hub.credentials();
     if let Some(name) = query.name.filter(|name| !name.is_empty()) {
-        let asker = reader.reveals()?;
+        let requester = reader.reveals()?;
         let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
         let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
         let versions = match (current, query.versions) {
             (true, Some(_)) => return Err(Refused::bad(TWO_QUERIES)),
-            (true, None) => store.current(&asker, &name).await?,
+            (true, None) => store.current(&requester, &name).await?,
             (false, most) => {
                 let bad = |_| Refused::bad("The query parameter versions was not valid for this request.");
                 let most = most.map(|most| most.parse::<u32>().map_err(bad)).transpose()?;
-                store.versions(&asker, &name, most.map(|most| most as usize)).await?
+                store.versions(&requester, &name, most.map(|most| most as usize)).await?
             }
         };
         let ca_versions = store.options().ca_versions;
         let data = versions.iter().map(|version| credential(version, ca_versions)).collect();
         return Ok(Json(Data::<CredentialView> { data }).into_response());
     }
-    let asker = reader.finds();
+    let requester = reader.finds();
     let bad = |_| Refused::bad("The query parameter expires-within-days was not valid for this request.");
     let days = query.expires_within_days.filter(|days| !days.is_empty());
     let days = days.map(|days| days.parse::<i64>().map_err(bad)).transpose()?;
     let found = match (query.path, query.name_like) {
-        (Some(path), _) => store.find(&asker, &Find::Path(path), days).await?,
-        (None, Some(part)) if days.is_none() && part.starts_with('/') && hub.is_exact(&asker.actor) => {
+        (Some(path), _) => store.find(&requester, &Find::Path(path), days).await?,
+        (None, Some(part)) if days.is_none() && part.starts_with('/') && hub.is_exact(&requester.actor) => {
             match Name::parse(&part) {
-                Ok(name) => store.find_exactly(&asker, &name).await?.into_iter().collect(),
+                Ok(name) => store.find_exactly(&requester, &name).await?.into_iter().collect(),
                 Err(_) => Vec::new(),
             }
         }
-        (None, Some(part)) => store.find(&asker, &Find::NameLike(part), days).await?,
+        (None, Some(part)) => store.find(&requester, &Find::NameLike(part), days).await?,
         (None, None) => return Err(Refused::bad("The query parameter name is required for this request.")),
     };
     let credentials = found.into_iter().map(|found| shown(found, days.is_some())).collect();
@@ -92,16 +92,16 @@ pub(super) async fn by_id(
     reader: Reader,
     axum::extract::Path(id): axum::extract::Path<String>,
 ) -> Result<Json<CredentialView>, Refused> {
-    let asker = reader.reveals()?;
+    let requester = reader.reveals()?;
     let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
-    let version = store.version(&asker, id).await?;
+    let version = store.version(&requester, id).await?;
     Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
 pub(super) async fn set(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
@@ -120,7 +120,7 @@ pub(super) async fn set(
         ttl_s: body.ttl_seconds.map(u64::from),
         ..SetRequest::new(name, kind, body.value)
     };
-    let version = store.set(&asker, request).await?;
+    let version = store.set(&requester, request).await?;
     Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
@@ -141,12 +141,12 @@ fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
 
 pub(super) async fn generate(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
     let kind = body::kind(&body)?;
     if kind.regenerate.unwrap_or(false) {
-        return again(&context, &asker, body).await;
+        return again(&context, &requester, body).await;
     }
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::bad(BAD_GENERATE_TYPE))?;
@@ -159,7 +159,7 @@ pub(super) async fn generate(
         ttl_s: body.ttl_seconds.map(u64::from),
     };
     let store = context.hub().credentials();
-    let version = store.generate(&asker, request).await?;
+    let version = store.generate(&requester, request).await?;
     Ok(Json(generated(&version, store.options().ca_versions)))
 }
 
@@ -175,52 +175,52 @@ fn mode_of(mode: Option<&str>, overwrite: Option<bool>) -> Result<Mode, Refused>
 
 pub(super) async fn regenerate(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<CredentialView>, Refused> {
-    again(&context, &asker, body).await
+    again(&context, &requester, body).await
 }
 
 async fn again(
     context: &Context,
-    asker: &credentials::Asker,
+    requester: &credentials::Requester,
     body: Map<String, Value>,
 ) -> Result<Json<CredentialView>, Refused> {
     let request: RegenerateRequest = body::read(body)?;
     let store = context.hub().credentials();
-    let version = store.regenerate(asker, &Name::parse(&request.name)?, request.metadata).await?;
+    let version = store.regenerate(requester, &Name::parse(&request.name)?, request.metadata).await?;
     Ok(Json(generated(&version, store.options().ca_versions)))
 }
 
 pub(super) async fn bulk_regenerate(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<BulkRegenerated>, Refused> {
     let request: BulkRegenerate = body::read(body)?;
     let signer = request.signed_by.filter(|name| !name.is_empty());
     let signer = Name::parse(&signer.ok_or_else(|| Refused::bad(NO_SIGNER))?)?;
-    let regenerated_credentials = context.hub().credentials().bulk_regenerate(&asker, &signer).await?;
+    let regenerated_credentials = context.hub().credentials().bulk_regenerate(&requester, &signer).await?;
     Ok(Json(BulkRegenerated { regenerated_credentials }))
 }
 
 pub(super) async fn interpolate(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<Value>, Refused> {
-    let services = context.hub().credentials().interpolate(&asker, Value::Object(body)).await?;
+    let services = context.hub().credentials().interpolate(&requester, Value::Object(body)).await?;
     Ok(Json(services))
 }
 
 pub(super) async fn delete(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     query: QueryResult<NameQuery>,
 ) -> Result<Response, Refused> {
     let name = query_of(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
-    context.hub().credentials().delete(&asker, &name).await?;
+    context.hub().credentials().delete(&requester, &name).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use credentials::Asker;
+use credentials::Requester;
 use credentials::tables::PermissionsMark;
 use events::feed::{ACCESS, Access, LAGGED, Lagged, PLACE, READY, Ready};
 use futures_util::{Stream, StreamExt, stream};
@@ -22,9 +22,9 @@ use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
 
 /// Interval of checks of a subscriber's permissions, with few subscribers: a revoked permission takes effect within a second.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// With more subscribers each is checked less often, so that a node checks this many in [`LOOK_EVERY`].
+/// With more subscribers each is checked less often, so that a node checks this many in [`POLL_INTERVAL`].
 const LOOKS_MAX: usize = 256;
 
 /// Maximum skipped events before a subscriber receives its position, so that the skipped events need not be read again after a
@@ -39,12 +39,12 @@ const PASSED_MAX: usize = 500;
 /// changed. If the caller itself lost access, the stream ends after it.
 pub(super) async fn follow(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     parts: Parts,
 ) -> Result<Response, Refused> {
     let since = parts.headers.get("last-event-id").and_then(|id| place_of(id.to_str().ok()?));
     let store = context.server().store().clone();
-    let begun = context.server().events().follow_credentials(store.clone(), since, &asker.actor).await;
+    let begun = context.server().events().follow_credentials(store.clone(), since, &requester.actor).await;
     let (follower, resumed) = begun.map_err(credentials::CredentialError::from)?.ok_or_else(|| {
         let text = "Too many clients follow the changes already. Please try again later.";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
@@ -53,11 +53,11 @@ pub(super) async fn follow(
         Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
     // Read before the stream begins, so that the stream reports every later change.
-    let mark = credentials::tables::Credentials::of(&store).permissions_mark(&asker.actor).await;
+    let mark = credentials::tables::Credentials::of(&store).permissions_mark(&requester.actor).await;
     let mark = mark.map_err(credentials::CredentialError::from)?;
     let access = Event::default().event(ACCESS).data(json!(Access { changed: false }).to_string());
-    let look_at = Instant::now() + LOOK_EVERY;
-    let feed = EventFeed { context, parts, asker, mark, store, follower, look_at, ended: false };
+    let look_at = Instant::now() + POLL_INTERVAL;
+    let feed = EventFeed { context, parts, requester, mark, store, follower, look_at, ended: false };
     let begin = stream::iter([Ok(ready), Ok(access)]);
     let events = begin.chain(feed.events()).take_until(stopping.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
@@ -67,7 +67,7 @@ pub(super) async fn follow(
 struct EventFeed {
     context: Context,
     parts: Parts,
-    asker: Asker,
+    requester: Requester,
     store: Store,
     follower: Follower,
     /// Fingerprint of the caller's permissions at the last check.
@@ -90,9 +90,9 @@ impl EventFeed {
     async fn access_changed(&mut self) -> bool {
         let followers = self.context.server().events().credential_followers();
         self.look_at =
-            Instant::now() + LOOK_EVERY * u32::try_from(1 + followers / LOOKS_MAX).unwrap_or(u32::MAX);
-        let asker = match authenticate(&self.parts, &self.context).await {
-            Ok(asker) => asker,
+            Instant::now() + POLL_INTERVAL * u32::try_from(1 + followers / LOOKS_MAX).unwrap_or(u32::MAX);
+        let requester = match authenticate(&self.parts, &self.context).await {
+            Ok(requester) => requester,
             Err(refused) => {
                 let status = refused.status();
                 self.ended = !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS;
@@ -100,9 +100,9 @@ impl EventFeed {
             }
         };
         let tables = credentials::tables::Credentials::of(&self.store);
-        let Ok(mark) = tables.permissions_mark(&asker.actor).await else { return false };
-        let changed = mark != self.mark || asker.everything != self.asker.everything;
-        (self.asker, self.mark) = (asker, mark);
+        let Ok(mark) = tables.permissions_mark(&requester.actor).await else { return false };
+        let changed = mark != self.mark || requester.everything != self.requester.everything;
+        (self.requester, self.mark) = (requester, mark);
         changed
     }
 
@@ -131,7 +131,7 @@ impl EventFeed {
                 Followed::Event(event) => event,
             };
             if let Some(change) = &event.credential
-                && change.may_read(&self.asker, &self.store).await.ok()?
+                && change.may_read(&self.requester, &self.store).await.ok()?
             {
                 let told = Event::default().id(id_of(event.place)).event(event.kind.as_str());
                 return Some(told.data(change.data.as_str()));

@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 1_000;
 /// `{"results": […]}` in the same order, with `null` where no name matches. Uses one statement for all.
 pub(super) async fn lookup(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<LookupView>, Refused> {
     let request: LookupRequest = body::read(body)?;
@@ -37,7 +37,7 @@ pub(super) async fn lookup(
     }
     let store = context.hub().credentials();
     let ca_versions = store.options().ca_versions;
-    let mut found = store.lookup(&asker, &names).await?.into_iter();
+    let mut found = store.lookup(&requester, &names).await?.into_iter();
     let mut results = Vec::with_capacity(lengths.len());
     for length in lengths {
         let first = found.by_ref().take(length).flatten().collect::<Vec<_>>().into_iter().next();

@@ -186,11 +186,11 @@ async fn management(
 async fn manage(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<ReadOnlyMode>, Refused> {
     local(&peer)?;
-    if !asker.everything {
+    if !requester.everything {
         let text = "Switching the read-only mode needs the permission credential.manage.";
         return Err(Refused::new(StatusCode::FORBIDDEN, text));
     }

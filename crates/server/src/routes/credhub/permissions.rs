@@ -56,11 +56,11 @@ fn shown(permission: Permission) -> PermissionView {
 /// Version 1: lists all permissions for exactly this path.
 pub(super) async fn list(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<PermissionsQuery>,
 ) -> Result<Json<NamePermissions>, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
-    let all = context.hub().credentials().permissions_at(&asker, &path).await?;
+    let all = context.hub().credentials().permissions_at(&requester, &path).await?;
     let all = all.into_iter().map(|one| PermissionEntry {
         actor: one.actor,
         path: Some(one.path),
@@ -72,7 +72,7 @@ pub(super) async fn list(
 /// Version 1: adds permissions of several actors for one path. Operations are added to existing permissions.
 pub(super) async fn add(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let request: NamePermissions = body::read(body)?;
@@ -83,11 +83,11 @@ pub(super) async fn add(
     for entry in entries {
         let PermissionEntry { actor, operations, .. } = entry;
         let operations = operations_of(&operations)?;
-        match store.grant(&asker, &actor, &path, operations).await {
+        match store.grant(&requester, &actor, &path, operations).await {
             Err(CredentialError::PermissionExists) => {
-                let there = store.permission_of(&asker, &actor, &path).await?;
+                let there = store.permission_of(&requester, &actor, &path).await?;
                 let names = [there.operations.names(), operations.names()].concat();
-                store.change_permission(&asker, there.id, None, Operations::parse(&names)?).await?;
+                store.change_permission(&requester, there.id, None, Operations::parse(&names)?).await?;
             }
             other => drop(other?),
         }
@@ -98,25 +98,26 @@ pub(super) async fn add(
 /// Version 1: removes the permission of an actor for a path.
 pub(super) async fn remove(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<PermissionsQuery>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&needed(query.credential_name, "credential_name")?)?;
     let actor = needed(query.actor, "actor")?;
     let store = context.hub().credentials();
-    let there = store.permission_of(&asker, &actor, &path).await.map_err(|_| CredentialError::NotFound)?;
-    store.revoke_permission(&asker, there.id).await?;
+    let there =
+        store.permission_of(&requester, &actor, &path).await.map_err(|_| CredentialError::NotFound)?;
+    store.revoke_permission(&requester, there.id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 pub(super) async fn find(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<PermissionsQuery>,
 ) -> Result<Json<PermissionView>, Refused> {
     let path = PermissionPath::parse(&needed(query.path, "path")?)?;
     let actor = needed(query.actor, "actor")?;
-    let there = context.hub().credentials().permission_of(&asker, &actor, &path).await?;
+    let there = context.hub().credentials().permission_of(&requester, &actor, &path).await?;
     Ok(Json(shown(there)))
 }
 
@@ -130,51 +131,51 @@ fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations
 
 pub(super) async fn create(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
     let (actor, path, operations) = whole(body)?;
-    let made = context.hub().credentials().grant(&asker, &actor, &path, operations).await?;
+    let made = context.hub().credentials().grant(&requester, &actor, &path, operations).await?;
     Ok((StatusCode::CREATED, Json(shown(made))).into_response())
 }
 
 pub(super) async fn one(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<PermissionView>, Refused> {
-    Ok(Json(shown(context.hub().credentials().permission(&asker, id_of(&id)?).await?)))
+    Ok(Json(shown(context.hub().credentials().permission(&requester, id_of(&id)?).await?)))
 }
 
 pub(super) async fn replace(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
     let (actor, path, operations) = whole(body)?;
     let store = context.hub().credentials();
-    let changed = store.change_permission(&asker, id_of(&id)?, Some((&actor, &path)), operations).await?;
+    let changed = store.change_permission(&requester, id_of(&id)?, Some((&actor, &path)), operations).await?;
     Ok(Json(shown(changed)))
 }
 
 pub(super) async fn change(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
     let request: OperationsChange = body::read(body)?;
     let operations = operations_of(&request.operations)?;
     let changed =
-        context.hub().credentials().change_permission(&asker, id_of(&id)?, None, operations).await?;
+        context.hub().credentials().change_permission(&requester, id_of(&id)?, None, operations).await?;
     Ok(Json(shown(changed)))
 }
 
 pub(super) async fn delete_one(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<PermissionView>, Refused> {
-    Ok(Json(shown(context.hub().credentials().revoke_permission(&asker, id_of(&id)?).await?)))
+    Ok(Json(shown(context.hub().credentials().revoke_permission(&requester, id_of(&id)?).await?)))
 }

@@ -3,7 +3,7 @@
 
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
-use credentials::{Asker, TokenError};
+use credentials::{Requester, TokenError};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -25,7 +25,7 @@ const BAD_IDENTITY: &str = "The provided authentication mechanism does not provi
                             your system administrator.";
 
 /// The authenticated principal of a request that reveals no value. A change by a session needs a recent proof.
-pub(super) struct Principal(pub(super) Asker);
+pub(super) struct Principal(pub(super) Requester);
 
 impl FromRequestParts<Context> for Principal {
     type Rejection = Refused;
@@ -40,15 +40,15 @@ pub(super) struct Reader(Identified);
 
 impl Reader {
     /// Returns the principal of a request that reveals no value.
-    pub(super) fn finds(self) -> Asker {
-        self.0.asker
+    pub(super) fn finds(self) -> Requester {
+        self.0.requester
     }
 
     /// Returns the principal of a request that reveals a value.
     ///
     /// # Errors
     /// 403 `reauthentication-required` for a session without a recent proof.
-    pub(super) fn reveals(self) -> Result<Asker, Refused> {
+    pub(super) fn reveals(self) -> Result<Requester, Refused> {
         self.0.proved()
     }
 }
@@ -63,29 +63,29 @@ impl FromRequestParts<Context> for Reader {
 
 /// A principal, and whether its session lacks a recent proof of the user's identity.
 struct Identified {
-    asker: Asker,
+    requester: Requester,
     unproved: Option<Problem>,
 }
 
 impl Identified {
     /// Returns the principal of a change. Every change by a session needs a recent proof: it may replace a value in use, return a
     /// value, or let others read a value.
-    fn changes(self, parts: &Parts) -> Result<Asker, Refused> {
+    fn changes(self, parts: &Parts) -> Result<Requester, Refused> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
-        if reads { Ok(self.asker) } else { self.proved() }
+        if reads { Ok(self.requester) } else { self.proved() }
     }
 
-    fn proved(self) -> Result<Asker, Refused> {
+    fn proved(self) -> Result<Requester, Refused> {
         match self.unproved {
             Some(problem) => Err(Refused::with_document(problem)),
-            None => Ok(self.asker),
+            None => Ok(self.requester),
         }
     }
 }
 
-impl From<Asker> for Identified {
-    fn from(asker: Asker) -> Self {
-        Self { asker, unproved: None }
+impl From<Requester> for Identified {
+    fn from(requester: Requester) -> Self {
+        Self { requester, unproved: None }
     }
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
 }
 
 /// Returns the principal of a request like the extractor [`Principal`], without counting failures.
-pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
+pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Requester, Refused> {
     identified(parts, context).await?.changes(parts)
 }
 
@@ -128,11 +128,11 @@ pub(crate) fn bearer(parts: &Parts) -> Option<&str> {
     fits.then(|| token.trim())
 }
 
-pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Refused> {
+pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester, Refused> {
     if token.starts_with(TOKEN_PREFIX) {
         let caller =
             context.server().access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
-        return paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)));
+        return paced(context, Some(&caller), requester_of(&caller, actor_of(&caller)));
     }
     let hub = context.hub();
     let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
@@ -140,12 +140,12 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
         // The embedded issuer did not issue the token; the external issuer may have.
         (Err(TokenError::Invalid), Some(uaa)) => {
             let actor = uaa.actor(token, context.server().clock().now_seconds()).await?;
-            return paced(context, None, Asker::actor(&actor));
+            return paced(context, None, Requester::actor(&actor));
         }
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
-    paced(context, Some(&caller), asker_of(&caller, grant.actor))
+    paced(context, Some(&caller), requester_of(&caller, grant.actor))
 }
 
 /// Returns the identity of a browser session, with exactly its permissions. Unsafe requests need the session's CSRF token.
@@ -157,23 +157,23 @@ async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refu
         Refused::new(problem.status(), problem.text())
     })?;
     let unproved = caller.proved_recently(context.server().clock().now_us()).err();
-    let asker = paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))?;
-    Ok(Identified { asker, unproved })
+    let requester = paced(context, Some(&caller), requester_of(&caller, actor_of(&caller)))?;
+    Ok(Identified { requester, unproved })
 }
 
 /// Applies the actor's rate limit.
-fn paced(context: &Context, caller: Option<&Caller>, asker: Asker) -> Result<Asker, Refused> {
+fn paced(context: &Context, caller: Option<&Caller>, requester: Requester) -> Result<Requester, Refused> {
     let limits = context.server().limits();
     let within = limits
-        .credential_caller(caller, &asker.actor)
+        .credential_caller(caller, &requester.actor)
         .and_then(|()| caller.map_or(Ok(()), |caller| limits.teams(caller)));
     within
         .map_err(|problem| Refused::new(problem.status(), "Too many requests were made by this client."))?;
-    Ok(asker)
+    Ok(requester)
 }
 
 /// Returns the identity of a client certificate that is not revoked.
-async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Asker, Refused> {
+async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Requester, Refused> {
     let units = client.certificate().subject.attributes();
     let unit = units.iter().find(|(attribute, _)| *attribute == Attribute::OrganizationalUnit);
     if let Some(id) = unit.and_then(|(_, unit)| unit.strip_prefix(APPLICATION)) {
@@ -187,11 +187,11 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Ask
         }
         let id =
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
-        return paced(context, None, Asker::actor(&format!("mtls-app:{id}")));
+        return paced(context, None, Requester::actor(&format!("mtls-app:{id}")));
     }
     let caller = context.server().authentication().by_certificate(client).await;
     let caller = caller.map_err(|problem| bad_identity(&problem))?;
-    paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))
+    paced(context, Some(&caller), requester_of(&caller, actor_of(&caller)))
 }
 
 /// Returns the error for a rejected certificate, or for an unavailable database.
@@ -203,16 +203,16 @@ fn bad_identity(problem: &Problem) -> Refused {
 }
 
 /// Converts a caller of the API to a caller of the credential store.
-pub(crate) fn asker(caller: &Caller) -> Asker {
-    asker_of(caller, actor_of(caller))
+pub(crate) fn requester(caller: &Caller) -> Requester {
+    requester_of(caller, actor_of(caller))
 }
 
 /// Returns the caller of the credential store with this actor name.
-pub(super) fn asker_of(caller: &Caller, actor: String) -> Asker {
+pub(super) fn requester_of(caller: &Caller, actor: String) -> Requester {
     if caller.holds_everywhere(Permission::CredentialManage) {
-        return Asker::manager(&actor);
+        return Requester::manager(&actor);
     }
-    Asker::actor(&actor).within(caller.bounds())
+    Requester::actor(&actor).within(caller.bounds())
 }
 
 /// Returns the actor name of a caller in permissions: an API token is a client, a person is a user.

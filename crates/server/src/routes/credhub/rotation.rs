@@ -45,15 +45,19 @@ fn shown(policy: &RotationPolicyRow) -> RotationPolicyView {
     }
 }
 
-async fn policies(context: Context, Principal(asker): Principal, pages: Pages) -> Result<Response, Refused> {
+async fn policies(
+    context: Context,
+    Principal(requester): Principal,
+    pages: Pages,
+) -> Result<Response, Refused> {
     let store = context.hub().credentials();
-    let page = store.rotation_policies(&asker, pages.after.as_ref(), pages.limit).await?;
+    let page = store.rotation_policies(&requester, pages.after.as_ref(), pages.limit).await?;
     Ok(pages.answer(page, shown))
 }
 
 async fn set_policy(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<RotationPolicyView>, Refused> {
     let request: RotationPolicyRequest = body::read(body)?;
@@ -65,17 +69,17 @@ async fn set_policy(
         overlap_s: request.overlap_s,
         hook: request.hook,
     };
-    let set = context.hub().credentials().set_rotation_policy(&asker, &path, policy).await?;
+    let set = context.hub().credentials().set_rotation_policy(&requester, &path, policy).await?;
     Ok(Json(shown(&set)))
 }
 
 async fn remove_policy(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<RotationQuery>,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&query.path.unwrap_or_default())?;
-    context.hub().credentials().remove_rotation_policy(&asker, &path).await?;
+    context.hub().credentials().remove_rotation_policy(&requester, &path).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -94,24 +98,24 @@ fn shown_plan(row: &PlannedRotation) -> PlannedView {
 
 async fn planned(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<RotationQuery>,
     pages: Pages,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(query.path.as_deref().unwrap_or("/*"))?;
     let store = context.hub().credentials();
-    let page = store.rotations(&asker, &path, pages.after.as_ref(), pages.limit).await?;
+    let page = store.rotations(&requester, &path, pages.after.as_ref(), pages.limit).await?;
     Ok(pages.answer(page, shown_plan))
 }
 
 async fn now(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<RotateView>, Refused> {
     let request: RotateRequest = body::read(body)?;
     let path = PermissionPath::parse(&request.path)?;
-    let due = context.hub().credentials().rotate_now(&asker, &path).await?;
+    let due = context.hub().credentials().rotate_now(&requester, &path).await?;
     Ok(Json(RotateView { path: path.as_str().to_owned(), due }))
 }
 
@@ -126,14 +130,14 @@ fn shown_hook(hook: ShownHook) -> HookView {
     }
 }
 
-async fn hooks(context: Context, Principal(asker): Principal) -> Result<Json<Hooks>, Refused> {
-    let all = context.hub().credentials().hooks(&asker).await?;
+async fn hooks(context: Context, Principal(requester): Principal) -> Result<Json<Hooks>, Refused> {
+    let all = context.hub().credentials().hooks(&requester).await?;
     Ok(Json(Hooks { items: all.into_iter().map(shown_hook).collect() }))
 }
 
 async fn set_hook(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<HookView>, Refused> {
     let request: HookRequest<Secret> = body::read(body)?;
@@ -145,14 +149,14 @@ async fn set_hook(
         after: request.after.unwrap_or(true),
         roots: request.roots,
     };
-    Ok(Json(shown_hook(context.hub().credentials().set_hook(&asker, hook).await?)))
+    Ok(Json(shown_hook(context.hub().credentials().set_hook(&requester, hook).await?)))
 }
 
 async fn remove_hook(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Query(query): Query<HookQuery>,
 ) -> Result<Response, Refused> {
-    context.hub().credentials().delete_hook(&asker, &query.name.unwrap_or_default()).await?;
+    context.hub().credentials().delete_hook(&requester, &query.name.unwrap_or_default()).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

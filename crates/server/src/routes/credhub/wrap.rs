@@ -29,13 +29,13 @@ pub(super) fn routes() -> Face<Context> {
 /// Creates a single-use token for the current value: `{"name": …, "ttl_seconds": …}`.
 async fn wrap(
     context: Context,
-    Principal(asker): Principal,
+    Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<WrapView>, Refused> {
     let request: WrapRequest = body::read(body)?;
     let name = Name::parse(&request.name)?;
     let seconds = request.ttl_seconds.unwrap_or(SECONDS);
-    let wrapped = context.hub().credentials().wrap(&asker, &name, seconds).await?;
+    let wrapped = context.hub().credentials().wrap(&requester, &name, seconds).await?;
     Ok(Json(WrapView {
         token: wrapped.token.expose().to_owned(),
         expires_at: time(wrapped.expires_at_us),
@@ -53,8 +53,8 @@ impl FromRequestParts<Context> for Reader {
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
         let address = address(parts);
         if parts.headers.contains_key(AUTHORIZATION) {
-            let Principal(asker) = Principal::from_request_parts(parts, context).await?;
-            return Ok(Self(asker.actor, address));
+            let Principal(requester) = Principal::from_request_parts(parts, context).await?;
+            return Ok(Self(requester.actor, address));
         }
         Ok(Self(format!("address:{address}"), address))
     }

@@ -3,7 +3,7 @@
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use credentials::{Asker, CredentialError, Name, Operation, VersionView};
+use credentials::{CredentialError, Name, Operation, Requester, VersionView};
 use http::StatusCode;
 use http::header::ALLOW;
 use serde_json::{Map, Value as Json, json};
@@ -84,7 +84,7 @@ impl From<credhub::Refused> for Refused {
 /// denied.
 pub(super) async fn denied_or(
     hub: &CredHub,
-    asker: &Asker,
+    requester: &Requester,
     name: &Name,
     operation: Operation,
     error: CredentialError,
@@ -92,7 +92,7 @@ pub(super) async fn denied_or(
     if !matches!(error, CredentialError::NotFound) {
         return error.into();
     }
-    match hub.credentials().may(asker, name, operation).await {
+    match hub.credentials().may(requester, name, operation).await {
         Ok(true) => Refused::absent(),
         Ok(false) => Refused::denied(),
         Err(error) => error.into(),

@@ -2,7 +2,7 @@
 
 use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
-use credentials::{Asker, CaVersions, CredentialError, Name, Numbered, Operation, Version};
+use credentials::{CaVersions, CredentialError, Name, Numbered, Operation, Requester, Version};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
 use serde::Deserialize;
@@ -35,11 +35,11 @@ fn counted(text: Option<&str>, field: &str) -> Result<Option<u64>, Refused> {
 
 pub(super) async fn get(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
-    let (version, _) = readable(&context, &asker, &name, query).await?;
+    let (version, _) = readable(&context, &requester, &name, query).await?;
     let ca_versions = context.hub().credentials().options().ca_versions;
     Ok(data(json!({ "data": version.value.fields(ca_versions), "metadata": metadata_of(&version) })))
 }
@@ -47,7 +47,7 @@ pub(super) async fn get(
 /// Returns the requested version, if the caller may read it.
 async fn readable(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     name: &Name,
     query: VersionQueryResult,
 ) -> Result<(Version, Option<u64>), Refused> {
@@ -56,11 +56,11 @@ async fn readable(
     let depth = counted(query.depth.as_deref(), "depth")?;
     let hub = context.hub();
     let gone = |metadata: Map<String, Json>| Refused::gone(json!({ "data": null, "metadata": metadata }));
-    match hub.credentials().numbered(asker, name, wanted).await {
+    match hub.credentials().numbered(requester, name, wanted).await {
         Ok(Numbered::Readable(version)) => Ok((*version, depth)),
         Ok(Numbered::Ended(version)) => Err(gone(ended_metadata(&version))),
         Ok(Numbered::Destroyed(number)) => Err(gone(version_metadata(number, destroyed_times(), None))),
-        Err(error) => Err(denied_or(hub, asker, name, Operation::Read, error).await),
+        Err(error) => Err(denied_or(hub, requester, name, Operation::Read, error).await),
     }
 }
 
@@ -72,11 +72,11 @@ fn metadata_of(version: &Version) -> Map<String, Json> {
 /// Returns the structure of a secret without its values, to a maximum depth of `depth`.
 pub(super) async fn subkeys(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     query: VersionQueryResult,
 ) -> Result<axum::Json<Json>, Refused> {
-    let (version, depth) = readable(&context, &asker, &name, query).await?;
+    let (version, depth) = readable(&context, &requester, &name, query).await?;
     let shape = shape(&version.value.fields(CaVersions::All), depth.unwrap_or(u64::MAX));
     Ok(data(json!({ "subkeys": shape, "metadata": metadata_of(&version) })))
 }
@@ -107,18 +107,18 @@ fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u6
 
 pub(super) async fn set(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     Body(mut body): Body,
 ) -> Result<axum::Json<Json>, Refused> {
     let (fields, cas) = written(&mut body)?;
-    let version = context.hub().credentials().set_fields(&asker, name, fields, cas).await?;
+    let version = context.hub().credentials().set_fields(&requester, name, fields, cas).await?;
     Ok(data(metadata_of(&version)))
 }
 
 pub(super) async fn patch(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     headers: HeaderMap,
     Body(mut body): Body,
@@ -130,10 +130,10 @@ pub(super) async fn patch(
     }
     let (fields, cas) = written(&mut body)?;
     let hub = context.hub();
-    match hub.credentials().patch_fields(&asker, &name, &fields, cas).await {
+    match hub.credentials().patch_fields(&requester, &name, &fields, cas).await {
         Ok(version) => Ok(data(metadata_of(&version))),
         Err(error @ CredentialError::NotFound) => {
-            Err(denied_or(hub, &asker, &name, Operation::Read, error).await)
+            Err(denied_or(hub, &requester, &name, Operation::Read, error).await)
         }
         Err(error) => Err(error.into()),
     }

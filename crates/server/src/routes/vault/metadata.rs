@@ -1,7 +1,7 @@
 //! Metadata of secrets: versions, custom metadata, and listings of paths.
 
 use axum::extract::Query;
-use credentials::{Asker, History, Name, Operation};
+use credentials::{History, Name, Operation, Requester};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
@@ -30,8 +30,12 @@ impl ListQuery {
     }
 }
 
-async fn list(context: &Context, asker: &Asker, folder: Option<&Name>) -> Result<axum::Json<Json>, Refused> {
-    let children = context.hub().credentials().children(asker, folder).await?;
+async fn list(
+    context: &Context,
+    requester: &Requester,
+    folder: Option<&Name>,
+) -> Result<axum::Json<Json>, Refused> {
+    let children = context.hub().credentials().children(requester, folder).await?;
     if children.is_empty() {
         return Err(Refused::absent());
     }
@@ -41,35 +45,35 @@ async fn list(context: &Context, asker: &Asker, folder: Option<&Name>) -> Result
 pub(super) async fn list_by_method(
     context: Context,
     method: Method,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     Folder(folder): Folder,
 ) -> Result<axum::Json<Json>, Refused> {
     if method.as_str() != LIST {
         return Err(unsupported());
     }
-    list(&context, &asker, folder.as_ref()).await
+    list(&context, &requester, folder.as_ref()).await
 }
 
 pub(super) async fn list_root(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<Json>, Refused> {
     if !query.lists() {
         return Err(unsupported());
     }
-    list(&context, &asker, None).await
+    list(&context, &requester, None).await
 }
 
 pub(super) async fn list_root_by_method(
     context: Context,
     method: Method,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
 ) -> Result<axum::Json<Json>, Refused> {
     if method.as_str() != LIST {
         return Err(unsupported());
     }
-    list(&context, &asker, None).await
+    list(&context, &requester, None).await
 }
 
 fn unsupported() -> Refused {
@@ -78,20 +82,20 @@ fn unsupported() -> Refused {
 
 pub(super) async fn get(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     Folder(folder): Folder,
     uri: http::Uri,
     Query(query): Query<ListQuery>,
 ) -> Result<axum::Json<Json>, Refused> {
     if query.lists() {
-        return list(&context, &asker, folder.as_ref()).await;
+        return list(&context, &requester, folder.as_ref()).await;
     }
     let name = folder.filter(|_| !uri.path().ends_with('/'));
     let name = name.map_or_else(|| name_of("/"), Ok)?;
     let hub = context.hub();
-    let history = match hub.credentials().listed_versions(&asker, &name).await {
+    let history = match hub.credentials().listed_versions(&requester, &name).await {
         Ok(history) => history,
-        Err(error) => return Err(denied_or(hub, &asker, &name, Operation::Read, error).await),
+        Err(error) => return Err(denied_or(hub, &requester, &name, Operation::Read, error).await),
     };
     let retention = hub.credentials().options().retention_of(name.key());
     let versions_kept = retention.and_then(|retention| retention.versions).unwrap_or(0);
@@ -160,25 +164,25 @@ fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, J
 
 pub(super) async fn set(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    note(&context, &asker, &name, &body, false).await
+    note(&context, &requester, &name, &body, false).await
 }
 
 pub(super) async fn patch(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    note(&context, &asker, &name, &body, true).await
+    note(&context, &requester, &name, &body, true).await
 }
 
 async fn note(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     name: &Name,
     body: &Map<String, Json>,
     patches: bool,
@@ -190,17 +194,19 @@ async fn note(
     let done = match patches {
         true => {
             // Metadata that the caller may not read cannot be patched.
-            if let Err(error) = store.listed_versions(asker, name).await {
-                return Err(denied_or(hub, asker, name, Operation::Read, error).await);
+            if let Err(error) = store.listed_versions(requester, name).await {
+                return Err(denied_or(hub, requester, name, Operation::Read, error).await);
             }
-            store.patch_metadata(asker, name, noted).await
+            store.patch_metadata(requester, name, noted).await
         }
-        false => store.set_metadata(asker, name, (!noted.is_empty()).then_some(Json::Object(noted))).await,
+        false => {
+            store.set_metadata(requester, name, (!noted.is_empty()).then_some(Json::Object(noted))).await
+        }
     };
     match done {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(error) => {
-            let refused = denied_or(hub, asker, name, Operation::Write, error).await;
+            let refused = denied_or(hub, requester, name, Operation::Write, error).await;
             let none = "the secret does not exist yet. hint: write a version first, then its metadata";
             Err(if refused.is_absent() { Refused::bad(none) } else { refused })
         }
@@ -210,12 +216,12 @@ async fn note(
 /// Deletes a name with all its versions. The CredHub API can restore it for `credentials.undelete_days`.
 pub(super) async fn delete(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
 ) -> Result<StatusCode, Refused> {
     let hub = context.hub();
-    match hub.credentials().delete(&asker, &name).await {
+    match hub.credentials().delete(&requester, &name).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => there_or_not(denied_or(hub, &asker, &name, Operation::Delete, error).await),
+        Err(error) => there_or_not(denied_or(hub, &requester, &name, Operation::Delete, error).await),
     }
 }

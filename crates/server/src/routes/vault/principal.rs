@@ -2,7 +2,7 @@
 //! certificate.
 
 use axum::extract::FromRequestParts;
-use credentials::Asker;
+use credentials::Requester;
 use http::request::Parts;
 use keys::Secret;
 
@@ -18,7 +18,7 @@ const TOKEN: &str = "x-vault-token";
 
 /// The authenticated principal of a request.
 pub(super) struct Principal {
-    pub(super) asker: Asker,
+    pub(super) requester: Requester,
     /// The token; `None` for a client certificate.
     pub(super) token: Option<Secret>,
 }
@@ -29,11 +29,11 @@ impl FromRequestParts<Context> for Principal {
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
         let header = parts.headers.get(TOKEN).map(|header| header.to_str().unwrap_or_default().to_owned());
         let Some(token) = header.filter(|token| !token.is_empty()) else {
-            let asker = slowed(parts, context, authenticate(parts, context).await)?;
-            return Ok(Self { asker, token: bearer(parts).map(Secret::new) });
+            let requester = slowed(parts, context, authenticate(parts, context).await)?;
+            return Ok(Self { requester, token: bearer(parts).map(Secret::new) });
         };
         let short = if token.len() <= TOKEN_MAX { token.as_str() } else { "" };
-        let asker = slowed(parts, context, by_token(context, short).await)?;
-        Ok(Self { asker, token: Some(Secret::new(token)) })
+        let requester = slowed(parts, context, by_token(context, short).await)?;
+        Ok(Self { requester, token: Some(Secret::new(token)) })
     }
 }

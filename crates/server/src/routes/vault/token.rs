@@ -54,7 +54,7 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
 
 pub(super) async fn lookup(
     context: Context,
-    Principal { asker, token }: Principal,
+    Principal { requester, token }: Principal,
 ) -> Result<axum::Json<Json>, Refused> {
     let text = token.as_ref().map(Secret::expose).unwrap_or_default();
     let ends = context.hub().credentials().access_token_ends(text);
@@ -63,7 +63,7 @@ pub(super) async fn lookup(
         "accessor": "",
         "creation_time": 0,
         "creation_ttl": 0,
-        "display_name": asker.actor,
+        "display_name": requester.actor,
         "entity_id": "",
         "expire_time": ends.map(|ends| time(ends.saturating_mul(1_000_000))),
         "explicit_max_ttl": 0,

@@ -1,6 +1,6 @@
 //! Deletion, restoration and destruction of versions.
 
-use credentials::{Asker, Name, Operation, VersionsChange};
+use credentials::{Name, Operation, Requester, VersionsChange};
 use http::StatusCode;
 use serde_json::{Map, Value as Json};
 
@@ -29,7 +29,7 @@ fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
 /// Deletes, restores or destroys versions. Missing versions are no error for callers with permission.
 async fn change(
     context: &Context,
-    asker: &Asker,
+    requester: &Requester,
     name: &Name,
     numbers: Option<Vec<u64>>,
     change: VersionsChange,
@@ -39,9 +39,9 @@ async fn change(
         VersionsChange::Undelete => Operation::Write,
         VersionsChange::Delete | VersionsChange::Destroy => Operation::Delete,
     };
-    match hub.credentials().change_versions(asker, name, numbers, change).await {
+    match hub.credentials().change_versions(requester, name, numbers, change).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => there_or_not(denied_or(hub, asker, name, operation, error).await),
+        Err(error) => there_or_not(denied_or(hub, requester, name, operation, error).await),
     }
 }
 
@@ -52,35 +52,35 @@ pub(super) fn there_or_not(refused: Refused) -> Result<StatusCode, Refused> {
 
 pub(super) async fn delete_newest(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &asker, &name, None, VersionsChange::Delete).await
+    change(&context, &requester, &name, None, VersionsChange::Delete).await
 }
 
 pub(super) async fn delete(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Delete).await
+    change(&context, &requester, &name, Some(numbers_of(&body)?), VersionsChange::Delete).await
 }
 
 pub(super) async fn undelete(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Undelete).await
+    change(&context, &requester, &name, Some(numbers_of(&body)?), VersionsChange::Undelete).await
 }
 
 pub(super) async fn destroy(
     context: Context,
-    Principal { asker, .. }: Principal,
+    Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &asker, &name, Some(numbers_of(&body)?), VersionsChange::Destroy).await
+    change(&context, &requester, &name, Some(numbers_of(&body)?), VersionsChange::Destroy).await
 }

@@ -63,7 +63,7 @@ impl Eq for Bounds {}
 
 /// The caller on whose behalf a statement runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct CredentialAsker {
+pub struct Requester {
     /// The actor, as named in permissions.
     pub actor: String,
     /// Whether the caller has full access, independent of permissions.
@@ -72,7 +72,7 @@ pub struct CredentialAsker {
     pub bounds: Bounds,
 }
 
-impl CredentialAsker {
+impl Requester {
     /// Returns the caller for the store's own operations, with full access.
     #[must_use]
     pub fn system() -> Self {
