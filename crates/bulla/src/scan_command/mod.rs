@@ -148,7 +148,7 @@ async fn scan(
     if let Some(storing) = storing {
         if demo.is_none() {
             let samples = storing.samples();
-            samples.looks(&end);
+            samples.probes(&end);
             match &listing {
                 Some(listing) => CloudCalls::new(listing.pools.clone()).count(samples),
                 // The duration of a resumed or interrupted scan says nothing, because it depends on the user.

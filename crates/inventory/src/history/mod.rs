@@ -45,7 +45,7 @@ const FOLD_AFTER_US: i64 = 2 * HOUR_US;
 /// Interval between samples of gauges: tasks, connections.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 /// Samples between two rounds: a minute.
-const LOOK_EVERY: u64 = 4;
+const ROUND_EVERY: u64 = 4;
 /// Rounds between two clean-ups: ten minutes.
 const TIDY_EVERY: u64 = 10;
 /// Lease of the node that sends alerts, µs: three rounds.
@@ -129,8 +129,8 @@ impl History {
         let mut samples = 0_u64;
         loop {
             self.sample();
-            if samples.is_multiple_of(LOOK_EVERY)
-                && let Err(error) = self.turn(samples / LOOK_EVERY).await
+            if samples.is_multiple_of(ROUND_EVERY)
+                && let Err(error) = self.turn(samples / ROUND_EVERY).await
             {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -156,7 +156,7 @@ impl History {
     async fn turn(&self, looks: u64) -> Result<(), StoreError> {
         self.0.samples.store(&self.0.store).await?;
         let now_us = self.0.clock.now_us();
-        self.look().await?;
+        self.judge_measurements().await?;
         if self.0.store.lease(LEASE, self.0.node, now_us, LEASE_US).await? {
             self.tell().await?;
             if looks.is_multiple_of(TIDY_EVERY) {
@@ -183,7 +183,7 @@ impl History {
     /// # Errors
     /// Database errors; the previous judgements stay.
     #[crate::boxed]
-    pub async fn look(&self) -> Result<(), StoreError> {
+    pub async fn judge_measurements(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let day_us = start_of(now_us, HOUR_US) - DAY_US;
         let mut recent: HashMap<Series, Vec<Piece>> = HashMap::new();
@@ -285,7 +285,7 @@ impl History {
         });
         write.await?;
         // Reads the start times of the new alerts.
-        self.look().await
+        self.judge_measurements().await
     }
 
     /// Folds old slots into hours of all nodes, and deletes measurements older than eight days.

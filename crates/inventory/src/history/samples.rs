@@ -65,7 +65,7 @@ impl Samples {
     }
 
     /// Records the probes of a scan; a probe that shows no certificate counts as failed.
-    pub fn looks(&self, progress: &Snapshot) {
+    pub fn probes(&self, progress: &Snapshot) {
         self.calls(
             CallTarget::Endpoints,
             progress.finished,

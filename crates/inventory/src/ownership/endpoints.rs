@@ -36,14 +36,14 @@ impl Rules {
     #[crate::boxed]
     pub async fn places(&self, store: &Store, found: &[InventoryRow]) -> Result<Vec<Candidate>, StoreError> {
         let mut leaves = Vec::new();
-        if self.look_at_names() {
+        if self.need_names() {
             leaves.extend(found.iter().filter_map(|row| row.leaf.as_ref()).map(|leaf| leaf.sha256));
             leaves.sort_unstable();
             leaves.dedup();
         }
         let names = tables::Ownership::of(store).names(leaves).await?;
         let mut endpoints = Vec::new();
-        if self.look_at_sources() {
+        if self.need_sources() {
             endpoints.extend(found.iter().map(|row| row.endpoint.clone()));
         }
         let mut groups = tables::Ownership::of(store).groups(&endpoints).await?;
@@ -73,7 +73,7 @@ impl Rules {
         found: Vec<(EndpointKey, Option<[u8; 32]>)>,
     ) -> Result<Vec<Vec<(String, String)>>, StoreError> {
         let mut tags = vec![Vec::new(); found.len()];
-        if !self.look_at_tags() {
+        if !self.need_tags() {
             return Ok(tags);
         }
         let (mut numbers, mut places, mut leaves) = (Vec::new(), Vec::new(), Vec::new());

@@ -41,12 +41,12 @@ impl Rule {
         assign
     }
 
-    fn looks_at_tags(&self) -> bool {
+    fn needs_tags(&self) -> bool {
         self.when.tag.is_some() || !self.from_tags.is_empty()
     }
 
     /// Returns the keys of the tags that the rule uses.
-    fn tags_looked_at(&self) -> impl Iterator<Item = &String> {
+    fn needed_tags(&self) -> impl Iterator<Item = &String> {
         self.when.tag.iter().map(|tagged| &tagged.key).chain(self.from_tags.keys())
     }
 }
@@ -80,27 +80,27 @@ impl Rules {
 
     /// Returns whether a rule uses the names of certificates.
     #[must_use]
-    pub fn look_at_names(&self) -> bool {
+    pub fn need_names(&self) -> bool {
         self.0.iter().any(|rule| rule.when.name.is_some())
     }
 
     /// Returns whether a rule uses protocols or groups.
     #[must_use]
-    pub fn look_at_sources(&self) -> bool {
+    pub fn need_sources(&self) -> bool {
         self.0.iter().any(|rule| rule.when.source.is_some())
     }
 
     /// Returns whether a rule uses tags.
     #[must_use]
-    pub fn look_at_tags(&self) -> bool {
-        self.0.iter().any(Rule::looks_at_tags)
+    pub fn need_tags(&self) -> bool {
+        self.0.iter().any(Rule::needs_tags)
     }
 
     /// Returns whether a rule uses a tag whose values differ between the tags of one of these pairs.
     #[must_use]
     pub(crate) fn tell_apart<'t>(&self, pairs: impl IntoIterator<Item = (&'t Tags, &'t Tags)>) -> bool {
         let keys: BTreeSet<String> =
-            self.0.iter().flat_map(Rule::tags_looked_at).map(|key| key.to_ascii_lowercase()).collect();
+            self.0.iter().flat_map(Rule::needed_tags).map(|key| key.to_ascii_lowercase()).collect();
         let seen = |tags: &'t Tags| -> Vec<(String, &'t String)> {
             let lower = tags.iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
             lower.filter(|(key, _)| keys.contains(key)).collect()
@@ -324,12 +324,9 @@ mod tests {
         }
         let none = taking(FromTags { team: key("none"), ..FromTags::default() }, Assignment::default());
         let why = none.explain(&place())[0].unmet.clone().unwrap();
-        assert_eq!(
-            why,
-            "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web"
-        );
-        assert!(none.look_at_tags() && !Rules::new(vec![rule("one", 1, &[])]).look_at_tags());
-        assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).look_at_tags());
+        assert_eq!(why, "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web");
+        assert!(none.need_tags() && !Rules::new(vec![rule("one", 1, &[])]).need_tags());
+        assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).need_tags());
         // With several candidates, the first one that the rule matches provides the values.
         let other = Candidate { tags: vec![("team".to_owned(), "web".to_owned())], ..Candidate::default() };
         let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());

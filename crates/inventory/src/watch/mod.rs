@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit, emit, new_event};
 use uuid::Uuid;
 
-pub use news::TOLD_AT_ONCE;
+pub use news::NOTICES_MAX;
 pub use runner::Runner;
 
 use crate::history::Samples;
@@ -373,7 +373,7 @@ impl Watches {
         let id = row.id;
         // Alerts are ended before the deletion, so that a crash leaves none without a watch, and again after it, for those of a run
         // in progress.
-        self.tell_of_unseen(row, None).await?;
+        self.notify_unseen(row, None).await?;
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));
         let removed = Event::WatchRemoved(WatchRemoved { name: row.settings.name.clone() });
         let removed = new_event(self.0.clock.now_us(), format!("watch/{id}"), &removed);
@@ -391,7 +391,7 @@ impl Watches {
         if !gone.await? {
             return Err(WatchError::Unknown(row.settings.name.clone()));
         }
-        Ok(self.tell_of_unseen(row, None).await?)
+        Ok(self.notify_unseen(row, None).await?)
     }
 
     /// Makes a watch due now. Its planned times do not change.

@@ -18,7 +18,7 @@ use crate::tables::watches::{WatchOutcome, WatchRow};
 
 /// Maximum problems, and changes, of one kind that one run reports by endpoint: a problem that affects many endpoints belongs in a
 /// report, not in a pager. Later runs report the remaining problems if they persist.
-pub const TOLD_AT_ONCE: usize = 100;
+pub const NOTICES_MAX: usize = 100;
 /// Longest evidence of a finding in an event, in bytes.
 const EVIDENCE_MAX: usize = 512;
 /// Maximum clock difference between nodes, µs: a run that seems to have begun up to this long after a change of the ownership rules
@@ -123,7 +123,7 @@ impl Budget {
     fn take(&mut self, topic: Topic) -> bool {
         let told = self.told.entry(topic).or_insert(0);
         *told += 1;
-        let room = *told <= TOLD_AT_ONCE;
+        let room = *told <= NOTICES_MAX;
         self.untold += u64::from(!room);
         room
     }
@@ -177,7 +177,7 @@ pub(super) struct TellingRun<'w> {
 }
 
 impl News {
-    pub(super) fn tells(&self) -> bool {
+    pub(super) fn has_notices(&self) -> bool {
         self.found.is_some() || !self.events.is_empty()
     }
 }
@@ -638,11 +638,11 @@ mod tests {
         let watch = watch();
         let run = TellingRun { watch: &watch, baseline: true, again: false };
         let told: Vec<i64> =
-            (0..TOLD_AT_ONCE + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
+            (0..NOTICES_MAX + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
         let both = bit(Condition::Weak) | bit(Condition::Mismatch);
-        assert!(told[..TOLD_AT_ONCE].iter().all(|conditions| *conditions == both));
+        assert!(told[..NOTICES_MAX].iter().all(|conditions| *conditions == both));
         assert!(
-            told[TOLD_AT_ONCE..].iter().all(|conditions| *conditions == 0),
+            told[NOTICES_MAX..].iter().all(|conditions| *conditions == 0),
             "not told, so still to be told"
         );
         assert_eq!(budget.untold, 6);

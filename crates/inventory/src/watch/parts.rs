@@ -19,7 +19,7 @@ use crate::tables::watch_parts::{PARTS_MAX, PartRow};
 use crate::tables::watches::WatchRow;
 
 /// Interval of checks for the results of other nodes.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Stored result of a part.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -66,7 +66,7 @@ impl Watches {
             } else {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                 }
             }
             if stop.is_cancelled() {

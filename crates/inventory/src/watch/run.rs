@@ -52,7 +52,7 @@ impl Watches {
             None => self.fill(held).await.map(|scan| (scan, false)),
         };
         let (scan, looked) = match looked {
-            Ok((scan, again)) => (Some(scan), self.look(scan, again, &row, &node, &stop).await),
+            Ok((scan, again)) => (Some(scan), self.scan_rest(scan, again, &row, &node, &stop).await),
             Err(unfinished) => (None, Err(unfinished)),
         };
         let ended = match looked {
@@ -99,7 +99,7 @@ impl Watches {
     }
 
     /// Scans all targets that the scan has not covered yet, and lists all sources; returns the counters as JSON.
-    async fn look(
+    async fn scan_rest(
         &self,
         scan: Uuid,
         again: bool,
@@ -127,7 +127,7 @@ impl Watches {
         let (mut findings, (kept, not_listed)) = tokio::select! {
             seen = seen => seen?,
             // Never completes by itself: it only sends notices.
-            () = self.tell_meanwhile(scan, row, &mut budget, stop) => return Err(Unfinished::Cancelled),
+            () = self.notify_meanwhile(scan, row, &mut budget, stop) => return Err(Unfinished::Cancelled),
         };
         for (severity, count) in kept {
             *findings.entry(severity).or_insert(0) += count;
@@ -192,7 +192,7 @@ impl Watches {
         drop(refused);
         let findings = self.gather(scan, observations, &looking, stop).await;
         if let Some(samples) = &self.0.options.samples {
-            samples.looks(&progress.snapshot());
+            samples.probes(&progress.snapshot());
         }
         findings
     }
@@ -286,7 +286,7 @@ impl Watches {
                     times: schedule::next(held.id, planned, interval, jitter, ended_at_us),
                 };
                 if end_watch(tx, held.id, held.node, held.claims, &end).await? {
-                    emit(tx, vec![told(&row, &end, result.ok())]).await?;
+                    emit(tx, vec![end_event(&row, &end, result.ok())]).await?;
                 }
                 Ok(())
             }
@@ -296,7 +296,7 @@ impl Watches {
     }
 }
 
-fn told(row: &WatchRow, end: &WatchEnd, counts: Option<WatchCounts>) -> NewEvent {
+fn end_event(row: &WatchRow, end: &WatchEnd, counts: Option<WatchCounts>) -> NewEvent {
     let (name, group) = (row.settings.name.clone(), row.settings.group.clone());
     let run = WatchRun { name, group, scan: end.scan, error: end.error.clone(), counts };
     let event = if run.error.is_some() { Event::WatchFailed(run) } else { Event::WatchFinished(run) };

@@ -79,12 +79,12 @@ impl Runner {
     }
 
     /// Returns how many more runs and parts may start.
-    fn room(&self) -> usize {
+    fn free_slots(&self) -> usize {
         self.watches.0.options.at_once.max(1).saturating_sub(self.runs.len())
     }
 
     async fn begin_runs(&mut self) -> Result<usize, StoreError> {
-        let (store, room) = (&self.watches.0.store, self.room());
+        let (store, room) = (&self.watches.0.store, self.free_slots());
         if room == 0 {
             return Ok(0);
         }
@@ -106,7 +106,7 @@ impl Runner {
     }
 
     async fn begin_parts(&mut self) -> Result<usize, StoreError> {
-        let (store, room) = (&self.watches.0.store, self.room());
+        let (store, room) = (&self.watches.0.store, self.free_slots());
         if room == 0 {
             return Ok(0);
         }

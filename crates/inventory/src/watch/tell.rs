@@ -40,7 +40,7 @@ enum Pass {
 impl Watches {
     /// Sends notices about the results that `scan` has stored so far, repeatedly, until the future is dropped: recipients need not
     /// wait for the end of a long run. Each pass is short compared with the pause after it.
-    pub(super) async fn tell_meanwhile(
+    pub(super) async fn notify_meanwhile(
         &self,
         scan: Uuid,
         row: &WatchRow,
@@ -51,7 +51,7 @@ impl Watches {
         loop {
             tokio::time::sleep(pause).await;
             let began = tokio::time::Instant::now();
-            if let Err(error) = self.tell_of_seen(scan, row, Pass::Meanwhile, budget, stop).await {
+            if let Err(error) = self.notify_seen(scan, row, Pass::Meanwhile, budget, stop).await {
                 tracing::debug!(%scan, error = &error as &dyn std::error::Error, "results of a watch run could not be \
                  reported yet; retrying");
             }
@@ -70,14 +70,14 @@ impl Watches {
         mut budget: Budget,
         stop: &CancellationToken,
     ) -> Result<u64, StoreError> {
-        self.tell_of_seen(scan, row, Pass::Last, &mut budget, stop).await?;
+        self.notify_seen(scan, row, Pass::Last, &mut budget, stop).await?;
         if whole && !stop.is_cancelled() {
-            self.tell_of_unseen(row, Some(scan)).await?;
+            self.notify_unseen(row, Some(scan)).await?;
         }
         Ok(budget.untold)
     }
 
-    async fn tell_of_seen(
+    async fn notify_seen(
         &self,
         scan: Uuid,
         row: &WatchRow,
@@ -101,7 +101,7 @@ impl Watches {
             let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
             let mut scheduled = HashSet::new();
             let mut all: Vec<News> = seen.iter().map(|endpoint| news_of(endpoint, run, budget)).collect();
-            self.say_whose(&rules, row, &seen, &mut all).await?;
+            self.add_owners(&rules, row, &seen, &mut all).await?;
             for (endpoint, news) in seen.iter().zip(all) {
                 events.extend(news.events.into_iter().map(NewEvent::from));
                 // Many endpoints may show the same certificate, which has one expiry.
@@ -111,7 +111,7 @@ impl Watches {
                 left.extend(news.left);
             }
             if !(told.is_empty() && events.is_empty()) {
-                self.write_told(row.id, events, told, Vec::new(), left).await?;
+                self.write_notices(row.id, events, told, Vec::new(), left).await?;
             }
         }
         self.tell_of_silent(scan, row, budget, stop).await
@@ -140,14 +140,14 @@ impl Watches {
                 told.extend(news.told.map(|told| (endpoint.row, told)));
             }
             if !told.is_empty() {
-                self.write_told(row.id, events, told, Vec::new(), BTreeSet::new()).await?;
+                self.write_notices(row.id, events, told, Vec::new(), BTreeSet::new()).await?;
             }
         }
         Ok(())
     }
 
     /// Adds owners to notices, by the ownership rules. Reads nothing from the database for endpoints without notices.
-    async fn say_whose(
+    async fn add_owners(
         &self,
         rules: &Rules,
         watch: &WatchRow,
@@ -158,12 +158,12 @@ impl Watches {
             return Ok(());
         }
         let mut leaves = BTreeSet::new();
-        if rules.look_at_names() {
-            let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.tells());
+        if rules.need_names() {
+            let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.has_notices());
             leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
         }
         let names = tables::Ownership::of(&self.0.store).names(leaves.into_iter().collect()).await?;
-        let told: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.tells()).collect();
+        let told: Vec<_> = seen.iter().zip(news).filter(|(_, news)| news.has_notices()).collect();
         let kept = told.iter().map(|(seen, _)| (seen.endpoint.clone(), Some(seen.leaf.sha256)));
         let tags = rules.tags(&self.0.store, kept.collect()).await?;
         for ((endpoint, news), tags) in told.into_iter().zip(tags) {
@@ -178,7 +178,7 @@ impl Watches {
     }
 
     /// Ends the alerts about endpoints that are no longer scanned: those that `scan` left out, or all.
-    pub(super) async fn tell_of_unseen(&self, row: &WatchRow, scan: Option<Uuid>) -> Result<(), StoreError> {
+    pub(super) async fn notify_unseen(&self, row: &WatchRow, scan: Option<Uuid>) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
             let unseen = tables::EndpointNotices::of(&self.0.store)
@@ -195,11 +195,11 @@ impl Watches {
                 left.extend(endpoint.told.expiry.then_some(endpoint.told.leaf));
             }
             let gone = unseen.iter().map(|endpoint| endpoint.row).collect();
-            self.write_told(row.id, events, Vec::new(), gone, left).await?;
+            self.write_notices(row.id, events, Vec::new(), gone, left).await?;
         }
     }
 
-    async fn write_told(
+    async fn write_notices(
         &self,
         watch: Uuid,
         events: Vec<NewEvent>,

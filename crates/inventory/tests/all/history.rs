@@ -48,7 +48,7 @@ impl World {
             self.clock.advance(SLOT);
             node.samples().store(&self.store).await.unwrap();
             self.clock.advance(HOUR - SLOT);
-            node.look().await.unwrap();
+            node.judge_measurements().await.unwrap();
             node.tell().await.unwrap();
         }
         node.tidy().await.unwrap();
@@ -107,7 +107,7 @@ async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: Worl
     // What another node, or the next life of this one, sees is known.
     let (other, third) = (world.node(), world.node());
     for node in [&other, &third] {
-        node.look().await.unwrap();
+        node.judge_measurements().await.unwrap();
     }
     let (a, b) = tokio::join!(other.tell(), third.tell());
     a.and(b).unwrap();
@@ -133,7 +133,7 @@ async fn two_that_see_the_same_at_once_tell_once(world: World) {
     node.samples().store(&world.store).await.unwrap();
     let nodes = [world.node(), world.node(), world.node()];
     for node in &nodes {
-        node.look().await.unwrap();
+        node.judge_measurements().await.unwrap();
         assert_eq!(of(node, "provider.errors/aws").judgement.verdict, Verdict::Drifting);
     }
     let (a, b, c) = tokio::join!(nodes[0].tell(), nodes[1].tell(), nodes[2].tell());
@@ -141,7 +141,7 @@ async fn two_that_see_the_same_at_once_tell_once(world: World) {
     world.told(&[ERRORS]).await;
     // Nothing more is called, and after a day nothing is known.
     world.clock.advance(25 * HOUR);
-    nodes[1].look().await.unwrap();
+    nodes[1].judge_measurements().await.unwrap();
     nodes[1].tell().await.unwrap();
     world.told(&[ERRORS, ERRORS_OVER]).await;
 }
@@ -157,7 +157,7 @@ async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: Wor
         world.clock.advance(SLOT);
     }
     assert_eq!(world.rows().await.len(), 36 * 2 * 2);
-    nodes[0].look().await.unwrap();
+    nodes[0].judge_measurements().await.unwrap();
     let before = of(&nodes[0], "writer.batch");
     nodes[0].tidy().await.unwrap();
     // Three hours have passed; of the first one row a series is left.
@@ -166,7 +166,7 @@ async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: Wor
     assert_eq!((rows.len(), folded.len()), (24 * 2 * 2 + 2, 2));
     assert!(folded.iter().all(|row| row.key.from_us == NOW));
     // Nothing was lost by it, and doing it again changes nothing.
-    nodes[1].look().await.unwrap();
+    nodes[1].judge_measurements().await.unwrap();
     assert_eq!(of(&nodes[1], "writer.batch"), before);
     nodes[1].tidy().await.unwrap();
     assert_eq!(world.rows().await, rows);
