@@ -22,7 +22,7 @@ pub const IDS_MAX: usize = 10_000;
 
 /// Maximum number of certificates for which a revocation writes one audit event and outbox event each. Beyond it, only one event
 /// for the whole revocation is written, and the certificates refer to its identifier.
-pub const TOLD_ONE_BY_ONE_MAX: u64 = 10_000;
+pub const REPORTED_EACH_MAX: u64 = 10_000;
 
 /// Maximum seconds by which a revocation date may precede the present time. No certificate of this CA is older.
 const BACKDATE_MAX_SECONDS: i64 = 10 * 366 * x509::DAY;
@@ -143,7 +143,7 @@ pub enum CertificateStatus {
 struct RevocationReport {
     matched: Matched,
     changed: u64,
-    /// The revoked certificates; empty if there are more than [`TOLD_ONE_BY_ONE_MAX`].
+    /// The revoked certificates; empty if there are more than [`REPORTED_EACH_MAX`].
     rows: Vec<RevokedRow>,
 }
 
@@ -393,9 +393,7 @@ fn revoke_and_tell(
             return Ok(RevocationReport { matched, changed, rows: Vec::new() });
         }
         let rows = match changed {
-            0..=TOLD_ONE_BY_ONE_MAX => {
-                tables::revoked_by(tx, mark.action, TOLD_ONE_BY_ONE_MAX as i64).await?
-            }
+            0..=REPORTED_EACH_MAX => tables::revoked_by(tx, mark.action, REPORTED_EACH_MAX as i64).await?,
             _ => Vec::new(),
         };
         let details =

@@ -137,7 +137,7 @@ impl Server {
             "address": new.address, "profile": new.profile, "contact": new.contacts,
             "external_key": new.external_key,
         });
-        let (event, audited) = self.told(new.id, "acme_account.create", details, &created);
+        let (event, audited) = self.events_of(new.id, "acme_account.create", details, &created);
         let outcome = self
             .store
             .write("acme_new_account", move |tx| {
@@ -181,7 +181,7 @@ impl Server {
             }
             _ => ("acme_account.update", Event::AcmeAccountUpdated(changed)),
         };
-        let (event, audited) = self.told(id, action, json!({ "contact": contacts }), &changed);
+        let (event, audited) = self.events_of(id, action, json!({ "contact": contacts }), &changed);
         let terms_agreed = change.terms_of_service_agreed;
         let change = AcmeAccountChange { status, contacts, terms_agreed };
         let now_us = self.now_us();
@@ -208,7 +208,7 @@ impl Server {
     }
 
     /// Returns the event and the audit event of a change that the account itself makes.
-    pub(crate) fn told(
+    pub(crate) fn events_of(
         &self,
         account: Uuid,
         action: &'static str,

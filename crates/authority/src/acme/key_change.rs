@@ -37,7 +37,7 @@ impl Server {
         let new_thumbprint = new.thumbprint_text();
         let details = json!({ "new_thumbprint": new_thumbprint });
         let event = Event::AcmeAccountKeyChanged(AcmeAccountKeyChanged { new_thumbprint });
-        let (event, audited) = self.told(account.id, "acme_account.change_key", details, &event);
+        let (event, audited) = self.events_of(account.id, "acme_account.change_key", details, &event);
         let (id, old, thumbprint) = (account.id, account.thumbprint, *new.thumbprint());
         let (jwk, now_us) = (new.canonical().to_owned(), self.now_us());
         let changed = self

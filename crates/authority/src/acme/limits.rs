@@ -37,7 +37,7 @@ impl Limiter {
         let full_at = all.get(&key).copied().unwrap_or(now_us);
         let next = step(full_at, key.limit, now_us)?;
         if all.len() >= ENTRIES_MAX && !all.contains_key(&key) {
-            make_room(&mut all, now_us);
+            evict(&mut all, now_us);
         }
         all.insert(key, next);
         Ok(())
@@ -67,7 +67,7 @@ fn step(full_at: i64, limit: Limit, now_us: i64) -> Result<i64, u64> {
     if over > 0 { Err(u64::try_from(over).unwrap_or(0).div_ceil(1_000_000)) } else { Ok(next) }
 }
 
-fn make_room(all: &mut HashMap<Key, i64>, now_us: i64) {
+fn evict(all: &mut HashMap<Key, i64>, now_us: i64) {
     all.retain(|_, full_at| *full_at > now_us);
     if all.len() < ENTRIES_MAX {
         return;

@@ -98,7 +98,7 @@ impl Authority {
             // A certificate that was already issued is returned, even if the request would be rejected now.
             Err(refusal) => return self.repeat_or(refusal, once).await,
         };
-        if let Some(used) = self.look(&granted.plan, once).await? {
+        if let Some(used) = self.lookup(&granted.plan, once).await? {
             return self.repeat(used, once).await;
         }
         let rehearsed = self.rehearse(&granted)?;
@@ -151,7 +151,7 @@ impl Authority {
     #[crate::boxed]
     pub async fn check(&self, request: &IssueRequest) -> Result<(), IssueError> {
         let granted = self.grant(request).await?;
-        self.look(&granted.plan, None).await?;
+        self.lookup(&granted.plan, None).await?;
         self.rehearse(&granted).map(drop)
     }
 
@@ -219,9 +219,9 @@ impl Authority {
     }
 
     /// Checks that the key is not blocked, and looks up the idempotency key.
-    async fn look(&self, plan: &Plan, once: Option<Once>) -> Result<Option<UsedKey>, IssueError> {
+    async fn lookup(&self, plan: &Plan, once: Option<Once>) -> Result<Option<UsedKey>, IssueError> {
         let spki = plan.key.spki_sha256;
-        let seen = self.issuing().look(*spki.as_bytes(), once.map(|once| once.key_sha256)).await?;
+        let seen = self.issuing().lookup(*spki.as_bytes(), once.map(|once| once.key_sha256)).await?;
         match (seen.used, seen.blocked) {
             (Some(used), _) => Ok(Some(used)),
             (None, true) => Err(IssueError::KeyBlocked(spki)),

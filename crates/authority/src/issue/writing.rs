@@ -54,7 +54,7 @@ impl Issuing {
         let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let reading = store.clone();
         let looks =
-            Batcher::new("authority-look", options, move |looks| look(reading.clone(), looks).boxed());
+            Batcher::new("authority-look", options, move |looks| lookup(reading.clone(), looks).boxed());
         let writing = store.clone();
         let rows =
             Batcher::new("authority-issue", options, move |rows| insert(writing.clone(), rows).boxed());
@@ -80,7 +80,7 @@ impl Issuing {
         limits
     }
 
-    pub(super) async fn look(
+    pub(super) async fn lookup(
         &self,
         spki: [u8; 32],
         key: Option<[u8; 32]>,
@@ -95,10 +95,10 @@ impl Issuing {
     }
 }
 
-async fn look(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
+async fn lookup(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
     let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
     let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
-    match tables::Issued::of(&store).issuing_look(&spkis, &keys).await {
+    match tables::Issued::of(&store).issuing_lookup(&spkis, &keys).await {
         Ok((blocked, used)) => looks
             .iter()
             .map(|(spki, key)| {
@@ -143,7 +143,7 @@ fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<I
 pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
     let fates = tables::insert_issued(tx, rows).await?;
     let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
-    let events: Vec<NewEvent> = new().map(told).collect();
+    let events: Vec<NewEvent> = new().map(issued_event).collect();
     let mut counts = SeriesCounts::default();
     // Managed certificates are counted as versions instead.
     counts.add(Series::Issued, None, new().filter(|row| row.source != Source::Lifecycle).count() as u64);
@@ -172,7 +172,7 @@ fn audited(row: &NewIssued) -> AuditEvent {
     }
 }
 
-fn told(row: &NewIssued) -> NewEvent {
+fn issued_event(row: &NewIssued) -> NewEvent {
     let issued = CertificateIssued::ByAuthority(IssuedByAuthority {
         ca: row.ca,
         profile: row.profile.clone(),

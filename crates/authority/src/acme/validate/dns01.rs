@@ -17,15 +17,15 @@ const LABEL_HASH: usize = 10;
 
 /// Validates the TXT record below `host` that contains the hash of the key authorization.
 pub(crate) async fn dns01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
-    look(dns, format!("_acme-challenge.{host}"), question).await
+    check_txt(dns, format!("_acme-challenge.{host}"), question).await
 }
 
 /// Validates like `dns01`, but below the label of the account, so that several accounts can validate one name at the same time.
 pub(crate) async fn dns_account01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
-    look(dns, format!("{}._acme-challenge.{host}", account_label(&question.account_url)), question).await
+    check_txt(dns, format!("{}._acme-challenge.{host}", account_label(&question.account_url)), question).await
 }
 
-async fn look(dns: &Dns, name: String, question: &Question) -> Result<Proven, Failure> {
+async fn check_txt(dns: &Dns, name: String, question: &Question) -> Result<Proven, Failure> {
     let expected = URL_SAFE_NO_PAD.encode(sha256(question.key_authorization().as_bytes()));
     let records = dns
         .txt(&name)

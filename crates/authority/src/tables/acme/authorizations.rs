@@ -215,13 +215,13 @@ DELETE FROM acme_authorizations WHERE id IN
 /// different statements exist.
 const SIZES: [usize; 5] = [1, 2, 8, 32, 128];
 
-fn those(count: usize, first: usize) -> String {
+fn placeholders(count: usize, first: usize) -> String {
     let marks: Vec<String> = (first..first + count).map(|number| format!("?{number}")).collect();
     marks.join(", ")
 }
 
 fn reusable(count: usize) -> String {
-    let names = those(count, 3);
+    let names = placeholders(count, 3);
     format!(
         concat!(
             "-- acme_authorizations_reusable_{}\n",
@@ -238,7 +238,7 @@ fn held(count: usize) -> String {
     format!(
         "-- acme_authorizations_held_{count}\nSELECT DISTINCT identifier, wildcard FROM acme_authorizations \
          WHERE account = ?1 AND expires_at > ?2 AND identifier IN ({}) AND status = {} AND method <> {NOT_NEEDED}",
-        those(count, 3),
+        placeholders(count, 3),
         AcmeAuthorizationStatus::Valid.code()
     )
 }

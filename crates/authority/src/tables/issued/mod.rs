@@ -189,13 +189,13 @@ impl IssuedOrder {
 }
 
 /// Parameters that are lists are JSON arrays of hexadecimal strings.
-const LOOK_BLOCKED: Bulk = db::bulk! {
+const BLOCKED_AMONG: Bulk = db::bulk! {
     "-- look_blocked
 SELECT spki_sha256 FROM blocked_keys
 WHERE spki_sha256 {among ?1 bytea}"
 };
 
-const LOOK_USED: Bulk = db::bulk! {
+const USED_AMONG: Bulk = db::bulk! {
     "-- look_used
 SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys
 WHERE key_sha256 {among ?1 bytea}"
@@ -230,7 +230,7 @@ SELECT r.revoked_at, r.reason, r.invalidity_at
 FROM issued i LEFT JOIN revocations r ON r.certificate_id = i.certificate_id WHERE i.serial = ?1 AND i.ca = ?2";
 
 pub(crate) const ALL: &[&str] = &[KEY_USED, KEYS_TRIM, BY_ID, BY_SERIAL, BY_SHA256, STATUS];
-pub(crate) const BULKS: &[&Bulk] = &[&LOOK_BLOCKED, &LOOK_USED];
+pub(crate) const BULKS: &[&Bulk] = &[&BLOCKED_AMONG, &USED_AMONG];
 
 impl Issued<'_> {
     /// Returns which of these public keys are blocked and which of these idempotency keys were used, in two statements.
@@ -238,17 +238,17 @@ impl Issued<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn issuing_look(
+    pub async fn issuing_lookup(
         self,
         spkis: &[[u8; 32]],
         keys: &[[u8; 32]],
     ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
         let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
         let hex = |hashes: &[[u8; 32]]| -> Vec<String> { hashes.iter().map(|hash| db::hex(hash)).collect() };
-        for mut row in self.0.among(&LOOK_BLOCKED, hex(spkis)).await? {
+        for mut row in self.0.among(&BLOCKED_AMONG, hex(spkis)).await? {
             blocked.insert(row.hash()?);
         }
-        for mut row in self.0.among(&LOOK_USED, hex(keys)).await? {
+        for mut row in self.0.among(&USED_AMONG, hex(keys)).await? {
             used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
         }
         Ok((blocked, used))

@@ -119,7 +119,7 @@ pub(crate) async fn a_key_is_used_once_whatever_comes_together(world: World) {
             .is_none()
     );
     let (_, seen) =
-        authority::tables::Issued::of(store).issuing_look(&[], &[[1; 32], [9; 32]]).await.unwrap();
+        authority::tables::Issued::of(store).issuing_lookup(&[], &[[1; 32], [9; 32]]).await.unwrap();
     assert_eq!(seen.len(), 1);
     assert_eq!(authority::tables::Issued::of(store).trim_keys(NOW + 2).await.unwrap(), 1);
     assert!(authority::tables::Issued::of(store).key(&[1; 32]).await.unwrap().is_none());
@@ -138,7 +138,8 @@ pub(crate) async fn blocked_keys_are_refused_one_by_one(world: World) {
     });
     assert!(!block.await.unwrap(), "it was blocked before");
     assert_eq!(insert(store, vec![row(1), row(2)]).await, [Insertion::Blocked, Insertion::New]);
-    let (blocked, _) = authority::tables::Issued::of(store).issuing_look(&[bad, [7; 32]], &[]).await.unwrap();
+    let (blocked, _) =
+        authority::tables::Issued::of(store).issuing_lookup(&[bad, [7; 32]], &[]).await.unwrap();
     assert_eq!(blocked.into_iter().collect::<Vec<_>>(), [bad]);
     assert!(authority::tables::Revocations::of(store).key_is_blocked(&bad).await.unwrap());
 }
