@@ -39,7 +39,7 @@ const TRIMS: usize = 100;
 /// Maximum pages of one round, 256 issuances each. The next round continues.
 const PAGES: usize = 64;
 /// Maximum names of an issuance in an event.
-const NAMES_TOLD: usize = 10;
+const NAMES_LISTED: usize = 10;
 /// Name of the lease.
 const DUTY: &str = "ct-judge";
 
@@ -55,7 +55,7 @@ impl Monitor {
             let (woken, now_us) = (self.0.wake.notified(), self.0.clock.now_us());
             match self.0.store.lease(DUTY, node, now_us, in_us(LEASE)).await {
                 Ok(true) => {
-                    if let Err(error) = self.look(&mut seen, looks).await {
+                    if let Err(error) = self.round(&mut seen, looks).await {
                         tracing::warn!(error = chain(&error), "CT issuances could not be evaluated");
                     }
                     looks += 1;
@@ -88,16 +88,16 @@ impl Monitor {
     /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
-    pub async fn look_once(&self) -> Result<(), StoreError> {
-        self.look(&mut BehindBySubject::new(), 0).await
+    pub async fn round_once(&self) -> Result<(), StoreError> {
+        self.round(&mut BehindBySubject::new(), 0).await
     }
 
-    async fn look(&self, seen: &mut BehindBySubject, looks: u64) -> Result<(), StoreError> {
+    async fn round(&self, seen: &mut BehindBySubject, looks: u64) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
         let before = now_us.saturating_sub(in_us(self.0.options.grace));
-        self.judge_those(CtVerdict::Pending, 0, before).await?;
+        self.judge_range(CtVerdict::Pending, 0, before).await?;
         if looks.is_multiple_of(AGAIN_EVERY) {
-            self.judge_those(CtVerdict::Unasked, now_us.saturating_sub(in_us(AGAIN_FOR)), before).await?;
+            self.judge_range(CtVerdict::Unasked, now_us.saturating_sub(in_us(AGAIN_FOR)), before).await?;
         }
         if looks.is_multiple_of(BEHIND_EVERY) {
             self.tell_behind(seen).await?;
@@ -109,7 +109,7 @@ impl Monitor {
     }
 
     /// Judges issuances. Verdicts and their events are stored in one transaction per page.
-    async fn judge_those(&self, verdict: CtVerdict, from_us: i64, to_us: i64) -> Result<(), StoreError> {
+    async fn judge_range(&self, verdict: CtVerdict, from_us: i64, to_us: i64) -> Result<(), StoreError> {
         let watched = self.watched().await?;
         let mut after: Option<Cursor> = None;
         for _ in 0..PAGES {
@@ -123,7 +123,7 @@ impl Monitor {
             let judged = self.0.store.write("ct_judge", move |tx| {
                 async move {
                     let judged = judge_issuances(tx, page.rows, |domain| rules.rule(domain)).await?;
-                    emit(tx, judged.iter().filter_map(|one| told(one, now_us)).collect()).await?;
+                    emit(tx, judged.iter().filter_map(|one| event_of(one, now_us)).collect()).await?;
                     Ok(judged)
                 }
                 .boxed()
@@ -198,20 +198,20 @@ impl Monitor {
 }
 
 /// Returns the event for a verdict: an unexpected issuance, or one that turned out to be expected.
-fn told(judged: &Judged, now_us: i64) -> Option<NewEvent> {
+fn event_of(judged: &Judged, now_us: i64) -> Option<NewEvent> {
     let issuance = &judged.issuance;
-    let told = || CtIssuance {
+    let body = || CtIssuance {
         name: judged.domain.clone(),
         issuer: issuance.issuer.clone(),
         serial: issuance.serial.clone(),
-        names: issuance.names.iter().take(NAMES_TOLD).cloned().collect(),
+        names: issuance.names.iter().take(NAMES_LISTED).cloned().collect(),
         source: issuance.source.clone(),
         detail: detail(issuance, &judged.verdict),
     };
     let event = match &judged.verdict {
-        Verdict::Unasked(_) => Event::CtUnexpectedIssuance(told()),
+        Verdict::Unasked(_) => Event::CtUnexpectedIssuance(body()),
         _ if issuance.verdict == CtVerdict::Unasked => {
-            Event::CtIssuanceExpected(CtIssuanceExpected::Known(told()))
+            Event::CtIssuanceExpected(CtIssuanceExpected::Known(body()))
         }
         _ => return None,
     };
@@ -219,8 +219,8 @@ fn told(judged: &Judged, now_us: i64) -> Option<NewEvent> {
 }
 
 fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
-    let names: Vec<&str> = issuance.names.iter().take(NAMES_TOLD).map(String::as_str).collect();
-    let more = issuance.names.len().saturating_sub(NAMES_TOLD);
+    let names: Vec<&str> = issuance.names.iter().take(NAMES_LISTED).map(String::as_str).collect();
+    let more = issuance.names.len().saturating_sub(NAMES_LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let why = match verdict {
         Verdict::Unasked(why) => why.iter().map(said_of).collect::<Vec<_>>().join("; "),
@@ -237,11 +237,8 @@ fn said_of(why: &Unasked) -> String {
             "the issuer has no known certificate for the domain, or is not allowed".to_owned()
         }
         Unasked::NamesNotKnown(names) => {
-            let told: Vec<&str> = names.iter().take(NAMES_TOLD).map(String::as_str).collect();
-            format!(
-                "no known certificate of the issuer has all of these names; new names: {}",
-                told.join(", ")
-            )
+            let told: Vec<&str> = names.iter().take(NAMES_LISTED).map(String::as_str).collect();
+            format!("no known certificate of the issuer has all of these names; new names: {}", told.join(", "))
         }
         Unasked::TooEarly { .. } => {
             "the known certificate that it would renew does not expire soon and has another key".to_owned()

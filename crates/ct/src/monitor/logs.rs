@@ -330,7 +330,7 @@ impl Monitor {
             Some(alarm) => Event::CtLogInconsistent(CtLogInconsistent {
                 name,
                 operator,
-                alarm: told(alarm),
+                alarm: alarm_of(alarm),
                 detail: alarm.to_string(),
             }),
             None => Event::CtLogConsistent(CtLogConsistent::Recovered(CtLogRecovered {
@@ -343,7 +343,7 @@ impl Monitor {
     }
 }
 
-fn told(alarm: &Alarm) -> CtLogAlarm {
+fn alarm_of(alarm: &Alarm) -> CtLogAlarm {
     match alarm {
         Alarm::Forked { .. } => CtLogAlarm::Forked,
         Alarm::RolledBack { .. } => CtLogAlarm::RolledBack,

@@ -62,7 +62,7 @@ fn issuance(json: IssuanceJson) -> Issuance {
     let encoded = json.cert_der.as_deref().or_else(|| json.cert.as_ref()?.data.as_deref());
     let mut issuance = match encoded.and_then(|text| STANDARD.decode(text).ok()) {
         Some(der) => Issuance::from_der(&der),
-        None => told(&json, tbs),
+        None => parsed_issuance(&json, tbs),
     };
     issuance.id.tbs = tbs.or(issuance.id.tbs);
     let told = json.dns_names.into_iter().map(|name| name.to_lowercase());
@@ -74,7 +74,7 @@ fn issuance(json: IssuanceJson) -> Issuance {
 }
 
 /// Creates an issuance from the metadata, for objects without a certificate.
-fn told(json: &IssuanceJson, tbs: Option<Hash>) -> Issuance {
+fn parsed_issuance(json: &IssuanceJson, tbs: Option<Hash>) -> Issuance {
     let issuer = json.issuer.as_ref().and_then(|issuer| issuer.name.clone()).unwrap_or_default();
     // Without a serial number the issuance is identified by its hash, or else by the service's id.
     let apart = tbs.unwrap_or_else(|| sha256(json.id.as_bytes()));

@@ -80,10 +80,10 @@ impl World {
 
     /// After the grace time.
     async fn judge(&self, after: Duration) -> Vec<Judged> {
-        self.judge_those(CtVerdict::Pending, after).await
+        self.judge_range(CtVerdict::Pending, after).await
     }
 
-    async fn judge_those(&self, verdict: CtVerdict, after: Duration) -> Vec<Judged> {
+    async fn judge_range(&self, verdict: CtVerdict, after: Duration) -> Vec<Judged> {
         let before = self.now_us() + after.as_micros() as i64 - GRACE.as_micros() as i64;
         let page = ct::tables::Ct::of(&self.store)
             .issuances_judgeable(verdict, 0..=before, None, 100)
@@ -139,11 +139,11 @@ async fn what_a_scan_meets_later_is_not_unasked_any_more() {
     let pair = CtAuthority::new(1).unwrap().issue(&["new.ours.example"], world.now, 90).unwrap();
     world.find(&[&pair]).await;
     assert!(world.judge(GRACE).await[0].verdict.is_unasked());
-    assert!(world.judge_those(CtVerdict::Unasked, GRACE).await.is_empty(), "nothing has changed");
+    assert!(world.judge_range(CtVerdict::Unasked, GRACE).await.is_empty(), "nothing has changed");
     world.know(&pair).await;
-    let judged = world.judge_those(CtVerdict::Unasked, GRACE).await;
+    let judged = world.judge_range(CtVerdict::Unasked, GRACE).await;
     assert_eq!(judged[0].verdict, Verdict::Known(KnownAs::Inventory));
-    assert!(world.judge_those(CtVerdict::Unasked, GRACE).await.is_empty());
+    assert!(world.judge_range(CtVerdict::Unasked, GRACE).await.is_empty());
 }
 
 #[tokio::test]

@@ -80,15 +80,15 @@ async fn verdicts_wait_for_the_grace_time_and_end_with_their_domain() {
     let authority = CtAuthority::new(1).unwrap();
     let id = world.find(&authority.issue(&["a.ours.example"], world.now(), 90).unwrap()).await;
     let subject = format!("ct-issuance/{id}");
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.verdict(id).await, "pending");
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.look_once().await.unwrap();
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.told(&subject).await, ["ct.unexpected_issuance"], "once");
     let row = world.monitor.domain(DOMAIN).await.unwrap();
     world.monitor.unwatch(&row, "test").await.unwrap();
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.told(&subject).await, ["ct.unexpected_issuance", "ct.issuance_expected"]);
     assert_eq!(world.verdict(id).await, "expected");
 }
@@ -107,7 +107,7 @@ async fn what_is_expected_speaks_for_its_renewals_and_what_was_seen_to_does_not(
     let bought = world.find(&issue("bought.ours.example", -60)).await;
     let bad = world.find(&issue("bad.ours.example", -60)).await;
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     world.monitor.decide(bought, Review::Expected, "the shop's", "test").await.unwrap();
     world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await.unwrap();
     let again = world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await;
@@ -118,7 +118,7 @@ async fn what_is_expected_speaks_for_its_renewals_and_what_was_seen_to_does_not(
     }
     let early = world.find(&issue("there.ours.example", -59)).await;
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     let mut verdicts = Vec::new();
     for id in renewals {
         verdicts.push(world.verdict(id).await);
@@ -130,7 +130,7 @@ async fn what_is_expected_speaks_for_its_renewals_and_what_was_seen_to_does_not(
     world.clock.advance(Duration::from_secs(70 * 86_400));
     let next = world.find(&issue("there.ours.example", 0)).await;
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.verdict(next).await, "expected");
     let all = world.monitor.issuances(&CtFilter::default(), None, 100).await.unwrap();
     assert_eq!(all.rows.len(), 8);
@@ -159,15 +159,15 @@ async fn a_service_that_fails_for_hours_is_told_and_so_is_its_return() {
     let began = world.clock.now_us();
     let failed = CtSearchRow { failures: 1, failing_since_us: Some(began), ..claim().await };
     leave(CtSearchRow { due_at_us: began + 60_000_000, ..failed }).await;
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.told(subject).await, ["ct.caught_up"], "nothing is wrong yet");
     world.clock.advance(Duration::from_secs(6 * 3_600));
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.behind"));
     assert!(world.monitor.figures().services[0].1.lag_s >= 21_600.0);
     let answered = CtSearchRow { failures: 0, failing_since_us: None, ..claim().await };
     leave(CtSearchRow { due_at_us: world.clock.now_us() + 1, ..answered }).await;
-    world.monitor.look_once().await.unwrap();
+    world.monitor.round_once().await.unwrap();
     assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.caught_up"));
 }
 
