@@ -59,7 +59,7 @@ impl Exec {
         output_of(run).map(drop)
     }
 
-    async fn look(&self) -> Result<String, IssuerError> {
+    async fn check_service(&self) -> Result<String, IssuerError> {
         let Some(command) = &self.test else {
             return match tokio::fs::metadata(self.issue.program()).await {
                 Ok(found) if found.is_file() => {
@@ -134,6 +134,6 @@ impl Issuer for Exec {
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
-        self.look().boxed()
+        self.check_service().boxed()
     }
 }

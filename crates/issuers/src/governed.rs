@@ -26,9 +26,9 @@ use crate::tables;
 use crate::tables::IssuerHealth;
 
 /// Maximum wait of an order for a free slot, before it returns to the queue.
-const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+const SLOT_PATIENCE: Duration = Duration::from_secs(5);
 /// Time after which to retry when there is no free slot.
-const ROOM_RETRY: Duration = Duration::from_secs(10);
+const SLOT_RETRY: Duration = Duration::from_secs(10);
 /// Time for cleanup after the order's deadline. Then the issuer is aborted.
 const TIDY_LIMIT: Duration = Duration::from_secs(30);
 /// Minimum interval in µs between two stored successes. Failures and state changes are always stored.
@@ -139,12 +139,12 @@ impl Governed {
 
     /// Checks the circuit breaker, the rate limit and the concurrency limit, in that order.
     async fn enter(&self, deadline: Instant) -> Result<tokio::sync::SemaphorePermit<'_>, IssuerError> {
-        let until = deadline.min(Instant::now() + ROOM_PATIENCE);
+        let until = deadline.min(Instant::now() + SLOT_PATIENCE);
         let permit = match tokio::time::timeout_at(until.into(), self.room.acquire()).await {
             Ok(Ok(permit)) => permit,
             _ => {
                 let reason = format!("{} orders are already in progress", self.limits.concurrency);
-                return Err(self.held(ROOM_RETRY, reason));
+                return Err(self.held(SLOT_RETRY, reason));
             }
         };
         let now = self.clock.now_us();

@@ -52,7 +52,7 @@ impl OrderMemory {
     }
 
     /// Stores the URL of the order.
-    pub(crate) async fn begun(&self, order: &Order, url: &str) -> Result<(), IssuerError> {
+    pub(crate) async fn set_url(&self, order: &Order, url: &str) -> Result<(), IssuerError> {
         self.put(order, Some(url.to_owned()), None).await
     }
 

@@ -237,7 +237,7 @@ impl StepCa {
         self.ask_for_chain(&ours, "/1.0/renew", &Value::Null, deadline).await
     }
 
-    async fn look(&self) -> Result<String, IssuerError> {
+    async fn check_service(&self) -> Result<String, IssuerError> {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let trusted = self.trusted(deadline).await?;
         let url = self.url("/provisioners?limit=100");
@@ -329,7 +329,7 @@ impl Issuer for StepCa {
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
-        self.look().boxed()
+        self.check_service().boxed()
     }
 }
 

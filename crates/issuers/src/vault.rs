@@ -250,7 +250,7 @@ impl Vault {
         self.call(|| RepeatableRequest::post(url.clone(), body.clone()), deadline).await.map(drop)
     }
 
-    async fn look(&self) -> Result<String, IssuerError> {
+    async fn check_service(&self) -> Result<String, IssuerError> {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let url = self.url(&format!("{}/ca/pem", self.config.mount));
         let reply = self.call(|| RepeatableRequest::get(url.clone()), deadline).await?;
@@ -367,7 +367,7 @@ impl Issuer for Vault {
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
-        self.look().boxed()
+        self.check_service().boxed()
     }
 
     fn upkeep<'a>(&'a self) -> BoxFuture<'a, Result<(), IssuerError>> {

@@ -84,7 +84,7 @@ impl Webhook {
                 return self.delivery(&reply);
             }
             if let Some(next) = self.next(&reply)? {
-                self.memory.begun(order, &next).await?;
+                self.memory.set_url(order, &next).await?;
                 url = Some(next);
             }
             let url = url.as_deref().ok_or_else(|| IssuerError::unavailable("202 without a poll URL"))?;
@@ -142,7 +142,7 @@ impl Webhook {
         if reply.status.is_success() { Ok(()) } else { Err(error_of(&reply, self.now())) }
     }
 
-    async fn look(&self) -> Result<String, IssuerError> {
+    async fn check_service(&self) -> Result<String, IssuerError> {
         let request = Request { method: http::Method::HEAD, ..Request::get(&self.url) };
         let deadline = Instant::now() + QUESTION_LIMIT;
         let reply = self.http.send(self.key.sign(request), deadline, "waiting for the service").await?;
@@ -189,6 +189,6 @@ impl Issuer for Webhook {
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
-        self.look().boxed()
+        self.check_service().boxed()
     }
 }

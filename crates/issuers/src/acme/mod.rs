@@ -118,7 +118,7 @@ impl Acme {
         }
     }
 
-    async fn look(&self) -> Result<String, IssuerError> {
+    async fn check_service(&self) -> Result<String, IssuerError> {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let directory = self.client.directory(deadline).await?;
         let account = self.accounts.get(&self.client, &self.config, deadline).await?;
@@ -171,7 +171,7 @@ impl Issuer for Acme {
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
-        self.look().boxed()
+        self.check_service().boxed()
     }
 }
 

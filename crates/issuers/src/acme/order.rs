@@ -125,7 +125,7 @@ impl Acme {
         let url = reply.header(header::LOCATION).map(str::to_owned);
         let url = url.ok_or_else(|| IssuerError::unavailable("the server created an order without a URL"))?;
         let object = reply.json()?;
-        self.memory.begun(order, &url).await?;
+        self.memory.set_url(order, &url).await?;
         Ok(KnownOrder { url, object })
     }
 
