@@ -614,9 +614,9 @@ mod tests {
     use super::*;
     use crate::metrics::{Metrics, register_stage};
 
-    struct Nobody;
+    struct NoResponder;
 
-    impl Responder for Nobody {
+    impl Responder for NoResponder {
         fn is_waiting(&self) -> bool {
             true
         }
@@ -645,7 +645,7 @@ mod tests {
         let key = PrivateKey::generate(KeyType::P384).unwrap();
         let scheme = Scheme::Ecdsa(keys::Hash::Sha256);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let job = Job { key, scheme, input: [7; 32].into(), deadline, line: 0, responder: Nobody };
+        let job = Job { key, scheme, input: [7; 32].into(), deadline, line: 0, responder: NoResponder };
         assert!(stage.submit(Cost::Medium, job).is_ok());
         let done = async {
             while stage.figures(Cost::Medium).done == 0 {
@@ -662,7 +662,7 @@ mod tests {
         for (batches, chosen) in
             [(Batches::Off, [false; 3]), (Batches::Rsa, [true, false, false]), (Batches::All, [true; 3])]
         {
-            let stage: Stage<Nobody> = Stage::start(1, batches).unwrap();
+            let stage: Stage<NoResponder> = Stage::start(1, batches).unwrap();
             let (metrics, mut registry, mut text) = (Metrics::default(), Registry::default(), String::new());
             register_stage(&metrics, &stage);
             metrics.register(&mut registry);
@@ -685,7 +685,8 @@ mod tests {
         let put = |line, within_s| {
             let deadline = Instant::now() + Duration::from_secs(within_s);
             let (key, scheme) = (key.clone(), Scheme::Ecdsa(keys::Hash::Sha256));
-            lane.put(Job { key, scheme, input: [7; 32].into(), deadline, line, responder: Nobody }).is_ok()
+            lane.put(Job { key, scheme, input: [7; 32].into(), deadline, line, responder: NoResponder })
+                .is_ok()
         };
         // One minute each, by two workers.
         lane.pace.observe(Duration::from_secs(60), 1);
@@ -714,7 +715,7 @@ mod tests {
                 before.ends_with(&format!("({name}")).then(|| fields.split(' ').nth(16)?.parse().ok())?
             })
         }
-        let stage: Stage<Nobody> = Stage::start(1, Batches::Off).unwrap();
+        let stage: Stage<NoResponder> = Stage::start(1, Batches::Off).unwrap();
         let lowered = async {
             while !["sign-medium-0", "sign-heavy-0"].iter().all(|name| nice_of(name) == Some(NICE)) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -735,7 +736,9 @@ mod tests {
             let lane = Lane::new(Cost::Light, 1, batches, LIBRARY);
             for _ in 0..BATCH {
                 let (key, input) = (key.clone(), [7; 32].into());
-                assert!(lane.put(Job { key, scheme, input, deadline, line: 0, responder: Nobody }).is_ok());
+                assert!(
+                    lane.put(Job { key, scheme, input, deadline, line: 0, responder: NoResponder }).is_ok()
+                );
             }
             let mut slice = Vec::new();
             assert!(lane.take(&mut lane.queue.lock(), &mut slice));
@@ -751,7 +754,7 @@ mod tests {
         fn prepare_tables(_: Batches) {
             MADE_ON.lock().push(thread::current().name().map(str::to_owned));
         }
-        let stage: Stage<Nobody> =
+        let stage: Stage<NoResponder> =
             Stage::start_by(3, Batches::All, Library { prepare_tables, ..LIBRARY }).unwrap();
         stage.stop().await;
         assert_eq!(*MADE_ON.lock(), [Some("sign-tables".to_owned())]);
@@ -767,7 +770,9 @@ mod tests {
             for _ in 0..BATCH {
                 let input = vec![7_u8; octets].into_boxed_slice();
                 let (key, scheme) = (key.clone(), Scheme::Ed25519);
-                assert!(lane.put(Job { key, scheme, input, deadline, line: 0, responder: Nobody }).is_ok());
+                assert!(
+                    lane.put(Job { key, scheme, input, deadline, line: 0, responder: NoResponder }).is_ok()
+                );
             }
             let mut slices = Vec::new();
             loop {
@@ -805,7 +810,7 @@ mod tests {
             input: [7; 32].into(),
             deadline,
             line: 0,
-            responder: Nobody,
+            responder: NoResponder,
         };
         let alone = || job(&rsa, Scheme::RsaPkcs1(keys::Hash::Sha256));
         let mut slice =

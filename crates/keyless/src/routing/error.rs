@@ -74,7 +74,7 @@ impl std::fmt::Display for PeerError {
 pub enum RouteError {
     /// None of the nodes that may use the key can be reached. Operator: `bulla key node list`, and `bulla_keyless_site_nodes_up`.
     #[error("none of the nodes that may use this key can be reached")]
-    Nobody,
+    NoNode,
     /// The round trip to the nearest node takes longer than the remaining time.
     #[error("{node} is {way_ms} ms away, but only {left_ms} ms are left until the deadline")]
     TooFar {

@@ -83,7 +83,7 @@ impl RoutedKey {
         let mut attempts = FuturesUnordered::new();
         let mut candidates =
             Candidates { rest: nearest.into(), failures: Failures::default(), other_ways: TRIES_MAX };
-        let Some(first) = candidates.rest.pop_front() else { return Err(RouteError::Nobody) };
+        let Some(first) = candidates.rest.pop_front() else { return Err(RouteError::NoNode) };
         let mut hedge_after = first.hedge_after();
         self.check_distance(&first, context.deadline)?;
         attempts.push(self.attempt(first, &request, context, "first"));
@@ -154,7 +154,7 @@ impl RoutedKey {
                 return Ok(nearest);
             }
             if !self.holders.may_come() || tokio::time::timeout_at(deadline.into(), word).await.is_err() {
-                return Err(RouteError::Nobody);
+                return Err(RouteError::NoNode);
             }
         }
     }

@@ -467,9 +467,9 @@ mod tests {
     use super::*;
 
     /// A connector that never connects.
-    struct Nobody;
+    struct NoPeer;
 
-    impl PeerFactory for Nobody {
+    impl PeerFactory for NoPeer {
         fn peer(&self, member: &Member) -> Arc<Peer> {
             let metrics = RoutingMetrics::default().of(&member.site);
             Arc::new(Peer::new(member.clone(), metrics, Arc::default()))
@@ -560,7 +560,7 @@ mod tests {
             let holders = Arc::new(Holders::default());
             let mut place = Self { links, members, holders, now: Instant::now() };
             place.hold(destinations);
-            place.links.add(&place.holders, &place.members, &Nobody);
+            place.links.add(&place.holders, &place.members, &NoPeer);
             place.share();
             place
         }
@@ -570,7 +570,7 @@ mod tests {
         }
 
         fn share(&mut self) {
-            self.links.share(&self.members, &Nobody, self.now);
+            self.links.share(&self.members, &NoPeer, self.now);
         }
 
         /// Returns the number of destinations with a direct connection.
@@ -609,7 +609,7 @@ mod tests {
         place.members.extend((1_040..1_041).map(|number| (member(number, 0).id, member(number, number))));
         for (held, shared) in [(41, true), (30, true), (21, true), (20, false), (40, false), (41, true)] {
             place.hold(held);
-            place.links.choose(&Arc::clone(&place.holders), &place.members, &Nobody);
+            place.links.choose(&Arc::clone(&place.holders), &place.members, &NoPeer);
             // Decisions are held for some time, and connections are not closed immediately.
             for _ in 0..4 {
                 place.now += GROUPED_FOR;
@@ -680,21 +680,21 @@ mod tests {
 
     #[test]
     fn a_connection_that_nobody_wants_ends_once_nothing_is_under_way() {
-        let peer = Nobody.peer(&member(1, 1));
+        let peer = NoPeer.peer(&member(1, 1));
         let _requests = connected(&peer);
         let under_way = send(&peer).unwrap();
         let connection = Some(CancellationToken::new());
         let mut link = Link { peer, wanted: 0, is_for_others: false, connection, idle_since: None };
         let now = Instant::now();
-        assert!(keep(&mut link, false, &Nobody, now));
-        assert!(!keep(&mut link, false, &Nobody, now + LEAVE_WITHIN * 2), "it is not waited for for ever");
+        assert!(keep(&mut link, false, &NoPeer, now));
+        assert!(!keep(&mut link, false, &NoPeer, now + LEAVE_WITHIN * 2), "it is not waited for for ever");
         drop(under_way);
-        assert!(!keep(&mut link, false, &Nobody, now));
+        assert!(!keep(&mut link, false, &NoPeer, now));
     }
 
     #[test]
     fn an_earlier_connection_says_nothing_of_the_next() {
-        let peer = Nobody.peer(&member(1, 1));
+        let peer = NoPeer.peer(&member(1, 1));
         let (way, _requests) = tokio::sync::mpsc::channel(8);
         let (first, second) = (peer.begin(), peer.begin());
         peer.open(first, way.clone());
@@ -719,7 +719,7 @@ mod tests {
             for numbers in held {
                 let one = Arc::new(Holders::default());
                 one.change(numbers.iter().map(|number| member(*number, 0).id).collect());
-                links.add(&one, &members, &Nobody);
+                links.add(&one, &members, &NoPeer);
                 holders.push(one);
             }
             for (number, what) in steps {
@@ -730,8 +730,8 @@ mod tests {
                     2 => drop(members.insert(other.id, Member { address: "127.0.0.2:1".to_owned(), ..other.clone() })),
                     _ => drop(members.insert(other.id, other.clone())),
                 }
-                links.renew(&members, &HashSet::from([other.id]), &Nobody);
-                links.share(&members, &Nobody, now);
+                links.renew(&members, &HashSet::from([other.id]), &NoPeer);
+                links.share(&members, &NoPeer, now);
                 is_as_chosen(&links, own, &holders, &members);
             }
         }

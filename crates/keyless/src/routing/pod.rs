@@ -20,7 +20,7 @@ pub const WANTED_MAX: usize = 4_096;
 /// Validity of a list of wanted destinations: several pings.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
 /// Minimum interval between measurements of a destination's load, seconds.
-const LOOK_MIN_S: f64 = 0.5;
+const MEASURE_MIN_S: f64 = 0.5;
 /// Maximum additional owners if the first ones do not reach a destination.
 const SPILL_MAX: usize = 2;
 
@@ -130,9 +130,9 @@ impl Pod {
         let nodes = self.available.len();
         let Some(shared) = self.shared.get_mut(&destination) else { return 0.0 };
         let past = now.saturating_duration_since(shared.looked).as_secs_f64();
-        if past >= LOOK_MIN_S || shared.begun.is_none() {
+        if past >= MEASURE_MIN_S || shared.begun.is_none() {
             let new = shared.begun.map_or(0, |before| begun.saturating_sub(before));
-            let rate = new as f64 / past.max(LOOK_MIN_S);
+            let rate = new as f64 / past.max(MEASURE_MIN_S);
             // The rate rises immediately and falls slowly: changing owners costs connections.
             shared.rate = rate.max(shared.rate * 0.9);
             (shared.begun, shared.looked) = (Some(begun), now);

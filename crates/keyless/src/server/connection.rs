@@ -180,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn read(&mut self, context: &mut Context<'_>) -> Option<End> {
         let mut round = 0;
         loop {
-            self.make_room();
+            self.reserve();
             let mut room = ReadBuf::new(&mut self.input[self.end..]);
             match Pin::new(&mut self.stream).poll_read(context, &mut room) {
                 Poll::Pending => return None,
@@ -213,7 +213,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Reserves space for further bytes, and for the whole of a message that has begun.
-    fn make_room(&mut self) {
+    fn reserve(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             if self.input.len() > READ {

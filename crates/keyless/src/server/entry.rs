@@ -161,7 +161,7 @@ impl From<RouteError> for Failure {
             RouteError::TooFar { .. } => Self::RemoteLate(error.to_string()),
             RouteError::Late(who) => Self::RemoteLate(who),
             RouteError::Overloaded(_) => Self::Overloaded(Refusal::Destination),
-            RouteError::Nobody | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
+            RouteError::NoNode | RouteError::Unavailable(_) => Self::Unavailable(error.to_string()),
             // Only policies cause this code in requests to nodes.
             RouteError::Refused { ref status, .. } if status.code() == Code::FailedPrecondition => {
                 Self::RemotePolicy(error.to_string())
