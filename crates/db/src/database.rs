@@ -224,7 +224,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Full`] while there is no space; database errors.
     #[crate::boxed]
-    pub async fn room(&self) -> Result<(), StoreError> {
+    pub async fn check_space(&self) -> Result<(), StoreError> {
         let full = |disk| Err(StoreError::Full { disk, source: "writes are rejected".into() });
         if let Backend::Sqlite(sqlite) = &self.backend
             && let disk = sqlite.disk()

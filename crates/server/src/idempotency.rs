@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, LOCATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use store::{Begun, StoredResponse};
+use store::{IdempotencyState, StoredResponse};
 
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -140,14 +140,14 @@ async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem
         now - GIVEN_UP_US,
     );
     match begun.await? {
-        Begun::First => Ok(None),
-        Begun::Repeat(kept) => Ok(Some(again(kept)?)),
-        Begun::UnderWay => {
+        IdempotencyState::First => Ok(None),
+        IdempotencyState::Repeat(kept) => Ok(Some(again(kept)?)),
+        IdempotencyState::UnderWay => {
             Err(Problem::new(StatusCode::CONFLICT, "idempotency-under-way", "Request in progress")
                 .detail("the first request with this Idempotency-Key is still in progress")
                 .retry_after(1))
         }
-        Begun::Different => {
+        IdempotencyState::Different => {
             let title = "Idempotency key already used";
             Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency-mismatch", title)
                 .detail("this Idempotency-Key was used for a request with another body")

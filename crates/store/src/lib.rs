@@ -25,7 +25,7 @@ mod store;
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::{
-    Access, AccessChange, Begun, Identity, IdentityKind, IdentitySettings, LINKS_MAX, NewIdentity,
+    Access, AccessChange, IdempotencyState, Identity, IdentityKind, IdentitySettings, LINKS_MAX, NewIdentity,
     NewPassword, NewSession, Role, RoleChange, SESSIONS_MAX, Session, SignInLink, SignInMethod,
     StoredResponse, UsableIdentity, delete_identity, delete_other_sessions, delete_role, delete_session,
     delete_sessions_of, insert_identity, insert_session, insert_sign_in_link, lock_access, prove_session,

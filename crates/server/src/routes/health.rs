@@ -41,7 +41,7 @@ async fn readyz(
     With(authority): With<Option<Authority>>,
 ) -> Result<Json<Health>, Problem> {
     store.outbox_place("readiness").await?;
-    match store.room().await {
+    match store.check_space().await {
         Err(error @ StoreError::Full { .. }) => {
             return Err(Problem::disk_full(StatusCode::SERVICE_UNAVAILABLE, &error));
         }

@@ -18,7 +18,7 @@ pub struct StoredResponse {
 
 /// State of a request with an idempotency key.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Begun {
+pub enum IdempotencyState {
     /// The first request: execute it, then finish or abandon it.
     First,
     /// A repetition of a finished request.
@@ -65,7 +65,7 @@ impl Access<'_> {
         now_us: i64,
         expires_at_us: i64,
         given_up_us: i64,
-    ) -> Result<Begun, StoreError> {
+    ) -> Result<IdempotencyState, StoreError> {
         self.0
             .write("begin_idempotent", move |tx| {
                 async move {
@@ -77,10 +77,10 @@ impl Access<'_> {
                         given_up_us.into(),
                     ];
                     if tx.execute(BEGIN, parameters).await? == 1 {
-                        return Ok(Begun::First);
+                        return Ok(IdempotencyState::First);
                     }
                     let found = tx.row(READ, vec![key_hash.into()]).await?;
-                    found.map_or(Ok(Begun::UnderWay), |row| begun(row, body_hash))
+                    found.map_or(Ok(IdempotencyState::UnderWay), |row| idempotency_state(row, body_hash))
                 }
                 .boxed()
             })
@@ -124,11 +124,11 @@ impl Access<'_> {
     }
 }
 
-fn begun(mut row: Row, body_hash: [u8; 32]) -> Result<Begun, StoreError> {
+fn idempotency_state(mut row: Row, body_hash: [u8; 32]) -> Result<IdempotencyState, StoreError> {
     if row.hash()? != body_hash {
-        return Ok(Begun::Different);
+        return Ok(IdempotencyState::Different);
     }
-    let Some(status) = row.maybe_number()? else { return Ok(Begun::UnderWay) };
+    let Some(status) = row.maybe_number()? else { return Ok(IdempotencyState::UnderWay) };
     let (headers, body) = (row.maybe_text()?.unwrap_or_default(), row.maybe_blob()?);
-    Ok(Begun::Repeat(StoredResponse { status, headers, body }))
+    Ok(IdempotencyState::Repeat(StoredResponse { status, headers, body }))
 }

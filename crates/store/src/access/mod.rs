@@ -11,7 +11,7 @@ pub(crate) mod usable;
 
 pub use ending::{delete_identity, rekey_identity};
 pub use handle::Access;
-pub use idempotency::{Begun, StoredResponse};
+pub use idempotency::{IdempotencyState, StoredResponse};
 pub use identity::{
     AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, insert_identity, update_identity,
 };

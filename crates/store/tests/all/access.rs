@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use store::{
-    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, Session,
-    SignInMethod, Store, StoredResponse,
+    AccessChange, IdempotencyState, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange,
+    Session, SignInMethod, Store, StoredResponse,
 };
 use uuid::Uuid;
 
@@ -164,21 +164,21 @@ pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: Worl
     let store = &world.store;
     let (key, body) = ([1; 32], [2; 32]);
     let begin = |body, now| store::Access::of(store).begin_idempotent(key, body, now, now + DAY, now - 60);
-    assert_eq!(begin(body, NOW).await.unwrap(), Begun::First);
-    assert_eq!(begin(body, NOW + 1).await.unwrap(), Begun::UnderWay);
-    assert_eq!(begin([3; 32], NOW + 1).await.unwrap(), Begun::Different);
+    assert_eq!(begin(body, NOW).await.unwrap(), IdempotencyState::First);
+    assert_eq!(begin(body, NOW + 1).await.unwrap(), IdempotencyState::UnderWay);
+    assert_eq!(begin([3; 32], NOW + 1).await.unwrap(), IdempotencyState::Different);
     // Its server died: a repeat takes over, and the dead one's late end changes nothing.
-    assert_eq!(begin(body, NOW + 60).await.unwrap(), Begun::First);
+    assert_eq!(begin(body, NOW + 60).await.unwrap(), IdempotencyState::First);
     let answer = StoredResponse { status: 201, headers: "{}".to_owned(), body: Some(b"made".to_vec()) };
     let late = StoredResponse { status: 500, ..answer.clone() };
     store::Access::of(store).finish_idempotent(key, NOW, late).await.unwrap();
-    assert_eq!(begin(body, NOW + 61).await.unwrap(), Begun::UnderWay);
+    assert_eq!(begin(body, NOW + 61).await.unwrap(), IdempotencyState::UnderWay);
     store::Access::of(store).finish_idempotent(key, NOW + 60, answer.clone()).await.unwrap();
-    assert_eq!(begin(body, NOW + 1_000).await.unwrap(), Begun::Repeat(answer));
-    assert_eq!(begin([3; 32], NOW + 1_000).await.unwrap(), Begun::Different);
+    assert_eq!(begin(body, NOW + 1_000).await.unwrap(), IdempotencyState::Repeat(answer));
+    assert_eq!(begin([3; 32], NOW + 1_000).await.unwrap(), IdempotencyState::Different);
     // After its time the key is free again.
-    assert_eq!(begin([3; 32], NOW + 60 + DAY).await.unwrap(), Begun::First);
+    assert_eq!(begin([3; 32], NOW + 60 + DAY).await.unwrap(), IdempotencyState::First);
     store::Access::of(store).abandon_idempotent(key, NOW + 60 + DAY).await.unwrap();
-    assert_eq!(begin(body, NOW + 61 + DAY).await.unwrap(), Begun::First);
+    assert_eq!(begin(body, NOW + 61 + DAY).await.unwrap(), IdempotencyState::First);
     assert_eq!(store::Access::of(store).expire_idempotent(NOW + 3 * DAY).await.unwrap(), 1);
 }

@@ -148,7 +148,7 @@ pub(crate) async fn a_database_server_without_room_is_a_full_disk(world: World) 
         return;
     }
     let full = "-- full\nDO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$";
-    world.store.room().await.unwrap();
+    world.store.check_space().await.unwrap();
     let error = world.store.execute(full, Vec::new()).await.unwrap_err();
     assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
     assert!(error.is_transient());
@@ -164,8 +164,8 @@ pub(crate) async fn a_database_server_without_room_is_a_full_disk(world: World) 
         .unwrap_err();
     assert!(matches!(in_transaction, StoreError::Full { .. }), "{in_transaction:?}");
     // The probe writes a row, and there is room.
-    world.store.room().await.unwrap();
-    world.store.room().await.unwrap();
+    world.store.check_space().await.unwrap();
+    world.store.check_space().await.unwrap();
 }
 
 /// Set in a child process: the SQLite file that it fills until it is killed.
