@@ -15,7 +15,7 @@ use crate::tables::managed::{SigningKeyRow, SigningKeysBy};
 /// Maximum number of keys. Each takes 2 to 5 KB.
 pub const SIGNING_KEYS_MAX: usize = 100_000;
 /// Interval between complete loads of all certificates. It is also the maximum time for which a key still signs after its
-/// certificate was revoked or removed, or the key was blocked. New keys are found by every call of `look`.
+/// certificate was revoked or removed, or the key was blocked. New keys are found by every call of `refresh`.
 pub const WALK_EVERY: Duration = Duration::from_secs(60);
 /// Rows of a page, and keys loaded by one statement.
 const PAGE: usize = 1_000;
@@ -89,9 +89,9 @@ impl SigningKeys {
     /// # Cancellation
     /// Keys loaded before stay available.
     #[crate::boxed]
-    pub async fn look(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
+    pub async fn refresh(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
-        let mut look = if is_due { self.walk().await? } else { self.look_since().await? };
+        let mut look = if is_due { self.walk().await? } else { self.refresh_since().await? };
         if look.keys.is_some() {
             let named =
                 |row: &SigningKeyRow| Some((row.certificate.clone(), self.open.get(&row.key)?.clone()));
@@ -109,7 +109,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    async fn look_since(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
+    async fn refresh_since(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let (rows, newest) = self.after(SigningKeysBy::Version, self.newest, self.rows.clone()).await?;
         let look = self.take(rows, false).await?;
         self.newest = newest;

@@ -524,7 +524,7 @@ impl Sources {
 
     async fn poll_inventory(&mut self, first: bool) -> Outcome<()> {
         let Some(inventory) = &mut self.inventory else { return Ok(()) };
-        let look = inventory.look().await.map_err(|error| match error {
+        let look = inventory.refresh().await.map_err(|error| match error {
             SigningKeysError::Store(error) => database::problem(&error),
             error => Problem::usage(chain(&error)).hint("leave out --inventory, and give folders of keys"),
         })?;

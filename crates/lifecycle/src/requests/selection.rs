@@ -299,7 +299,7 @@ impl Lifecycle {
                 queued.extend(part.queued);
                 if let BulkAction::Revoke { request, .. } = &work.what {
                     queued.extend(part.held.iter().map(|(held, _)| held.job));
-                    self.revoke_held(part.held, request.reason, &work.actor).await?;
+                    self.revoke_claimed(part.held, request.reason, &work.actor).await?;
                 }
                 after = part.last;
             }

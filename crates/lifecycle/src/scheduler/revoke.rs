@@ -122,7 +122,7 @@ impl Lifecycle {
     }
 
     /// Carries out revocations at the internal CA that this process has claimed, in one call.
-    pub(crate) async fn revoke_held(
+    pub(crate) async fn revoke_claimed(
         &self,
         held: Vec<(ClaimedRevocation, Fingerprint)>,
         reason: Reason,

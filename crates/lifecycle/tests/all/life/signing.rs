@@ -25,9 +25,9 @@ fn names(look: &SigningKeysUpdate) -> Vec<&str> {
 
 pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
     let (mut keys, mut walking) = (keys(&world), keys(&world).walking_every(Duration::ZERO));
-    assert_eq!(names(&keys.look().await.unwrap()), [""; 0]);
+    assert_eq!(names(&keys.refresh().await.unwrap()), [""; 0]);
     let a = world.issued("a.example.org").await;
-    let look = keys.look().await.unwrap();
+    let look = keys.refresh().await.unwrap();
     assert_eq!(names(&look), ["a.example.org"]);
     let leaf =
         Certificate::parse(&world.life.versions(a.id, None, 1).await.unwrap().rows[0].chain[0]).unwrap();
@@ -36,19 +36,19 @@ pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     let signed = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], deadline).await;
     assert!(signed.is_ok(), "{signed:?}");
-    assert!(keys.look().await.unwrap().keys.is_none(), "nothing is new");
+    assert!(keys.refresh().await.unwrap().keys.is_none(), "nothing is new");
 
     world.clock.set(a.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
     world.issued("b.example.org").await;
     let all = ["a.example.org", "a.example.org", "b.example.org"];
-    assert_eq!(names(&keys.look().await.unwrap()), all);
-    assert_eq!(names(&walking.look().await.unwrap()), all);
-    assert!(walking.look().await.unwrap().keys.is_none(), "nothing is other");
+    assert_eq!(names(&keys.refresh().await.unwrap()), all);
+    assert_eq!(names(&walking.refresh().await.unwrap()), all);
+    assert!(walking.refresh().await.unwrap().keys.is_none(), "nothing is other");
 
     // The first one ends.
     world.clock.set(super::world::NOW + LIFE + DAY);
-    assert_eq!(names(&walking.look().await.unwrap()), ["a.example.org", "b.example.org"]);
+    assert_eq!(names(&walking.refresh().await.unwrap()), ["a.example.org", "b.example.org"]);
     // What is blocked or revoked signs no more.
     let b = world.life.named("b.example.org").await.unwrap();
     let version = world.life.versions(b.id, None, 1).await.unwrap().rows.remove(0);
@@ -56,10 +56,10 @@ pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
     let row =
         store::Keys::of(&world.store).by_spki(leaf.public_key.spki_sha256.as_bytes()).await.unwrap().unwrap();
     assert!(world.keystore.block(row.id, "lost", "user:ann").await.unwrap());
-    assert_eq!(names(&walking.look().await.unwrap()), ["a.example.org"]);
+    assert_eq!(names(&walking.refresh().await.unwrap()), ["a.example.org"]);
     let request = RevokeRequest { reason: Reason::Superseded, replace: false };
     world.life.revoke(&Selection::Ids(vec![a.id]), request, "user:ann").await.unwrap();
-    assert_eq!(names(&walking.look().await.unwrap()), [""; 0]);
+    assert_eq!(names(&walking.refresh().await.unwrap()), [""; 0]);
 }
 
 pub(super) async fn a_key_that_does_not_open_is_told_of_once(world: World) {
@@ -68,9 +68,9 @@ pub(super) async fn a_key_that_does_not_open_is_told_of_once(world: World) {
     let stranger = KeyStore::new(world.store.clone(), elsewhere, world.clock.clone());
     let keys = SigningKeys::new(world.store.clone(), stranger, world.clock.clone());
     let mut keys = keys.walking_every(Duration::ZERO);
-    let look = keys.look().await.unwrap();
+    let look = keys.refresh().await.unwrap();
     assert_eq!((look.broken.len(), keys.broken()), (3, 3));
-    let again = keys.look().await.unwrap();
+    let again = keys.refresh().await.unwrap();
     assert_eq!((again.broken.len(), keys.broken()), (0, 3), "told once");
 }
 
@@ -78,10 +78,10 @@ pub(super) async fn a_thousand_keys_are_a_few_statements(world: World) {
     world.many(60).await;
     let mut keys = keys(&world);
     let before = world.store.statements_sent();
-    assert_eq!(keys.look().await.unwrap().keys.unwrap().len(), 60);
+    assert_eq!(keys.refresh().await.unwrap().keys.unwrap().len(), 60);
     let walked = world.store.statements_sent() - before;
     let before = world.store.statements_sent();
-    assert!(keys.look().await.unwrap().keys.is_none());
+    assert!(keys.refresh().await.unwrap().keys.is_none());
     let looked = world.store.statements_sent() - before;
     assert!(walked <= 4 && looked == 1, "{walked} to walk, {looked} to look");
 }
