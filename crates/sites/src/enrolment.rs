@@ -147,7 +147,7 @@ impl Sites {
         };
         let once = key.idempotency_key(KIND, node.id);
         let enrolled = self.certificate_for(&node, key.spki, once).await?;
-        self.look().await?;
+        self.update_view().await?;
         Ok(enrolled)
     }
 

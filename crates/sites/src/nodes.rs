@@ -126,7 +126,7 @@ impl Sites {
             .await?;
         self.0.beats.forget(id);
         self.0.numbers.forget(id);
-        self.look().await?;
+        self.update_view().await?;
         if done { Ok(()) } else { Err(SiteError::Retired) }
     }
 
@@ -149,7 +149,7 @@ impl Sites {
     async fn node_status(&self, node: Uuid) -> Result<NodeStatus, SiteError> {
         match self.0.view.node_status(node) {
             NodeStatus::Unknown => {
-                self.look().await?;
+                self.update_view().await?;
                 Ok(self.0.view.node_status(node))
             }
             known => Ok(known),
@@ -172,7 +172,7 @@ impl Sites {
         self.0.beats.heard(node, now, beat.measured);
         if beat.since > self.0.view.last() {
             // The node has seen a newer state, from another server.
-            self.look().await?;
+            self.update_view().await?;
         }
         Ok(BeatAnswer {
             now_ms: now / 1_000,

@@ -18,10 +18,10 @@ const IDLE_ROUNDS: u32 = 8;
 /// Interval in which long expired tokens are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Number of rows per query of a view update.
-const LOOK_ROWS: usize = 1_000;
+const VIEW_ROWS: usize = 1_000;
 /// Maximum number of changed wraps per view update, 10 ms of database time. Their nodes request all updates; the rest follows in
 /// the next update.
-const LOOK_WRAPS: usize = 10_000;
+const VIEW_WRAPS: usize = 10_000;
 
 impl Sites {
     /// Processes heartbeats and tracks present nodes, until stopped.
@@ -62,7 +62,7 @@ impl Sites {
             Ok(()) => self.tell(now).await,
             failed => failed,
         };
-        let (signed, looked) = (self.sign_due().await, self.look().await);
+        let (signed, looked) = (self.sign_due().await, self.update_view().await);
         let all = [told.map_err(SiteError::from), signed.map(drop), looked];
         all.into_iter().filter_map(Result::err).collect()
     }
@@ -110,7 +110,7 @@ impl Sites {
 
     /// Updates the view of nodes and the numbers of changes of sealed keys. A caller that waits for another update shares one that
     /// started after its call.
-    pub(super) async fn look(&self) -> Result<(), SiteError> {
+    pub(super) async fn update_view(&self) -> Result<(), SiteError> {
         let asked = self.0.looks.load(Ordering::SeqCst);
         let mut looked = self.0.looked.lock().await;
         if *looked > asked {
@@ -118,8 +118,8 @@ impl Sites {
         }
         let number = self.0.looks.fetch_add(1, Ordering::SeqCst) + 1;
         loop {
-            let rows = tables::Places::of(self.store()).nodes_changed(self.0.view.last(), LOOK_ROWS).await?;
-            let whole = rows.len() == LOOK_ROWS;
+            let rows = tables::Places::of(self.store()).nodes_changed(self.0.view.last(), VIEW_ROWS).await?;
+            let whole = rows.len() == VIEW_ROWS;
             self.0.view.take(rows);
             if !whole {
                 break;
@@ -129,7 +129,7 @@ impl Sites {
         if numbers.seen() == 0 {
             numbers.begin(tables::Places::of(store).last_change().await?);
         }
-        let own = tables::Places::of(store).wraps_changed(numbers.seen(), LOOK_WRAPS).await?;
+        let own = tables::Places::of(store).wraps_changed(numbers.seen(), VIEW_WRAPS).await?;
         numbers.take(tables::Places::of(store).last_state().await?, own);
         *looked = number;
         Ok(())

@@ -9,7 +9,7 @@ use super::{KeyNode, NodeError, NodeTls, api_of, tls_failed, tls_of};
 use crate::work::{EnrolledNode, NodeRenewal};
 
 /// Interval of checks whether a renewal is due, and of retries.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 impl KeyNode {
     /// Renews certificates forever. A failure is only logged: the current certificate is valid for days.
@@ -27,7 +27,7 @@ impl KeyNode {
                     }
                 }
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

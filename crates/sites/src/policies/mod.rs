@@ -40,7 +40,7 @@ pub const POLICIES_MAX: i64 = 1_000;
 /// Maximum number of changes of each kind in a response to a node.
 pub const STATE_ROWS_MAX: usize = 500;
 /// Interval of checks for changes: one statement each.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval in which old records of deletions are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Time in µs for which nodes are notified of deletions. Their certificates are valid for 7 days.
@@ -56,11 +56,11 @@ impl KeyPolicies {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             ticks
         };
-        let (mut looks, mut purges) = (every(LOOK_EVERY), every(PURGE_EVERY));
+        let (mut looks, mut purges) = (every(POLL_INTERVAL), every(PURGE_EVERY));
         loop {
             let work = async {
                 tokio::select! {
-                    _ = looks.tick() => self.look().await,
+                    _ = looks.tick() => self.reconcile_if_due().await,
                     _ = purges.tick() => self.purge().await,
                 }
             };
@@ -75,7 +75,7 @@ impl KeyPolicies {
     }
 
     /// Runs a pass, if something changed since the last one or a full pass is due.
-    async fn look(&self) -> Result<(), PolicyError> {
+    async fn reconcile_if_due(&self) -> Result<(), PolicyError> {
         if self.is_due().await? {
             self.reconcile().await?;
             self.reseal().await?;
