@@ -123,7 +123,7 @@ impl HttpClient {
     /// See [`HttpClient::new`].
     pub fn trusting_anyone(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
         let mut tls = tls(config, RootCertStore::empty())?;
-        tls.dangerous().set_certificate_verifier(Arc::new(Anyone(aws_lc_rs::default_provider())));
+        tls.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())));
         Self::over(config, resolver, tls)
     }
 
@@ -299,9 +299,9 @@ fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig
 
 /// A verifier that accepts every certificate. The peer must still prove possession of its key.
 #[derive(Debug)]
-struct Anyone(CryptoProvider);
+struct AnyCertificate(CryptoProvider);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

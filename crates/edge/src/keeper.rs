@@ -97,7 +97,7 @@ impl Keeper {
             due: None,
             told_bare: BTreeSet::new(),
         };
-        let (keeper, loaded) = aside(keeper, |keeper| keeper.look(true)).await?;
+        let (keeper, loaded) = aside(keeper, |keeper| keeper.reload(true)).await?;
         Ok((keeper, loaded?))
     }
 
@@ -110,7 +110,7 @@ impl Keeper {
                 () = tokio::time::sleep(self.pause()) => {}
                 () = now.notified() => {}
             }
-            let Ok((keeper, looked)) = aside(self, |keeper| keeper.look(false)).await else { return };
+            let Ok((keeper, looked)) = aside(self, |keeper| keeper.reload(false)).await else { return };
             self = keeper;
             match looked {
                 Ok(loaded) => {
@@ -136,8 +136,8 @@ impl Keeper {
     }
 
     /// Checks the files on the current thread.
-    fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
-        let tickets = self.tickets.look(Instant::now());
+    fn reload(&mut self, first: bool) -> Result<Loaded, KeepError> {
+        let tickets = self.tickets.reload(Instant::now());
         self.metrics.ticket_keys_are_broken(tickets.is_err());
         self.is_stale |= tickets.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot reload the ticket keys; the current ones stay in use");

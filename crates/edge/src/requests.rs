@@ -145,7 +145,7 @@ impl Connection {
         let mut request = ClientBody::of(request, &requesting.tasks, requesting.head_timeout);
         let websocket = Websocket::of(&mut request);
         let mut entry = requesting.access_log.entry(&request, &self.client);
-        let response = match self.place_of(&request) {
+        let response = match self.destination_of(&request) {
             Ok(place) => self.ask(request, &place, websocket.as_ref(), &mut entry).await,
             Err(refused) => refused.page(),
         };
@@ -164,7 +164,7 @@ impl Connection {
 
     /// Finds the destination by the current routes. The host must be the connection's server name, or another name that both the
     /// certificate and the route cover (RFC 9113 section 9.1.1). Other hosts need a connection of their own.
-    fn place_of(&self, request: &Request<ClientBody>) -> Result<Destination, Rejection> {
+    fn destination_of(&self, request: &Request<ClientBody>) -> Result<Destination, Rejection> {
         if request.method() == Method::CONNECT {
             return Err(Rejection::Connect);
         }

@@ -147,7 +147,7 @@ impl TicketKeys {
     ///
     /// # Errors
     /// [`BadTicketKeys`]; the current keys stay in use.
-    pub(super) fn look(&mut self, now: Instant) -> Result<bool, BadTicketKeys> {
+    pub(super) fn reload(&mut self, now: Instant) -> Result<bool, BadTicketKeys> {
         let new = match &self.file {
             Some(path) => TicketSecrets::read(path)?,
             None if now.saturating_duration_since(self.made) < self.life => return Ok(false),
@@ -170,12 +170,12 @@ mod tests {
         let (hour, began) = (Duration::from_secs(3_600), Instant::now());
         let mut keys = TicketKeys::new(None, hour, began).unwrap();
         let first = keys.secrets.clone();
-        assert!(!keys.look(began + hour - Duration::from_secs(1)).unwrap());
-        assert!(keys.look(began + hour).unwrap());
+        assert!(!keys.reload(began + hour - Duration::from_secs(1)).unwrap());
+        assert!(keys.reload(began + hour).unwrap());
         assert_eq!(keys.secrets.0.len(), 2);
         assert!(keys.secrets.0[1] == first.0[0] && keys.secrets.0[0] != first.0[0]);
-        assert!(!keys.look(began + hour).unwrap());
-        assert!(keys.look(began + hour * 2).unwrap());
+        assert!(!keys.reload(began + hour).unwrap());
+        assert!(keys.reload(began + hour * 2).unwrap());
         assert!(!keys.secrets.0.contains(&first.0[0]), "two open");
     }
 

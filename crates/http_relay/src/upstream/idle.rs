@@ -51,7 +51,7 @@ impl Pool {
     }
 
     /// Closes the longest idle connection if no slot is free.
-    pub(super) fn make_room(&self) {
+    pub(super) fn evict_oldest(&self) {
         if !self.slots.has_free() {
             let oldest = self.idle.lock().take_oldest();
             drop(oldest);

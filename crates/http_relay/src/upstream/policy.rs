@@ -133,7 +133,7 @@ fn compiled(
         // Without roots, no certificate is trusted.
         builder.with_root_certificates(roots)
     } else {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
     };
     let config = match &policy.certificate {
         None => builder.with_no_client_auth(),
@@ -146,9 +146,9 @@ fn compiled(
 
 /// Accepts any certificate if the peer proves possession of its key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

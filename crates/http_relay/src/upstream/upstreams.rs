@@ -203,7 +203,7 @@ impl Upstreams {
     /// the first request of a client with the same HTTP version.
     pub async fn probe(&self, origin: &Origin, server: &HostOrIp) -> Result<ProbedServer, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
-        self.0.pool.make_room();
+        self.0.pool.evict_oldest();
         let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
         if let Sender::Http1(sender) = &mut sender {
             // A pooled connection must be ready for use.
@@ -224,7 +224,7 @@ impl Upstreams {
         may_be_here: bool,
         is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
     ) -> Result<(Link, Slot), NoConnection> {
-        self.0.pool.make_room();
+        self.0.pool.evict_oldest();
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.dialler.link(target, name, may_be_here, is_meant, deadline).await
     }
@@ -232,7 +232,7 @@ impl Upstreams {
     /// Opens a new connection, which other requests may share if it uses HTTP/2.
     pub(super) async fn connect(&self, origin: &Arc<Origin>) -> Result<Ready, NoConnection> {
         let deadline = Deadline::within(self.0.connect_timeout);
-        self.0.pool.make_room();
+        self.0.pool.evict_oldest();
         let sender = self.0.dialler.connect(origin, deadline).await?;
         let mut stream = None;
         if let Sender::Http2(shared) = &sender {

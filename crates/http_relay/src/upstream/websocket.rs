@@ -37,7 +37,7 @@ impl Upstreams {
     ) -> Result<Response<Relayed>, NoAnswer> {
         let inner = &self.0;
         let deadline = Deadline::within(inner.connect_timeout);
-        inner.pool.make_room();
+        inner.pool.evict_oldest();
         let mut sender = match inner.dialler.connect_for_websocket(origin, deadline).await {
             Ok(sender) => sender,
             Err(error) => {
