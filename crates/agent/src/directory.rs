@@ -25,7 +25,7 @@ pub const LABELS_MAX: usize = 32;
 /// Maximum bytes of a label's name or value.
 const LABEL_MAX: usize = 128;
 /// Interval of checks for work from other nodes while an agent waits: one statement each.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval in which agents' last-seen data is written: one statement each.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// Interval in which long expired tokens are removed.
@@ -139,11 +139,12 @@ impl Agents {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             ticks
         };
-        let (mut looks, mut writes, mut purges) = (every(LOOK_EVERY), every(WRITE_EVERY), every(PURGE_EVERY));
+        let (mut looks, mut writes, mut purges) =
+            (every(POLL_INTERVAL), every(WRITE_EVERY), every(PURGE_EVERY));
         loop {
             let result = tokio::select! {
                 () = stop.cancelled() => break,
-                _ = looks.tick() => self.look_for_work().await,
+                _ = looks.tick() => self.poll_for_work().await,
                 _ = writes.tick() => self.write_seen().await,
                 _ = purges.tick() => {
                     tables::Agents::of(self.store()).purge_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
@@ -159,7 +160,7 @@ impl Agents {
         }
     }
 
-    async fn look_for_work(&self) -> Result<(), StoreError> {
+    async fn poll_for_work(&self) -> Result<(), StoreError> {
         if self.0.waiting.is_empty() {
             return Ok(());
         }

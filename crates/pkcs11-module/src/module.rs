@@ -19,7 +19,7 @@ pub(crate) const SLOT: CK_SLOT_ID = 0;
 
 /// Size of the program's output buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Room {
+pub(crate) enum BufferSize {
     /// The program only requests the length of the output.
     LengthQuery,
     /// Size of the buffer in bytes.
@@ -214,7 +214,7 @@ impl Module {
     }
 
     /// Signs data in a single call.
-    pub(crate) fn sign(&self, session: CK_SESSION_HANDLE, data: &[u8], room: Room) -> Outcome<Output> {
+    pub(crate) fn sign(&self, session: CK_SESSION_HANDLE, data: &[u8], room: BufferSize) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, false, room)? {
             Ok(signing) => signing,
@@ -240,7 +240,7 @@ impl Module {
     }
 
     /// Signs the collected parts of a message.
-    pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: Room) -> Outcome<Output> {
+    pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: BufferSize) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, true, room)? {
             Ok(signing) => signing,
@@ -281,7 +281,7 @@ impl Module {
 
 /// Takes the operation out of its session, if the buffer is large enough for the signature. Nothing is locked while signing, and
 /// the operation ends whatever the result. Otherwise the operation stays, and the returned output goes to the program.
-fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result<Signing, Output>> {
+fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<Result<Signing, Output>> {
     let mut session = locked(session);
     let signing = session.signing.as_ref().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
     // An operation in parts must end with C_SignFinal.
@@ -290,9 +290,9 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: Room) -> Outcome<Result
     }
     let octets = mechanism::signature_octets(signing.key.kind);
     match room {
-        Room::LengthQuery => return Ok(Err(Output::Length(octets))),
-        Room::Octets(given) if given < octets => return Ok(Err(Output::TooSmall(octets))),
-        Room::Octets(_) => {}
+        BufferSize::LengthQuery => return Ok(Err(Output::Length(octets))),
+        BufferSize::Octets(given) if given < octets => return Ok(Err(Output::TooSmall(octets))),
+        BufferSize::Octets(_) => {}
     }
     session.signing.take().map(Ok).ok_or(CKR_OPERATION_NOT_INITIALIZED)
 }

@@ -19,7 +19,7 @@ use crate::setup::Setup;
 /// Timeout of tasks at shutdown. They have nothing to finish.
 const STOP: Duration = Duration::from_secs(2);
 /// Interval of checks of the client certificate's files.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The client and its runtime.
 pub(crate) struct Service {
@@ -81,7 +81,7 @@ impl Service {
 /// Uses changed client certificate files for new connections. Ends with the runtime.
 async fn present(client: Client, setup: Arc<Setup>, mut presented: Arc<Presented>) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let looking = Arc::clone(&setup);
         let Ok(now) = tokio::task::spawn_blocking(move || looking.presented()).await else { return };
         let tls = now.options.tls.as_ref().filter(|_| !Arc::ptr_eq(&now, &presented));

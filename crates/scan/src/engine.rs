@@ -249,7 +249,7 @@ impl Scheduler {
             if self.finished() {
                 break;
             }
-            let room = self.input_open && self.has_room_for_input();
+            let room = self.input_open && self.can_take_input();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -312,7 +312,7 @@ impl Scheduler {
             && self.last.is_empty()
     }
 
-    fn has_room_for_input(&self) -> bool {
+    fn can_take_input(&self) -> bool {
         self.resolving.len() < RESOLVING_MAX
             && self.ready.len() + self.parked_count < WAITING_MAX
             // Targets that need no DNS lookup must not run far ahead of the probes.

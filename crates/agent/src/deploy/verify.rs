@@ -16,7 +16,7 @@ use super::policy::{Policy, Refusal};
 use super::target::Verify;
 
 /// Timeout of one probe: connecting, STARTTLS and handshake.
-const LOOK: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Initial pause between two probes, doubled up to one second. Old workers of a server continue for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ pub(crate) async fn until_served(
     let deadline = Deadline::within(Duration::from_secs(verify.seconds.into()));
     let (mut pause, mut seen) = (PAUSE, 0);
     loop {
-        let last = match look_all(verify, expected, deadline, policy).await {
+        let last = match probe_all(verify, expected, deadline, policy).await {
             Ok(()) => {
                 seen += 1;
                 if seen == SURE {
@@ -97,7 +97,7 @@ pub(crate) async fn until_served(
     }
 }
 
-async fn look_all(
+async fn probe_all(
     verify: &Verify,
     expected: Fingerprint,
     deadline: Deadline,
@@ -108,7 +108,7 @@ async fn look_all(
     let mut refused = None;
     let mut seen = 0;
     for address in addresses {
-        match look(verify, address, deadline.child(LOOK)).await {
+        match probe(verify, address, deadline.child(PROBE_TIMEOUT)).await {
             Ok(served) if served == expected => seen += 1,
             Ok(served) => return Err(VerifyError::Other { address, served, expected }),
             Err(error) => refused = Some(error),
@@ -128,7 +128,7 @@ async fn look_all(
 pub(crate) async fn served(verify: &Verify, policy: &Policy) -> Result<Fingerprint, VerifyError> {
     let mut last = None;
     for address in allowed(verify, policy).await? {
-        match look(verify, address, Deadline::within(LOOK)).await {
+        match probe(verify, address, Deadline::within(PROBE_TIMEOUT)).await {
             Ok(served) => return Ok(served),
             Err(error) => last = Some(error),
         }
@@ -154,7 +154,7 @@ pub(crate) async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyEr
     if addresses.is_empty() { Err(unknown("no address".to_owned())) } else { Ok(addresses) }
 }
 
-async fn look(verify: &Verify, address: SocketAddr, deadline: Deadline) -> Result<Fingerprint, VerifyError> {
+async fn probe(verify: &Verify, address: SocketAddr, deadline: Deadline) -> Result<Fingerprint, VerifyError> {
     let failed = |reason: String| VerifyError::NoAnswer { address, reason };
     let stream = dial::connect(address, deadline.remaining()).await.map_err(|e| failed(e.to_string()))?;
     match deadline.bound(handshake(verify, stream)).await {

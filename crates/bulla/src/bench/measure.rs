@@ -18,7 +18,7 @@ pub(crate) struct Measured {
 }
 
 /// Interval between two checks of the child. A shorter memory peak is not missed: the kernel records the high-water mark.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Clock ticks per second in /proc: USER_HZ, which is 100 on every Linux architecture.
 const TICKS_PER_SECOND: u64 = 100;
 /// Maximum number of characters kept of standard error.
@@ -42,7 +42,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
         if matches!(state, None | Some('Z' | 'X')) {
             break ticks;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let wall = began.elapsed();
     let status = child.wait().map_err(|error| Problem::new(Exit::Machine, error))?;

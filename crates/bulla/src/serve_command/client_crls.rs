@@ -12,7 +12,7 @@ use crate::files;
 const KEY: &str = "server.client_crl_files";
 
 /// Interval of checks for changed files.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Files of CRLs, and the client verification that uses them.
 pub(super) struct ClientCrls {
@@ -60,7 +60,7 @@ impl ClientCrls {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             let looked = match self.read().await {
                 Ok(ders) if ders == counting => continue,

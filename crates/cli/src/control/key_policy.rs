@@ -127,7 +127,7 @@ fn satisfied(resolved: &ResolvedView) -> Outcome<()> {
 async fn create(client: &Client, name: &str, formula: &str, consent: Consent, show: &Output) -> Outcome<()> {
     if !consent.is_given() {
         let resolved: ResolvedView = read_as(&check(client, formula).await?)?;
-        eprintln!("{}", told(&resolved));
+        eprintln!("{}", summary_of(&resolved));
         for node in &resolved.nodes {
             eprintln!("  {} at {}", node.name, node.site);
         }
@@ -141,7 +141,7 @@ async fn create(client: &Client, name: &str, formula: &str, consent: Consent, sh
 }
 
 /// Formats `region: EU: satisfied by 2 of 5 nodes, at 1 site`.
-fn told(resolved: &ResolvedView) -> String {
+fn summary_of(resolved: &ResolvedView) -> String {
     let ResolvedView { formula, nodes, sites, enrolled, .. } = resolved;
     let (nodes, sites) = (nodes.len(), sites.len());
     format!(
@@ -162,7 +162,7 @@ fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     let mut printer = Printer::new(show.output, show.color)?;
     printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
     printer.end(None).map_err(|error| Problem::output(&error))?;
-    eprintln!("{}", told(&resolved));
+    eprintln!("{}", summary_of(&resolved));
     if resolved.nodes.is_empty() {
         for (name, values) in &resolved.attributes {
             eprintln!("  existing values of {name}: {}", values.join(", "));
@@ -238,6 +238,6 @@ mod tests {
         let resolved = json!({ "formula": "a: 1", "canonical": "a: 1", "nodes": [node, node], "sites": [site],
             "enrolled": 5, "attributes": {}, "of a later version": true });
         let resolved = read_as(&resolved).unwrap();
-        assert_eq!(told(&resolved), "`a: 1` is satisfied by 2 of 5 nodes, at 1 site");
+        assert_eq!(summary_of(&resolved), "`a: 1` is satisfied by 2 of 5 nodes, at 1 site");
     }
 }

@@ -18,7 +18,7 @@ use crate::printer::Printer;
 const KEYS: &str = "/api/v1/master-key";
 
 /// Interval of progress requests during a rotation. It is long, because each response counts every sealed value.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Commands for the master key.
 #[derive(Debug, Subcommand)]
@@ -101,7 +101,7 @@ fn counts<'a>(columns: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
 async fn until_ended(client: &Client) -> Outcome<()> {
     let mut before = None;
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let MasterKeysView { remaining, rotating, .. } = client.fetch(KEYS, &()).await?;
         if std::io::stderr().is_terminal() {
             eprintln!("{remaining} values are encrypted with old master keys");

@@ -28,7 +28,7 @@ const LABEL: &[&[u8]] = &[b"bulla credential agent: cache on disk"];
 /// Bytes of a nonce.
 const NONCE: usize = 12;
 /// Interval of checks for changes of the cache. A cleared cache is written at the next check.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two writes of a cache that changes constantly.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
@@ -96,7 +96,7 @@ impl DiskCache {
     /// Writes the cache when it changes, and at the end.
     pub(super) async fn keep(self, client: Client, stop: CancellationToken) {
         let (mut written, mut at) = (client.cache().revision(), None);
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+        while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
             let revision = client.cache().revision();
             let is_due = at.is_none_or(|at: tokio::time::Instant| at.elapsed() >= WRITE_EVERY);
             if revision != written && (is_due || client.cache().entries_to_save().is_empty()) {

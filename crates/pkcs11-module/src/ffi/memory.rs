@@ -6,7 +6,7 @@ use std::slice;
 use cryptoki_sys::*;
 
 use crate::Outcome;
-use crate::module::{Output, Room};
+use crate::module::{BufferSize, Output};
 
 /// Maximum number of attributes in a template. Searches use a few.
 const ATTRIBUTES_MAX: usize = 256;
@@ -65,31 +65,31 @@ impl<T: Copy> OutputBuffer<T> {
     /// # Safety
     /// If the pointers are not null, they point to a length and to a buffer of that many values. Both stay valid until
     /// [`Self::fill`].
-    pub(super) unsafe fn of(to: *mut T, count: *mut CK_ULONG) -> Outcome<(Self, Room)> {
+    pub(super) unsafe fn of(to: *mut T, count: *mut CK_ULONG) -> Outcome<(Self, BufferSize)> {
         if count.is_null() || !count.is_aligned() || (!to.is_null() && !to.is_aligned()) {
             return Err(CKR_ARGUMENTS_BAD);
         }
         if to.is_null() {
-            return Ok((Self { to, count }, Room::LengthQuery));
+            return Ok((Self { to, count }, BufferSize::LengthQuery));
         }
         // SAFETY: not null and aligned; the caller guarantees that it points to a number.
         let room = unsafe { count.read() };
-        Ok((Self { to, count }, Room::Octets(usize::try_from(room).unwrap_or(usize::MAX))))
+        Ok((Self { to, count }, BufferSize::Octets(usize::try_from(room).unwrap_or(usize::MAX))))
     }
 
     /// Writes the values, or only their number (PKCS#11 section 5.2).
     ///
     /// # Errors
     /// `CKR_BUFFER_TOO_SMALL`, after their number was written.
-    pub(super) fn fill(self, values: &[T], room: Room) -> Outcome {
+    pub(super) fn fill(self, values: &[T], room: BufferSize) -> Outcome {
         let result = match room {
-            Room::Octets(room) if room < values.len() => Err(CKR_BUFFER_TOO_SMALL),
-            Room::Octets(_) => {
+            BufferSize::Octets(room) if room < values.len() => Err(CKR_BUFFER_TOO_SMALL),
+            BufferSize::Octets(_) => {
                 // SAFETY: the buffer is large enough (`Self::of`), and does not overlap memory of this module.
                 unsafe { self.to.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
                 Ok(())
             }
-            Room::LengthQuery => Ok(()),
+            BufferSize::LengthQuery => Ok(()),
         };
         self.say(values.len());
         result
@@ -106,7 +106,7 @@ impl OutputBuffer<CK_BYTE> {
     ///
     /// # Errors
     /// Same as [`Self::fill`].
-    pub(super) fn answer(self, answer: Output, room: Room) -> Outcome {
+    pub(super) fn answer(self, answer: Output, room: BufferSize) -> Outcome {
         match answer {
             Output::Octets(octets) => self.fill(&octets, room),
             Output::Length(octets) => {

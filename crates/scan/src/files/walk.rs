@@ -121,7 +121,7 @@ impl<'p> Walk<'p> {
         Ok(Some(Folder { path: path.to_owned(), entries: path.read_dir()?, identity }))
     }
 
-    fn look_at(&mut self, entry: &DirEntry) -> Option<WalkedFile> {
+    fn visit(&mut self, entry: &DirEntry) -> Option<WalkedFile> {
         let path = entry.path();
         // The type of the entry itself, not of a link's target.
         let kind = match entry.file_type() {
@@ -161,7 +161,7 @@ impl Iterator for Walk<'_> {
         while !(self.stop)() {
             let folder = self.folders.last_mut()?;
             let look = match folder.entries.next() {
-                Some(Ok(entry)) => self.look_at(&entry),
+                Some(Ok(entry)) => self.visit(&entry),
                 Some(Err(error)) => Some(WalkedFile { path: folder.path.clone(), result: Err(error.into()) }),
                 None => {
                     self.folders.pop();
