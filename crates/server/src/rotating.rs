@@ -57,7 +57,7 @@ impl Rotating {
     where
         W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
     {
-        let mut shown = self.begun(work, stopping);
+        let mut shown = self.start(work, stopping);
         match timeout(most, shown.wait_for(Option::is_some)).await {
             Err(_) => Progress::GoesOn,
             Ok(Err(_)) => Progress::Cut,
