@@ -7,19 +7,12 @@ use std::time::Duration;
 use agent::client::{Agent, AgentStatus, Worked};
 use agent::deploy::PolicyFile;
 use agent::{Agents, AgentsParts};
-use authority::keystore::KeyStore;
-use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::Profile;
-use authority::tree::NewCa;
-use authority::{Authority, AuthorityOptions};
 use enrollment::CertifyByAuthority;
 use enrollment::client::JoinOptions;
 use http::Method;
-use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
-use keys::Keyring;
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
-use lifecycle::{Lifecycle, LifecycleOptions, state};
-use outbound::resolve::Resolver;
+use lifecycle::{Lifecycle, state};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::access::uri_identity_key;
@@ -30,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::parts::{Parts, names_under};
 use crate::world::{self, TestResponse, send};
 
 /// A server with everything that agents need behind it.
@@ -47,35 +41,9 @@ struct House {
 impl House {
     async fn new() -> Self {
         let (folder, store) = world::store().await;
-        let clock = Clock::system();
-        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let authority =
-            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
-                .unwrap();
-        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
-        authority
-            .create_intermediate("root", &NewCa::intermediate("issuing", "CN=Issuing"), "test")
-            .await
-            .unwrap();
-        let names = NameRules { dns_allowed: vec![rule("example")], ..NameRules::default() };
-        authority.put_profile(Profile::for_servers("web", names), None, "test").await.unwrap();
-        let issuers = Issuers::new(IssuerContext {
-            store: store.clone(),
-            clock: clock.clone(),
-            authority: authority.clone(),
-            keystore: keystore.clone(),
-            resolver: Resolver::with_upstreams(Vec::new()),
-            host: HostPolicy::default(),
-            responders: Responders::new(store.clone(), clock.clone()),
-        });
-        let lifecycle = Lifecycle::open(
-            store.clone(),
-            authority.clone(),
-            issuers,
-            keystore.clone(),
-            clock.clone(),
-            LifecycleOptions::default(),
-        );
+        let Parts { clock, keystore, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
+        let web = Profile::for_servers("web", names_under("example"));
+        authority.put_profile(web, None, "test").await.unwrap();
         // The listener's certificate is another authority's: agents trust what enrolment tells them.
         let ca = world::Authority::new("listener's root");
         let ca_pem = x509::pem::encode("CERTIFICATE", &ca.root);
@@ -192,17 +160,6 @@ impl Drop for House {
     fn drop(&mut self) {
         self.stop.cancel();
     }
-}
-
-fn rule(suffix: &str) -> DnsRule {
-    DnsRule::Suffix(SuffixRule {
-        suffix: suffix.to_owned(),
-        itself: true,
-        depth_max: 5,
-        wildcards: false,
-        wildcard_depth_min: 2,
-        wildcard_depth_max: 5,
-    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

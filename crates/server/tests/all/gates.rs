@@ -5,25 +5,21 @@ use std::sync::Arc;
 
 use agent::tables::{TargetSettings, insert_target};
 use agent::{Agents, AgentsParts};
-use authority::keystore::KeyStore;
+use authority::Authority;
 use authority::profile::Profile;
-use authority::tree::NewCa;
-use authority::{Authority, AuthorityOptions};
 use enrollment::CertifyByAuthority;
 use futures_util::FutureExt;
 use http::Method;
-use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
-use keys::Keyring;
 use lifecycle::managed::NewCertificate;
 use lifecycle::{Lifecycle, LifecycleOptions};
-use outbound::resolve::Resolver;
 use serde_json::{Value, json};
 use server::Components;
 use server::access::uri_identity_key;
-use store::{Clock, Store};
+use store::Store;
 use testbed::Database;
 use uuid::Uuid;
 
+use crate::parts::Parts;
 use crate::world::{Plan, TestResponse, World, issuance, send};
 
 /// A server on which a profile `vip` requires approval, with everything that has gates.
@@ -51,28 +47,9 @@ impl House {
     }
 
     async fn on(database: Database) -> Self {
-        let (store, clock) = (database.open().await, Clock::system());
-        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let options = AuthorityOptions::default();
-        let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap();
-        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
-        let issuers = Issuers::new(IssuerContext {
-            store: store.clone(),
-            clock: clock.clone(),
-            authority: authority.clone(),
-            keystore: keystore.clone(),
-            resolver: Resolver::with_upstreams(Vec::new()),
-            host: HostPolicy::default(),
-            responders: Responders::new(store.clone(), clock.clone()),
-        });
-        let lifecycle = Lifecycle::open(
-            store.clone(),
-            authority.clone(),
-            issuers.clone(),
-            keystore.clone(),
-            clock.clone(),
-            LifecycleOptions::default(),
-        );
+        let store = database.open().await;
+        let Parts { clock, keystore, authority, issuers, lifecycle } =
+            Parts::on(&store, LifecycleOptions::default()).await;
         let agents = Agents::new(AgentsParts {
             store: store.clone(),
             keystore: keystore.clone(),

@@ -23,6 +23,7 @@ mod master_key;
 mod matrix;
 mod mutual_tls;
 mod ownership;
+mod parts;
 mod route_by_role;
 mod signing_in;
 mod teams;

@@ -2,18 +2,11 @@
 
 use std::time::Duration;
 
+use authority::Authority;
 use authority::issue::IssuedRef;
-use authority::keystore::KeyStore;
-use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::Profile;
 use authority::revoke::{CertificateStatus, RevocationFilter, Selection};
-use authority::tree::NewCa;
-use authority::{Authority, AuthorityOptions};
 use http::Method;
-use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
-use keys::Keyring;
-use lifecycle::{Lifecycle, LifecycleOptions};
-use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::listen::server_certificate;
@@ -23,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use x509::crl::Reason;
 
+use crate::parts::{Parts, names_under};
 use crate::world::{self, TestResponse, send};
 
 /// A server with certificates and our own CA behind it.
@@ -37,51 +31,14 @@ struct House {
     _folder: tempfile::TempDir,
 }
 
-fn under(suffix: &str) -> NameRules {
-    let rule = DnsRule::Suffix(SuffixRule {
-        suffix: suffix.to_owned(),
-        itself: true,
-        depth_max: 5,
-        wildcards: false,
-        wildcard_depth_min: 2,
-        wildcard_depth_max: 5,
-    });
-    NameRules { dns_allowed: vec![rule], ..NameRules::default() }
-}
-
 impl House {
     async fn new() -> Self {
         let (folder, store) = world::store().await;
-        let clock = Clock::system();
-        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let authority =
-            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
-                .unwrap();
-        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
-        let issuing = NewCa::intermediate("issuing", "CN=Issuing");
-        authority.create_intermediate("root", &issuing, "test").await.unwrap();
+        let Parts { clock, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
         for (name, requires_approval) in [("web", false), ("careful", true)] {
-            let profile = Profile { requires_approval, ..Profile::for_servers(name, under("example")) };
+            let profile = Profile { requires_approval, ..Profile::for_servers(name, names_under("example")) };
             authority.put_profile(profile, None, "test").await.unwrap();
         }
-        let issuers = Issuers::new(IssuerContext {
-            store: store.clone(),
-            clock: clock.clone(),
-            authority: authority.clone(),
-            keystore: keystore.clone(),
-            resolver: Resolver::with_upstreams(Vec::new()),
-            host: HostPolicy::default(),
-            responders: Responders::new(store.clone(), clock.clone()),
-        });
-        let options = LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() };
-        let lifecycle = Lifecycle::open(
-            store.clone(),
-            authority.clone(),
-            issuers.clone(),
-            keystore,
-            clock.clone(),
-            options,
-        );
         let ca = world::Authority::new("listener's root");
         let leaf = ca.leaf(&["127.0.0.1"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();

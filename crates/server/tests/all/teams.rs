@@ -1,36 +1,30 @@
 //! Two teams on one server: each way from one into what the other owns is tried.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent::tables::{TargetSettings, insert_target};
 use agent::{Agents, AgentsParts};
 use authority::est::{ClientCa, Est, EstOptions};
-use authority::keystore::KeyStore;
 use authority::profile::Profile;
-use authority::tree::NewCa;
-use authority::{Authority, AuthorityOptions};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use enrollment::CertifyByAuthority;
 use futures_util::FutureExt;
 use http::Method;
-use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
-use keys::{KeyType, Keyring, PrivateKey, Signer};
-use lifecycle::{Lifecycle, LifecycleOptions};
-use outbound::resolve::Resolver;
+use keys::{KeyType, PrivateKey, Signer};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::server_certificate;
 use server::{Components, Issuance, Running, Server, ServerOptions, State, access};
-use store::{Clock, Store};
+use store::Store;
 use testbed::Database;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::{Certificate, DistinguishedName};
 
+use crate::parts::Parts;
 use crate::world::{self, TestResponse, issuance, send};
 
 const CERTIFICATES: &str = "/api/v1/certificates";
@@ -50,35 +44,14 @@ struct House {
 
 impl House {
     async fn new(database: Database) -> Self {
-        let (store, clock) = (database.open().await, Clock::system());
-        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let options = AuthorityOptions::default();
-        let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap();
-        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
-        let issuing = NewCa::intermediate("issuing", "CN=Issuing");
-        authority.create_intermediate("root", &issuing, "test").await.unwrap();
+        let store = database.open().await;
+        let Parts { clock, keystore, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
         for name in ["shared", "web-a", "web-b", "closed"] {
             let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
             let mut profile = Profile::for_servers(name, serde_json::from_value(names).unwrap());
             profile.subject.common_name = authority::profile::CommonName::Any;
             authority.put_profile(profile, None, "test").await.unwrap();
         }
-        let lifecycle = Lifecycle::open(
-            store.clone(),
-            authority.clone(),
-            Issuers::new(IssuerContext {
-                store: store.clone(),
-                clock: clock.clone(),
-                authority: authority.clone(),
-                keystore: keystore.clone(),
-                resolver: Resolver::with_upstreams(Vec::new()),
-                host: HostPolicy::default(),
-                responders: Responders::new(store.clone(), clock.clone()),
-            }),
-            keystore.clone(),
-            clock.clone(),
-            LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() },
-        );
         let ca = world::Authority::new("another root");
         let agents = Agents::new(AgentsParts {
             store: store.clone(),

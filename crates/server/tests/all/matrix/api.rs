@@ -3,29 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use authority::keystore::KeyStore;
-use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::Profile;
-use authority::tree::NewCa;
-use authority::{Authority, AuthorityOptions};
 use axum::Router;
 use axum::body::Body;
 use http::{Method, Request};
-use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
-use keys::Keyring;
-use lifecycle::{Lifecycle, LifecycleOptions};
-use outbound::resolve::Resolver;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::access::{self, BUILT_IN_ROLES, Permission};
 use server::limit::LimitOptions;
 use server::routing::{Need, RouteInfo};
 use server::{Components, State, router};
-use store::Clock;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::Verdict;
+use crate::parts::{Parts, names_under};
 use crate::world;
 
 /// Scopes of a grant that the matrix has columns for.
@@ -87,51 +79,14 @@ async fn ask(
     (status, text.unwrap_or_default())
 }
 
-fn under(suffix: &str) -> NameRules {
-    let rule = DnsRule::Suffix(SuffixRule {
-        suffix: suffix.to_owned(),
-        itself: true,
-        depth_max: 5,
-        wildcards: false,
-        wildcard_depth_min: 2,
-        wildcard_depth_max: 5,
-    });
-    NameRules { dns_allowed: vec![rule], ..NameRules::default() }
-}
-
 impl Server {
     async fn start() -> Self {
         let (folder, store) = world::store().await;
-        let clock = Clock::system();
-        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let authority =
-            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
-                .unwrap();
-        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
-        let issuing = NewCa::intermediate("issuing", "CN=Issuing");
-        authority.create_intermediate("root", &issuing, "test").await.unwrap();
+        let Parts { clock, authority, issuers, lifecycle, .. } = Parts::with_issuing(&store).await;
         for (name, requires_approval) in [("pa", false), ("pb", false), ("ga", true), ("gb", true)] {
-            let profile = Profile { requires_approval, ..Profile::for_servers(name, under("example")) };
+            let profile = Profile { requires_approval, ..Profile::for_servers(name, names_under("example")) };
             authority.put_profile(profile, None, "test").await.unwrap();
         }
-        let issuers = Issuers::new(IssuerContext {
-            store: store.clone(),
-            clock: clock.clone(),
-            authority: authority.clone(),
-            keystore: keystore.clone(),
-            resolver: Resolver::with_upstreams(Vec::new()),
-            host: HostPolicy::default(),
-            responders: Responders::new(store.clone(), clock.clone()),
-        });
-        let options = LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() };
-        let lifecycle = Lifecycle::open(
-            store.clone(),
-            authority.clone(),
-            issuers.clone(),
-            keystore.clone(),
-            clock.clone(),
-            options,
-        );
         let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
         let second = access::break_glass(&store, &clock, "the matrix").await.unwrap();
         let components = Components {
