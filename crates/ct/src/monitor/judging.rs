@@ -238,7 +238,10 @@ fn said_of(why: &Unasked) -> String {
         }
         Unasked::NamesNotKnown(names) => {
             let told: Vec<&str> = names.iter().take(NAMES_LISTED).map(String::as_str).collect();
-            format!("no known certificate of the issuer has all of these names; new names: {}", told.join(", "))
+            format!(
+                "no known certificate of the issuer has all of these names; new names: {}",
+                told.join(", ")
+            )
         }
         Unasked::TooEarly { .. } => {
             "the known certificate that it would renew does not expire soon and has another key".to_owned()

@@ -324,7 +324,10 @@ mod tests {
         }
         let none = taking(FromTags { team: key("none"), ..FromTags::default() }, Assignment::default());
         let why = none.explain(&place())[0].unmet.clone().unwrap();
-        assert_eq!(why, "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web");
+        assert_eq!(
+            why,
+            "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web"
+        );
         assert!(none.need_tags() && !Rules::new(vec![rule("one", 1, &[])]).need_tags());
         assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).need_tags());
         // With several candidates, the first one that the rule matches provides the values.
