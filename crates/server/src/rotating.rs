@@ -74,7 +74,7 @@ impl Rotating {
         self.0.lock().as_ref().is_some_and(goes_on)
     }
 
-    fn begun<W>(&self, work: W, stopping: &CancellationToken) -> Shown
+    fn start<W>(&self, work: W, stopping: &CancellationToken) -> Shown
     where
         W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
     {
