@@ -27,7 +27,7 @@ pub(crate) enum Progress {
     /// The rotation has ended.
     Ended(Ended),
     /// The rotation is still in progress.
-    GoesOn,
+    UnderWay,
     /// The rotation was interrupted: the server shut down, or the task failed. Completed steps remain.
     Cut,
 }
@@ -59,7 +59,7 @@ impl Rotating {
     {
         let mut shown = self.start(work, stopping);
         match timeout(most, shown.wait_for(Option::is_some)).await {
-            Err(_) => Progress::GoesOn,
+            Err(_) => Progress::UnderWay,
             Ok(Err(_)) => Progress::Cut,
             Ok(Ok(ended)) => {
                 let ended = ended.as_ref().map(|(_, ended)| ended.clone());
@@ -71,7 +71,7 @@ impl Rotating {
 
     /// Returns whether a rotation is in progress on this node.
     pub(crate) fn is_under_way(&self) -> bool {
-        self.0.lock().as_ref().is_some_and(goes_on)
+        self.0.lock().as_ref().is_some_and(is_running)
     }
 
     fn start<W>(&self, work: W, stopping: &CancellationToken) -> Shown
@@ -80,7 +80,7 @@ impl Rotating {
     {
         let mut last = self.0.lock();
         if let Some(shown) = last.as_ref()
-            && (goes_on(shown) || is_kept(shown))
+            && (is_running(shown) || is_kept(shown))
         {
             return shown.clone();
         }
@@ -108,14 +108,14 @@ impl Rotating {
     /// Marks the result as delivered: the next request starts a new rotation.
     fn taken(&self) {
         let mut last = self.0.lock();
-        if last.as_ref().is_some_and(|shown| !goes_on(shown)) {
+        if last.as_ref().is_some_and(|shown| !is_running(shown)) {
             *last = None;
         }
     }
 }
 
 /// Returns whether the rotation is in progress: neither ended nor interrupted.
-fn goes_on(shown: &Shown) -> bool {
+fn is_running(shown: &Shown) -> bool {
     shown.borrow().is_none() && shown.has_changed().is_ok()
 }
 
@@ -164,7 +164,7 @@ mod tests {
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
         let may = Arc::new(Notify::new());
         let join = |most| rotating.join_or(wrapped_once(keystore.clone(), may.clone()), &stopping, most);
-        assert!(matches!(join(Duration::ZERO).await, Progress::GoesOn));
+        assert!(matches!(join(Duration::ZERO).await, Progress::UnderWay));
         assert!(rotating.is_under_way());
         may.notify_one();
         let (one, other) = tokio::join!(join(LONG), join(LONG));
@@ -172,7 +172,7 @@ mod tests {
         assert!(!rotating.is_under_way());
         may.notify_one();
         assert_eq!(rewrapped(&join(LONG).await), Some(0), "the report is had: another begins");
-        assert!(matches!(join(Duration::ZERO).await, Progress::GoesOn));
+        assert!(matches!(join(Duration::ZERO).await, Progress::UnderWay));
         may.notify_one();
         let began = Instant::now();
         while rotating.is_under_way() {

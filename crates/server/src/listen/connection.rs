@@ -107,7 +107,7 @@ pub(super) async fn over_tls(
 }
 
 /// Serves a connection without TLS.
-pub(super) async fn in_the_open(
+pub(super) async fn serve_plain_http(
     shared: Arc<ServerContext>,
     stream: TcpStream,
     (address, silence): (IpAddr, Silence),

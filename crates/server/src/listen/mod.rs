@@ -179,7 +179,9 @@ impl ConnectionHandler for ListenerService {
             Listener::Tls | Listener::Credentials => {
                 connection::over_tls(shared, stream, (address, silence), router, self.kind).await;
             }
-            Listener::Public => connection::in_the_open(shared, stream, (address, silence), router).await,
+            Listener::Public => {
+                connection::serve_plain_http(shared, stream, (address, silence), router).await
+            }
         }
     }
 

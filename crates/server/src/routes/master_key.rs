@@ -78,7 +78,7 @@ async fn rotate(
     match joined.await {
         Progress::Ended(Ok(done)) => Ok(Json(rotated_view(done)).into_response()),
         Progress::Ended(Err(error)) => Err(ended_early(&error)),
-        Progress::GoesOn => {
+        Progress::UnderWay => {
             let view = RotatingView { master: keystore.keyring().current().to_string(), rotating: true };
             Ok((StatusCode::ACCEPTED, Json(view)).into_response())
         }

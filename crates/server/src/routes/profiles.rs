@@ -21,7 +21,7 @@ use crate::state::Component;
 use crate::time;
 
 /// Members of the view that a profile does not have. They are ignored in requests, so that clients can send back a view.
-const SHOWN_ONLY: [&str; 3] = ["revision", "created_at", "updated_at"];
+const READ_ONLY_MEMBERS: [&str; 3] = ["revision", "created_at", "updated_at"];
 
 pub(crate) fn routes() -> Api {
     Api::area("profiles")
@@ -153,7 +153,7 @@ async fn delete(
 }
 
 fn read(mut body: Map<String, Value>) -> Result<Profile, Problem> {
-    for member in SHOWN_ONLY {
+    for member in READ_ONLY_MEMBERS {
         body.remove(member);
     }
     serde_json::from_value(Value::Object(body))
