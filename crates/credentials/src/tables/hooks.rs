@@ -104,7 +104,7 @@ SELECT d.id, d.hook, d.name, d.kind, d.version, d.at, d.tries FROM (
         ORDER BY w.next_at, w.id LIMIT ?3){| c}
 ) d ORDER BY d.place, d.next_at, d.id LIMIT ?2"
 };
-const DELETE_CALLS: Bulk = db::bulk! { (id bigint)
+const SETTLED: Bulk = db::bulk! { (id bigint)
     "-- credential_hook_calls_told
 DELETE FROM credential_hook_calls WHERE id = {any id}"
 };
@@ -117,7 +117,7 @@ pub(crate) const SENDS: Sends = Sends {
     both: &[DELETE, DELETE_CALLS, ALL, SEALED_HOOKS.page, SEALED_HOOKS.count, SEALED_HOOKS.heads],
     sqlite: &[],
     postgres: &[],
-    bulks: &[&PUT, &DUE, &CALLS, &DELETE_CALLS, &AGAIN, &SEALED_HOOKS.replace],
+    bulks: &[&PUT, &DUE, &CALLS, &SETTLED, &AGAIN, &SEALED_HOOKS.replace],
     composed: Vec::new,
 };
 
@@ -176,7 +176,7 @@ pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), St
 #[crate::boxed]
 pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<(), StoreError> {
     let told = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none());
-    tx.bulk(&DELETE_CALLS, vec![Column::Int(told.map(|outcome| outcome.id).collect())]).await?;
+    tx.bulk(&SETTLED, vec![Column::Int(told.map(|outcome| outcome.id).collect())]).await?;
     let again = || outcomes.iter().filter_map(|outcome| Some((outcome.id, outcome.next_at_us?)));
     let columns = vec![
         Column::Int(again().map(|(id, _)| id).collect()),
