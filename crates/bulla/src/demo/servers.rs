@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::exit::{Exit, Outcome, Problem};
 use rustls::ServerConfig;
 use rustls::server::ServerConnection;
 use rustls::sign::SingleCertAndKey;
@@ -27,7 +27,7 @@ impl Shop {
     pub(super) fn start(folder: &Path) -> Outcome<Self> {
         let (chain, key) = (folder.join("full.pem"), folder.join("key.pem"));
         let made = expiring_certificate();
-        let (certificate_pem, key_pem) = made.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+        let (certificate_pem, key_pem) = made.map_err(|error| Problem::new(Exit::Machine, error))?;
         for (path, text) in [(&chain, certificate_pem.as_bytes()), (&key, key_pem.as_bytes())] {
             crate::data_folder::put_bytes(path, text)?;
         }

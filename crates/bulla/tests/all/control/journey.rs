@@ -18,6 +18,7 @@ use super::agent::{Nginx, allow, forbid, target};
 use crate::world::{describe, run};
 
 const SECRET: &str = "canary-of-the-journey-41c7";
+
 /// Writes a self-signed certificate that expires in two days, and its key, for nginx.
 fn write_rogue(house: &House) {
     let (certificate, key) = expiring_certificate().unwrap();
