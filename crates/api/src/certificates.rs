@@ -396,6 +396,24 @@ pub struct GroupsView {
     pub complete: bool,
 }
 
+/// Properties whose values are counted.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct FacetQuery {
+    /// Properties, separated by commas, each once: `issuer`, `profile`, `algorithm`, `owner`, `team`, `environment`, `status` and
+    /// `expiry_day`.
+    #[cfg_attr(feature = "schemas", param(example = "status,issuer"))]
+    pub by: String,
+}
+
+/// Number of certificates for each value of several properties.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct FacetsView {
+    /// One element per requested property, in that order.
+    pub facets: Vec<GroupsView>,
+}
+
 /// A value of the property and the number of certificates that have it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

@@ -69,6 +69,67 @@ pub struct LeafView {
     pub key_bits: u32,
 }
 
+/// A scan: of a watch, or of `bulla scan`.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct ScanView {
+    /// Identifier of the scan.
+    pub id: Uuid,
+    /// State: `running`, `finished` or `interrupted`.
+    pub state: String,
+    /// Start time, RFC 3339.
+    pub started_at: String,
+    /// Time at which it finished or was interrupted, RFC 3339.
+    pub finished_at: Option<String>,
+    /// Targets and options, as they were given.
+    #[cfg_attr(feature = "schemas", schema(value_type = Object))]
+    pub spec: Value,
+    /// Number of scanned endpoints.
+    pub endpoints: u64,
+    /// Number of endpoints that presented a certificate.
+    pub answered: u64,
+    /// Number of endpoints that differed from the scan before.
+    pub changes: u64,
+    /// Number of certificates that this scan saw first.
+    pub new_certificates: u64,
+}
+
+/// The scans to compare, or a time. Without any of them: the newest finished scan with the finished scan of the same targets before it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
+pub struct DiffQuery {
+    /// The earlier scan; with `to`.
+    pub from: Option<Uuid>,
+    /// The later scan; with `from`.
+    pub to: Option<Uuid>,
+    /// All changes since this time, RFC 3339, in whichever scan they were seen; not with `from` and `to`.
+    pub since: Option<String>,
+}
+
+/// A difference at one endpoint.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct ChangeView {
+    /// Kind: `new`, `gone`, `certificate-changed`, `outcome-changed`, `returned`, or, between two scans, `not-scanned`.
+    #[cfg_attr(feature = "schemas", schema(example = "certificate-changed"))]
+    pub change: String,
+    /// The endpoint.
+    pub endpoint: EndpointBody,
+    /// Time of the observation, RFC 3339.
+    pub observed_at: String,
+    /// SHA-256 fingerprint of the certificate before.
+    pub old_fingerprint: Option<String>,
+    /// SHA-256 fingerprint of the certificate now; null if the endpoint presented none.
+    pub new_fingerprint: Option<String>,
+    /// Outcome before.
+    pub old_outcome: Option<String>,
+    /// Outcome now.
+    pub new_outcome: Option<String>,
+    /// Severity of the worst finding now: `info`, `low`, `medium`, `high` or `critical`.
+    pub severity: Option<String>,
+}
+
 /// A found certificate to manage. Give either `endpoint` or `fingerprint`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

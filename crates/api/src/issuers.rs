@@ -42,6 +42,10 @@ pub struct IssuerPatch {
 pub struct IssuerView {
     /// Identifier of the issuer.
     pub id: Uuid,
+    /// Revision of the settings. A change with `If-Match: "REVISION"` fails if the settings changed meanwhile. The health changes without a
+    /// new revision, so that the `ETag` of this response is not the revision.
+    #[cfg_attr(feature = "schemas", schema(example = 3))]
+    pub revision: i64,
     /// Name of the issuer.
     pub name: String,
     /// Type of the issuer.

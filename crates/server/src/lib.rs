@@ -8,6 +8,7 @@ pub mod extract;
 mod face_limit;
 mod gates;
 pub mod idempotency;
+mod key_services;
 mod keyed_limit;
 pub mod limit;
 pub mod listen;
@@ -26,6 +27,7 @@ pub mod time;
 mod upkeep;
 
 pub use extract::BODY_MAX;
+pub use key_services::KeyServices;
 pub use listen::{Running, Server, ServerOptions};
 pub use peer::Peer;
 pub use problem::Problem;

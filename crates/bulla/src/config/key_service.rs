@@ -43,6 +43,7 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) native_listen: String,
     pub(crate) native_socket: String,
     pub(crate) metrics_listen: String,
+    pub(crate) monitor_urls: Vec<String>,
     pub(crate) reload_s: u64,
     pub(crate) deadline_ms: u64,
     pub(crate) idle_s: u64,
@@ -163,6 +164,7 @@ impl Default for KeyServiceSettings {
             native_socket: String::new(),
             // The port next to that of the Keyless protocol, as operators of Keyless servers expect.
             metrics_listen: "127.0.0.1:2406".into(),
+            monitor_urls: Vec::new(),
             reload_s: 10,
             deadline_ms: usual.deadline.as_millis() as u64,
             idle_s: usual.idle.as_secs(),

@@ -533,6 +533,11 @@ pub(super) const KEYS: &[Key] = &[
     ("keys.native_socket", Kind::Text, "Unix socket of the native protocol, for its own user; empty: none"),
     ("keys.metrics_listen", Kind::Text, "listen address of metrics (HTTP, /metrics); empty: none"),
     (
+        "keys.monitor_urls",
+        Kind::List,
+        "key services whose load and traces the API shows: http://HOST:PORT of their keys.metrics_listen; empty: this host's own",
+    ),
+    (
         "keys.reload_s",
         Kind::Number,
         "seconds between two checks of folders and certificate files for changes",

@@ -9,8 +9,7 @@ use clap::{Args, Subcommand};
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::units::{self, now_us};
-use serde_json::Value;
-use store::{InventoryFilter, InventoryOrder, ScanRow, ScanState, Store};
+use store::{InventoryFilter, InventoryOrder, Store};
 use uuid::Uuid;
 
 use self::pages::{Pages, list, list_in_turn, map};
@@ -179,34 +178,13 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     .await
 }
 
-/// The settings that two scans must share to be compared: the targets, and options that change the set of endpoints. For a scan by
-/// another version: all settings.
-fn scope(spec: &str) -> Value {
-    const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
-    const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
-    let Ok(Value::Object(spec)) = serde_json::from_str(spec) else { return Value::from(spec) };
-    let settings = spec.get("settings");
-    let own = OF_SPEC.iter().map(|member| spec.get(*member).cloned().unwrap_or_default());
-    let set = OF_SETTINGS
-        .iter()
-        .map(|member| settings.and_then(|all| all.get(*member)).cloned().unwrap_or_default());
-    own.chain(set).chain([spec.get("all_addresses").cloned().unwrap_or_default()]).collect()
-}
-
 /// The newest completed scan, and the completed scan of the same scope before it.
 async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
-    /// Maximum number of scans that are searched. Interrupted scans are skipped; so many in a row are not expected.
-    const SCANS_MAX: usize = 1_000;
-    let page =
-        store::Scans::of(store).page(None, SCANS_MAX).await.map_err(|error| database::problem(&error))?;
-    let mut ended = page.rows.iter().filter(|scan: &&ScanRow| scan.state == ScanState::Finished);
-    let newest = ended.next();
-    let before = newest.and_then(|newest| ended.find(|scan| scope(&scan.spec) == scope(&newest.spec)));
-    match (newest, before) {
-        (Some(b), Some(a)) => Ok((a.id, b.id)),
-        _ => Err(Problem::usage("there are no two completed scans of the same targets to compare")
-            .hint("scan again, name two scans, or list changes by date: --since 2d")),
-    }
+    let found = store::Scans::of(store).last_comparable().await.map_err(|error| database::problem(&error))?;
+    found.ok_or_else(|| {
+        Problem::usage("there are no two completed scans of the same targets to compare")
+            .hint("scan again, name two scans, or list changes by date: --since 2d")
+    })
 }
 
 async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
@@ -243,23 +221,4 @@ async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<V
         .await
         .map_err(|error| database::problem(&error))?;
     Ok(page.rows.into_iter().map(|row| row.endpoint).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scans_of_other_targets_are_not_compared() {
-        let spec = |targets: &str, ports: &str, timeout: u64| {
-            format!(
-                r#"{{"targets":[{targets:?}],"again":false,"server_names":[],"starttls":null,
-                    "settings":{{"ports":{ports:?},"timeout_ms":{timeout}}}}}"#
-            )
-        };
-        let one = scope(&spec("a.example", "443", 1));
-        assert_eq!(one, scope(&spec("a.example", "443", 2)), "how long is waited does not matter");
-        assert_ne!(one, scope(&spec("b.example", "443", 1)));
-        assert_ne!(one, scope(&spec("a.example", "8443", 1)));
-    }
 }

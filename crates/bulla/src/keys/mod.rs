@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use cli::control::{self, KeyCommand, Noun};
 use cli::{CommandFuture, Global};
 
+pub(crate) use self::monitor::Monitor;
 use self::monitor::{TopArgs, TraceArgs};
 pub(crate) use self::node::TOKEN_VARIABLE;
 use self::records::RecordsArgs;

@@ -29,7 +29,7 @@ use outbound::resolve::Resolver;
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::Running;
 use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
-use server::{Components, Issuance, KeyNodes, State};
+use server::{Components, Issuance, KeyNodes, KeyServices, State};
 use signer::SignerClient;
 use sites::policies::KeyPolicies;
 use sites::{Sites, SitesParts};
@@ -74,6 +74,12 @@ pub(super) struct ControlPlane {
     credentials: Credentials,
     pub(super) keystore: KeyStore,
     audit: AuditLog,
+}
+
+/// The key services whose load and traces the API shows.
+fn key_services(settings: &Settings) -> Outcome<Option<Arc<dyn KeyServices>>> {
+    let monitor = crate::keys::Monitor::open(&settings.keys)?;
+    Ok(monitor.map(|monitor| -> Arc<dyn KeyServices> { Arc::new(monitor) }))
 }
 
 impl ControlPlane {
@@ -206,6 +212,7 @@ impl ControlPlane {
             issuers: Some(issuers.clone()),
             agents: Some(agents.clone()),
             key_nodes: Some(KeyNodes { places: places.clone(), policies: key_policies.clone() }),
+            key_services: key_services(settings)?,
             keystore: Some(keystore.clone()),
             alerts: Some(alerts.clone()),
             transparency: Some(monitor.clone()),

@@ -231,14 +231,13 @@ impl Run for WatchCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const WATCHES: Columns = columns!(
             WatchView:
+            // A name identifies a watch too: with its id and its group, a row does not fit into 80 columns.
             ("Name", name),
-            ("Group", group),
             ("State", state),
-            ("Targets", targets),
-            ("Sources", sources),
             ("Every (s)", interval_s),
             ("Next run", next_run_at),
-            ("Id", id),
+            ("Sources", sources),
+            ("Targets", targets),
         );
         const STATUS: Columns = columns!(
             WatchView:

@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::tables;
 use crate::tables::jobs::JobFilter;
 use crate::tables::managed::{
-    GroupBy, Groups, ManagedCount, ManagedFilter, ManagedOrder, ManagedSort, ServedVersion,
+    Facet, GroupBy, Groups, ManagedCount, ManagedFilter, ManagedOrder, ManagedSort, ServedVersion,
 };
 
 /// A page of certificates.
@@ -124,6 +124,17 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn groups(&self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, DataError> {
         Ok(tables::Managed::of(&self.inner.store).groups(by, filter).await?)
+    }
+
+    /// Counts certificates by each of several fields, like [`Self::groups`], with a constant number of statements. Each field is
+    /// counted without its own condition of the filter.
+    ///
+    /// # Errors
+    /// Database errors.
+    #[crate::boxed]
+    pub async fn facets(&self, by: &[GroupBy], filter: &ManagedFilter) -> Result<Vec<Groups>, DataError> {
+        let facets: Vec<Facet> = by.iter().map(|by| (*by, filter.without(*by))).collect();
+        Ok(tables::Managed::of(&self.inner.store).facets(&facets).await?)
     }
 
     /// Returns the versions of a certificate, newest first.

@@ -43,6 +43,7 @@ fn issuer_view(issuer: Configured) -> IssuerView {
     };
     IssuerView {
         id: row.id,
+        revision: row.revision,
         name: row.name,
         kind: row.kind.to_string(),
         config,

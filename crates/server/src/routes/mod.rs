@@ -71,6 +71,7 @@ pub mod policies;
 pub mod profiles;
 pub mod protocols;
 pub mod roles;
+mod scans;
 mod search;
 mod series;
 mod servers;
@@ -116,6 +117,7 @@ pub(crate) fn api() -> Api {
         .merge(places::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
+        .merge(scans::routes())
         .merge(ownership::routes())
         .merge(transparency::routes())
         .merge(watches::routes())

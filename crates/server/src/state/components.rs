@@ -1,5 +1,7 @@
 //! The components of a server.
 
+use std::sync::Arc;
+
 use agent::Agents;
 use alerts::Alerts;
 use audit::AuditLog;
@@ -20,6 +22,7 @@ use sites::policies::KeyPolicies;
 
 use crate::access::oidc::Oidc;
 use crate::credhub::CredHub;
+use crate::key_services::KeyServices;
 
 /// The components of a server. The routes of a component that is `None` respond 503.
 ///
@@ -36,6 +39,8 @@ pub struct Components {
     pub agents: Option<Agents>,
     /// The nodes of the key service.
     pub key_nodes: Option<KeyNodes>,
+    /// The key services whose load and traces this server reads.
+    pub key_services: Option<Arc<dyn KeyServices>>,
     /// The stored keys, and the master keys that encrypt them.
     pub keystore: Option<KeyStore>,
     /// Alerts and their channels.

@@ -1,5 +1,7 @@
 //! Extractors for parts of the server's state.
 
+use std::sync::Arc;
+
 use agent::Agents;
 use alerts::Alerts;
 use audit::AuditLog;
@@ -24,6 +26,7 @@ use store::{Clock, Store};
 use super::State;
 use crate::access::AccessControl;
 use crate::access::oidc::Oidc;
+use crate::key_services::KeyServices;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
@@ -104,6 +107,12 @@ impl FromRef<State> for Option<Sites> {
 impl FromRef<State> for Option<KeyPolicies> {
     fn from_ref(state: &State) -> Self {
         state.components().key_nodes.as_ref().map(|nodes| nodes.policies.clone())
+    }
+}
+
+impl FromRef<State> for Option<Arc<dyn KeyServices>> {
+    fn from_ref(state: &State) -> Self {
+        state.components().key_services.clone()
     }
 }
 

@@ -25,6 +25,7 @@ mod mutual_tls;
 mod ownership;
 mod parts;
 mod route_by_role;
+mod scans;
 mod signing_in;
 mod teams;
 mod tokens;

@@ -42,11 +42,13 @@ impl House {
         let ca = world::Authority::new("listener's root");
         let leaf = ca.leaf(&["127.0.0.1"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
-        let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        options.console = Some(web_console::pages);
         let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
         let certificates = Some(lifecycle.clone());
         let issuance = Some(world::issuance(&authority, &store, &clock));
-        let components = Components { certificates, issuance, ..Components::default() };
+        let components =
+            Components { certificates, issuance, issuers: Some(issuers), ..Components::default() };
         let state = State::builder(store.clone(), clock).components(components).build();
         let running = Server::start(options, state).await.unwrap();
         let client = reqwest::Client::builder()
@@ -234,6 +236,12 @@ async fn runs_revocations_and_publications_are_listed() {
     let day = days["groups"][0]["value"].as_str().unwrap().to_owned();
     let ends = get(&format!("/api/v1/certificates/{first}")).await["current"]["not_after"].clone();
     assert!(ends.as_str().unwrap().starts_with(&day), "{day} {ends}");
+    let facets = get("/api/v1/certificates/facets?by=expiry_day,status&status=failed").await;
+    assert_eq!(facets["facets"][0]["groups"], json!([]), "{facets}");
+    assert_eq!(facets["facets"][1]["groups"], json!([{ "value": "active", "count": 2 }]), "{facets}");
+    for bad in ["by=status,colour", "by=status,status", "by=", "status=failed"] {
+        house.get(&format!("/api/v1/certificates/facets?{bad}")).await.expect(400);
+    }
     let refused = house.get("/api/v1/certificates/groups?by=colour").await.expect(400);
     assert!(refused.text.contains("expiry_day"), "{refused:?}");
     house.get("/api/v1/certificates?serial=xyz").await.expect(400);
@@ -528,5 +536,72 @@ async fn policies_and_people() {
     let claim = json!({ "endpoint": { "host": "h", "port": 443, "protocol": "tls", "server_name": "h" }, "profile": "web" });
     house.post("/api/v1/inventory/claim", claim).await.expect(404);
     house.post("/api/v1/inventory/dismiss", json!({ "fingerprint": "00" })).await.expect(422);
+    house.end().await;
+}
+
+/// Pages of lists: each costs the same with one certificate as with many.
+const PAGES: &[&str] = &[
+    "/console",
+    "/console/certificates",
+    "/console/certificates?status=active&contains=e",
+    "/console/certificates?issuer=internal&owner=ann",
+    "/console/jobs",
+    "/console/approvals",
+    "/console/issued",
+    "/console/revocations",
+    "/console/authorities",
+    "/console/profiles",
+    "/console/issuers",
+    "/console/policies",
+    "/console/audit",
+    "/console/users",
+    "/console/tokens",
+    "/console/teams",
+    "/console/owners",
+];
+
+impl House {
+    /// The statements of a page. Other work of the server can only add some, so the smallest of a few numbers counts.
+    async fn statements(&self, path: &str) -> u64 {
+        let mut least = u64::MAX;
+        for _ in 0..5 {
+            let before = self.store.statements_sent();
+            self.get(path).await.expect(200);
+            least = least.min(self.store.statements_sent() - before);
+        }
+        least
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_cost_a_constant_number_of_statements() {
+    let mut house = House::new().await;
+    house.issued("a.example").await;
+    let one = house.issued("b.example").await;
+    let mut before = Vec::new();
+    for path in PAGES {
+        before.push(house.statements(path).await);
+    }
+    let single = house.statements(&format!("/console/certificates/{one}")).await;
+    for number in 0..12 {
+        house.issued(&format!("n{number}.example")).await;
+    }
+    house.stop.cancel();
+    while house._tasks.join_next().await.is_some() {}
+    for (path, before) in PAGES.iter().zip(before) {
+        let after = house.statements(path).await;
+        assert!(after <= before, "{path}: {before} statements with 2 certificates, {after} with 14");
+        assert!(after <= 25, "{path}: {after} statements");
+    }
+    let after = house.statements(&format!("/console/certificates/{one}")).await;
+    assert!(after <= single, "a certificate: {single} statements, then {after}");
+    // The list, its total, and all facets.
+    let listed = house.statements("/console/certificates").await;
+    let filtered = house.statements("/console/certificates?status=active&owner=ann").await;
+    println!("the list: {listed} statements, filtered {filtered}");
+    let facets =
+        house.statements("/api/v1/certificates/facets?by=status,issuer,owner,algorithm,expiry_day").await;
+    let groups = house.statements("/api/v1/certificates/groups?by=issuer").await;
+    assert!(facets <= groups + 1, "{facets} statements for five facets, {groups} for one");
     house.end().await;
 }

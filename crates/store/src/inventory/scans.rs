@@ -1,5 +1,6 @@
 //! Scans: start, end and resumption.
 
+use serde_json::Value as Json;
 use uuid::Uuid;
 
 use crate::inventory::handle::Scans;
@@ -96,6 +97,21 @@ impl Scans<'_> {
         })
     }
 
+    /// Returns the newest finished scan, and the finished scan of the same targets before it: first the earlier one. `None` if there are no
+    /// two such scans.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn last_comparable(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
+        /// Maximum number of scans that are searched. Interrupted scans are skipped; so many in a row are not expected.
+        const SCANS_MAX: usize = 1_000;
+        let page = self.page(None, SCANS_MAX).await?;
+        let mut finished = page.rows.iter().filter(|scan| scan.state == ScanState::Finished);
+        let Some(newest) = finished.next() else { return Ok(None) };
+        let before = finished.find(|scan| scope(&scan.spec) == scope(&newest.spec));
+        Ok(before.map(|before| (before.id, newest.id)))
+    }
+
     /// Returns the endpoints that a scan has already observed, so that a resumed scan skips them.
     ///
     /// # Errors
@@ -122,6 +138,20 @@ impl Scans<'_> {
     }
 }
 
+/// The settings that two scans must share to be compared: the targets, and options that change the set of endpoints. For a scan by
+/// another version: all settings.
+fn scope(spec: &str) -> Json {
+    const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
+    const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
+    let Ok(Json::Object(spec)) = serde_json::from_str(spec) else { return Json::from(spec) };
+    let settings = spec.get("settings");
+    let own = OF_SPEC.iter().map(|member| spec.get(*member).cloned().unwrap_or_default());
+    let set = OF_SETTINGS
+        .iter()
+        .map(|member| settings.and_then(|all| all.get(*member)).cloned().unwrap_or_default());
+    own.chain(set).chain([spec.get("all_addresses").cloned().unwrap_or_default()]).collect()
+}
+
 fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
     let scan = ScanRow {
         id: row.uuid()?,
@@ -136,4 +166,23 @@ fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
         new_certificates: row.number()?,
     };
     Ok((scan, row.int()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_of_other_targets_are_not_compared() {
+        let spec = |targets: &str, ports: &str, timeout: u64| {
+            format!(
+                r#"{{"targets":[{targets:?}],"again":false,"server_names":[],"starttls":null,
+                    "settings":{{"ports":{ports:?},"timeout_ms":{timeout}}}}}"#
+            )
+        };
+        let one = scope(&spec("a.example", "443", 1));
+        assert_eq!(one, scope(&spec("a.example", "443", 2)), "how long is waited does not matter");
+        assert_ne!(one, scope(&spec("b.example", "443", 1)));
+        assert_ne!(one, scope(&spec("a.example", "8443", 1)));
+    }
 }

@@ -3,11 +3,13 @@
 
 mod exposition;
 mod figures;
+mod remote;
 mod screen;
 mod services;
 mod top;
 mod trace;
 mod tree;
 
+pub(crate) use remote::Monitor;
 pub(crate) use top::{TopArgs, run as top};
 pub(crate) use trace::{TraceArgs, run as trace};

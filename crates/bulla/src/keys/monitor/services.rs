@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Addresses of the services.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServicesArgs {
-    /// Address of a key service's metrics; may be repeated [default: keys.metrics_listen of the configuration]
+    /// Address of a key service's metrics; may be repeated [default: keys.monitor_urls, or else keys.metrics_listen, of the configuration]
     #[arg(long = "url", value_name = "URL")]
     urls: Vec<String>,
 }
@@ -49,12 +49,22 @@ pub(super) const HINT: &str = "check that the service runs (`bulla key serve`), 
 
 impl Services {
     pub(super) fn open(args: &ServicesArgs, global: &Global) -> Outcome<Self> {
-        let urls = if args.urls.is_empty() {
-            let configuration = Configuration::load(global.config.as_deref())?;
-            vec![own(&configuration.settings.keys.metrics_listen)?]
-        } else {
-            args.urls.iter().map(|url| given(url)).collect::<Outcome<Vec<_>>>()?
-        };
+        if args.urls.is_empty() {
+            let keys = Configuration::load(global.config.as_deref())?.settings.keys;
+            return Self::configured(&keys.monitor_urls, &keys.metrics_listen);
+        }
+        Self::at(args.urls.iter().map(|url| given(url)).collect::<Outcome<Vec<_>>>()?)
+    }
+
+    /// The services of the configuration: those of `keys.monitor_urls`, or else this host's own.
+    pub(super) fn configured(urls: &[String], own_listen: &str) -> Outcome<Self> {
+        match urls {
+            [] => Self::at(vec![own(own_listen)?]),
+            urls => Self::at(urls.iter().map(|url| given(url)).collect::<Outcome<Vec<_>>>()?),
+        }
+    }
+
+    fn at(urls: Vec<String>) -> Outcome<Self> {
         let mut kept: Vec<String> = Vec::new();
         for url in urls {
             if !kept.contains(&url) {

@@ -38,13 +38,13 @@ pub(crate) struct TopArgs {
 }
 
 /// The metrics of a service at one time.
-struct Sample {
+pub(super) struct Sample {
     at: Instant,
     shown: Exposition,
 }
 
 /// All services at one time, in their order.
-type Samples = Vec<Result<Sample, Unreachable>>;
+pub(super) type Samples = Vec<Result<Sample, Unreachable>>;
 
 /// Runs `bulla key top`.
 pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
@@ -108,7 +108,7 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Op
     }
 }
 
-async fn sample(services: &Services) -> Samples {
+pub(super) async fn sample(services: &Services) -> Samples {
     let answers = services.ask("/metrics").await;
     let at = Instant::now();
     let read = |(url, answer): (String, Result<String, Unreachable>)| {
@@ -124,7 +124,7 @@ fn away(samples: &Samples) -> Vec<Unreachable> {
 }
 
 /// The figures between two samples of the same services. A service that has just come back has no figures yet.
-fn view(before: &Samples, after: &Samples) -> View {
+pub(super) fn view(before: &Samples, after: &Samples) -> View {
     let (mut all, mut services, mut longest) = (Rates::default(), 0, Duration::ZERO);
     for (before, after) in before.iter().zip(after) {
         if let (Ok(before), Ok(after)) = (before, after) {

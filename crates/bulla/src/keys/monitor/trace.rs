@@ -79,7 +79,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
     Ok(exit)
 }
 
-async fn read(services: &Services, path: &str) -> Tree {
+pub(super) async fn read(services: &Services, path: &str) -> Tree {
     let (mut all, mut away) = (Vec::new(), Vec::new());
     for (url, answer) in services.ask(path).await {
         let read = answer.and_then(|text| {

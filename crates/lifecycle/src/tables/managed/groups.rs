@@ -9,13 +9,14 @@ use store::DAY_US;
 use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
 use super::row::{ManagedRow, NEVER_ISSUED_US};
+use super::totals::ManagedSummary;
 use db::{Bulk, Column, Cost, StoreError, Tx, Value, contains};
 use store::states::ManagedState;
 
 /// Maximum certificates that are counted with a filter: 100,000 index rows take about 20 ms.
-const COUNTED_MAX: i64 = 100_000;
+pub(super) const COUNTED_MAX: i64 = 100_000;
 /// Maximum groups in a response, largest first.
-const GROUPS_MAX: i64 = 1_000;
+pub(super) const GROUPS_MAX: i64 = 1_000;
 
 named! {
     /// Field by which certificates are grouped.
@@ -84,7 +85,7 @@ impl GroupBy {
     const KEPT: [Self; 6] =
         [Self::Issuer, Self::Profile, Self::Algorithm, Self::Owner, Self::Team, Self::Environment];
 
-    fn expression(self) -> String {
+    pub(super) fn expression(self) -> String {
         match self {
             Self::Issuer => "issuer".to_owned(),
             Self::Profile => "profile".to_owned(),
@@ -168,12 +169,12 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
 
 /// Separates the condition on a part of a name from the rest of the filter. It is applied to a bounded number of rows, because no
 /// index finds parts of names in the order of the table.
-fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
+pub(super) fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
     (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
 }
 
 /// Adds the condition for a part of a name, on the rows of a subquery.
-fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
+pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
     part.map_or_else(String::new, |part| {
         let mark = conditions.bind(contains(part).into());
         format!("WHERE lower(name) LIKE {mark} ESCAPE '\\' OR lower(names) LIKE {mark} ESCAPE '\\'")
@@ -298,22 +299,12 @@ impl Managed<'_> {
     }
 
     async fn kept_states(self) -> Result<Vec<(ManagedState, u64)>, StoreError> {
-        Ok(self.summary(0, &[]).await?.states)
+        Ok(self.counters().await?.states)
     }
 
     async fn kept_groups(self, by: GroupBy) -> Result<Vec<(Option<String>, u64)>, StoreError> {
-        if by == GroupBy::State {
-            let mut states = self.kept_states().await?;
-            states.retain(|(state, _)| *state != ManagedState::Archived);
-            states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-            return Ok(states
-                .into_iter()
-                .map(|(state, count)| (Some(state.name().to_owned()), count))
-                .collect());
-        }
-        if by == GroupBy::ExpiryDay {
-            let days = self.summary(0, &[]).await?.by_day;
-            return Ok(days.into_iter().map(|(day, count)| (Some(day.to_string()), count)).collect());
+        if matches!(by, GroupBy::State | GroupBy::ExpiryDay) {
+            return Ok(of_counters(by, &self.counters().await?));
         }
         let parameters = vec![by.name().into(), (GROUPS_MAX + 1).into()];
         let rows = self.0.rows(Cost::Point, KEPT, parameters).await?;
@@ -321,7 +312,18 @@ impl Managed<'_> {
     }
 }
 
-fn state_name(code: &str) -> Result<String, StoreError> {
+/// Returns the groups by state or by day, from the maintained counters.
+pub(super) fn of_counters(by: GroupBy, counters: &ManagedSummary) -> Vec<(Option<String>, u64)> {
+    if by == GroupBy::ExpiryDay {
+        return counters.by_day.iter().map(|(day, count)| (Some(day.to_string()), *count)).collect();
+    }
+    let mut states = counters.states.clone();
+    states.retain(|(state, _)| *state != ManagedState::Archived);
+    states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    states.into_iter().map(|(state, count)| (Some(state.name().to_owned()), count)).collect()
+}
+
+pub(super) fn state_name(code: &str) -> Result<String, StoreError> {
     let code = code.parse().unwrap_or(i64::MAX);
     db::coded::<ManagedState>(code, "managed_certificates.state").map(|state| state.name().to_owned())
 }

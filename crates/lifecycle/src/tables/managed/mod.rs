@@ -1,5 +1,6 @@
 //! Managed certificates: rows, names, tags, versions and counters.
 
+mod facets;
 mod groups;
 mod handle;
 mod page;
@@ -11,6 +12,7 @@ mod signing;
 mod totals;
 mod versions;
 
+pub use facets::Facet;
 pub use groups::{GroupBy, GroupChanges, GroupTotal, Groups, ManagedCount, adjust_managed_groups};
 pub use page::{Direction, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort, managed_selected};
 pub use row::{ManagedRow, ManagedView, NEVER_ISSUED_US, OpenRun, ServedFacts};
@@ -194,7 +196,7 @@ pub(crate) const BULKS: &[&Bulk] = &[
 pub(crate) use search::{ALL as SEARCH, POSTGRES as SEARCH_POSTGRES, SQLITE as SEARCH_SQLITE};
 
 pub(crate) fn composed() -> Vec<String> {
-    page::composed().into_iter().chain(groups::composed()).collect()
+    page::composed().into_iter().chain(groups::composed()).chain(facets::composed()).collect()
 }
 
 impl Managed<'_> {

@@ -220,9 +220,14 @@ impl Conditions {
         }
     }
 
-    /// Puts `mark` before each column with an index of its own. SQLite's `+` stops it from using that index.
     fn with(filter: &ManagedFilter, mark: &str) -> Self {
-        let mut all = Self { texts: Vec::new(), parameters: Vec::new() };
+        Self::after_parameters(filter, mark, Vec::new())
+    }
+
+    /// Puts `mark` before each column with an index of its own. SQLite's `+` stops it from using that index. `parameters` are those of
+    /// the text before the conditions.
+    pub(super) fn after_parameters(filter: &ManagedFilter, mark: &str, parameters: Vec<Value>) -> Self {
+        let mut all = Self { texts: Vec::new(), parameters };
         if !filter.states.is_empty() {
             let marks: Vec<String> =
                 filter.states.iter().map(|state| all.bind(state.code().into())).collect();

@@ -92,6 +92,18 @@ impl Managed<'_> {
     /// # Errors
     /// Database errors.
     pub async fn summary(self, now_us: i64, within_us: &[i64]) -> Result<ManagedSummary, StoreError> {
+        let mut summary = self.counters().await?;
+        summary.expired = self.ending_before(&summary.by_day, now_us).await?;
+        for within in within_us {
+            let before = self.ending_before(&summary.by_day, now_us.saturating_add(*within)).await?;
+            summary.expiring.push(before.saturating_sub(summary.expired));
+        }
+        summary.undeployed = self.undeployed().await?;
+        Ok(summary)
+    }
+
+    /// Reads the maintained counters: the members `states` and `by_day` of the summary.
+    pub(super) async fn counters(self) -> Result<ManagedSummary, StoreError> {
         let mut summary = ManagedSummary::default();
         for mut row in self.0.rows(Cost::Point, TOTALS, Vec::new()).await? {
             let kind = row.text()?;
@@ -105,12 +117,6 @@ impl Managed<'_> {
                 }
             }
         }
-        summary.expired = self.ending_before(&summary.by_day, now_us).await?;
-        for within in within_us {
-            let before = self.ending_before(&summary.by_day, now_us.saturating_add(*within)).await?;
-            summary.expiring.push(before.saturating_sub(summary.expired));
-        }
-        summary.undeployed = self.undeployed().await?;
         Ok(summary)
     }
 

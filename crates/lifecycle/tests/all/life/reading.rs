@@ -141,6 +141,29 @@ pub(super) async fn what_matches_is_counted_and_grouped(world: World) {
     let part = ManagedFilter { contains: Some("idle".to_owned()), ..none() };
     let parts = groups(GroupBy::Owner, &part).await;
     assert_eq!((values(&parts), parts.complete), (vec![(Some("bob"), 1)], true));
+    // Several at once: each is the group without its own condition.
+    let filters = [
+        none(),
+        everything,
+        part,
+        ManagedFilter { owner: Some("bob".to_owned()), states: vec![State::Active], ..none() },
+        ManagedFilter { key_type: Some("p256".to_owned()), contains: Some("e".to_owned()), ..none() },
+    ];
+    for filter in filters {
+        let before = world.store.statements_sent();
+        let facets = world.life.facets(&GroupBy::ALL, &filter).await.unwrap();
+        assert!(world.store.statements_sent() - before <= 3);
+        for (by, facet) in GroupBy::ALL.into_iter().zip(facets) {
+            let alone = groups(by, &filter.without(by)).await;
+            let sorted = |groups: &Groups| {
+                let mut all: Vec<_> =
+                    groups.groups.iter().map(|one| (one.value.clone(), one.count)).collect();
+                all.sort();
+                (all, groups.counted, groups.complete)
+            };
+            assert_eq!(sorted(&facet), sorted(&alone), "{by:?} {filter:?}");
+        }
+    }
     // They follow changes, and an archived certificate is in none.
     world.life.archive(shop, None, "user:ann").await.unwrap();
     assert_eq!(values(&groups(GroupBy::Owner, &none()).await), [(None, 12), (Some("bob"), 1)]);

@@ -48,7 +48,7 @@ pub(super) async fn groups(
     if caller.holds_everywhere(Permission::CertificateRead) {
         return Ok(lifecycle.groups(by, filter).await?);
     }
-    let mut found: BTreeMap<Option<String>, u64> = BTreeMap::new();
+    let mut found = Found::new();
     let archived = !filter.states.is_empty();
     let exact = walk(lifecycle, caller, filter, |certificate| {
         if archived || certificate.state != State::Archived {
@@ -56,6 +56,48 @@ pub(super) async fn groups(
         }
     });
     let exact = exact.await?;
+    Ok(sorted(by, found, exact))
+}
+
+/// Returns the groups of the matching certificates that the caller may see, by each of several fields. A field is counted without its
+/// own condition of the filter.
+pub(super) async fn facets(
+    lifecycle: &Lifecycle,
+    caller: &Caller,
+    by: &[GroupBy],
+    filter: &ManagedFilter,
+) -> Result<Vec<Groups>, Problem> {
+    if caller.holds_everywhere(Permission::CertificateRead) {
+        return Ok(lifecycle.facets(by, filter).await?);
+    }
+    let mut all: Vec<Option<Groups>> = vec![None; by.len()];
+    // Fields with the same filter share one walk.
+    while let Some(first) = all.iter().position(Option::is_none) {
+        let filter_of_walk = filter.without(by[first]);
+        let of_walk: Vec<usize> = (first..by.len())
+            .filter(|index| all[*index].is_none() && filter.without(by[*index]) == filter_of_walk)
+            .collect();
+        let mut found = vec![Found::new(); of_walk.len()];
+        let archived = !filter_of_walk.states.is_empty();
+        let exact = walk(lifecycle, caller, &filter_of_walk, |certificate| {
+            if archived || certificate.state != State::Archived {
+                for (index, found) in of_walk.iter().zip(&mut found) {
+                    *found.entry(value(by[*index], certificate)).or_default() += 1;
+                }
+            }
+        });
+        let exact = exact.await?;
+        for (index, found) in of_walk.into_iter().zip(found) {
+            all[index] = Some(sorted(by[index], found, exact));
+        }
+    }
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// The number of certificates by value.
+type Found = BTreeMap<Option<String>, u64>;
+
+fn sorted(by: GroupBy, found: Found, exact: bool) -> Groups {
     let mut groups: Vec<GroupTotal> =
         found.into_iter().map(|(value, count)| GroupTotal { value, count }).collect();
     if by == GroupBy::ExpiryDay {
@@ -66,7 +108,7 @@ pub(super) async fn groups(
     let counted = groups.iter().map(|group| group.count).sum();
     let complete = exact && groups.len() <= GROUPS_MAX;
     groups.truncate(GROUPS_MAX);
-    Ok(Groups { groups, counted, complete })
+    Groups { groups, counted, complete }
 }
 
 fn value(by: GroupBy, certificate: &ManagedCertificate) -> Option<String> {

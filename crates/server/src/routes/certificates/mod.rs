@@ -12,8 +12,8 @@ mod view;
 use agent::Agents;
 use api::certificates::{
     CertificateFilter, CertificatePatch, CertificateView, CreatedView, DeploymentView, ExportBody,
-    ExportKind, GroupQuery, GroupsView, NewCertificateBody, Order, RevokeBody, ServedView, SummaryView,
-    VersionView,
+    ExportKind, FacetQuery, FacetsView, GroupQuery, GroupsView, NewCertificateBody, Order, RevokeBody,
+    ServedView, SummaryView, VersionView,
 };
 use api::jobs::JobView;
 use api::listing::{CountQuery, Direction};
@@ -57,6 +57,7 @@ pub(crate) fn routes() -> Api {
         .route(scoped(Permission::CertificateRequest), routes!(create))
         .route(Permission::CertificateRead, routes!(summary))
         .route(scoped(Permission::CertificateRead), routes!(groups))
+        .route(scoped(Permission::CertificateRead), routes!(facets))
         .route(scoped(Permission::CertificateRead), routes!(get_one))
         .route(scoped(Permission::CertificateManage), routes!(update))
         .route(scoped(Permission::CertificateManage), routes!(archive))
@@ -175,6 +176,25 @@ async fn groups(
     let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
     let groups = counting::groups(&lifecycle, &caller, by, &filter).await?;
     Ok(Json(view::groups_view(by, groups)))
+}
+
+/// Counts certificates by several properties at once, such as for the filters of a list.
+///
+/// Each property is counted without its own filter: with `status=failed`, the counts by status are those of all certificates, and the
+/// counts by issuer those of the failed ones. Archived certificates are left out unless `status` names them.
+#[utoipa::path(get, path = "/api/v1/certificates/facets", operation_id = "countCertificateFacets",
+    params(FacetQuery, CertificateFilter), responses((status = 200, body = FacetsView)))]
+async fn facets(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Query(query): Query<FacetQuery>,
+    Query(filter): Query<CertificateFilter>,
+) -> Result<Json<FacetsView>, Problem> {
+    let by = view::facet_names(&query.by)?;
+    let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
+    let all = counting::facets(&lifecycle, &caller, &by, &filter).await?;
+    let facets = by.into_iter().zip(all).map(|(by, groups)| view::groups_view(by, groups)).collect();
+    Ok(Json(FacetsView { facets }))
 }
 
 /// Creates a managed certificate.

@@ -13,6 +13,7 @@ use store::DAY_US;
 use x509::Fingerprint;
 
 use super::body::{key_location_body, target_body};
+use crate::problem::Problem;
 use crate::routes::inventory::endpoint_body;
 use crate::time;
 
@@ -158,6 +159,24 @@ pub(super) fn groups_view(by: GroupBy, groups: Groups) -> GroupsView {
         counted: groups.counted,
         complete: groups.complete,
     }
+}
+
+/// Parses the names of properties that are separated by commas.
+///
+/// # Errors
+/// 400 for an unknown name, and for one that is there twice.
+pub(super) fn facet_names(text: &str) -> Result<Vec<GroupBy>, Problem> {
+    let mut all: Vec<GroupBy> = Vec::new();
+    for name in text.split(',') {
+        let by: GroupBy = name.trim().parse().map_err(Problem::bad_request)?;
+        if all.contains(&by) {
+            return Err(
+                Problem::bad_request(format!("{by} is twice in `by`")).hint("name each property once")
+            );
+        }
+        all.push(by);
+    }
+    Ok(all)
 }
 
 /// Formats a day number (days since 1970-01-01) as an RFC 3339 date.

@@ -1,6 +1,7 @@
 //! Locations of private keys: sites, the key service nodes at them, and the key policies.
 
 mod attributes;
+mod load;
 mod nodes;
 mod own;
 mod policies;
@@ -31,6 +32,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::NodeRead, routes!(get_one))
         .route(Permission::NodeManage, routes!(replace))
         .route(Permission::NodeManage, routes!(delete))
+        .merge(load::routes())
         .merge(tokens::routes())
         .merge(nodes::routes())
         .merge(own::routes())

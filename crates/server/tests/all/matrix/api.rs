@@ -210,7 +210,7 @@ impl ApiRequest {
         let path = route.path.as_str();
         let known = match (route.method.as_str(), path) {
             ("GET", "/api/v1/certificates") => (None, Shows::Text(own.certificate.clone())),
-            ("GET", "/api/v1/certificates/groups") => {
+            ("GET", "/api/v1/certificates/groups" | "/api/v1/certificates/facets") => {
                 (None, Shows::Text(format!("\"value\":\"{}\"", own.profile)))
             }
             ("GET", "/api/v1/series") => (None, Shows::Status),
@@ -245,7 +245,8 @@ impl ApiRequest {
         let (body, shows) = known;
         let mut path = own.placed(path);
         if matches!(shows, Shows::Text(_)) {
-            path.push_str(if path.ends_with("/groups") { "?by=profile" } else { "?limit=500" });
+            let counts = path.ends_with("/groups") || path.ends_with("/facets");
+            path.push_str(if counts { "?by=profile" } else { "?limit=500" });
         }
         // Series are of the team that is named.
         if path == "/api/v1/series" {

@@ -1,0 +1,140 @@
+//! The load and the traces of key services, for the API and its console.
+
+use std::time::{Duration, Instant};
+
+use cli::control::segment;
+use cli::exit::Outcome;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use server::KeyServices;
+use tokio::sync::Mutex;
+
+use super::services::Services;
+use super::top::{Samples, sample, view};
+use super::trace::read;
+use crate::config::KeyServiceSettings;
+
+/// Shortest time between two samples. Requests in between get the figures of the last interval.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Age from which a sample is too old: rates over it would hide what happens now.
+const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Reads the key services of the configuration.
+pub(crate) struct Monitor {
+    services: Services,
+    last: Mutex<Option<Last>>,
+}
+
+/// The last sample, and the figures of the interval before it.
+struct Last {
+    at: Instant,
+    samples: Samples,
+    figures: Value,
+}
+
+impl Monitor {
+    /// Returns `None` if no key service is configured.
+    ///
+    /// # Errors
+    /// An invalid address in `keys.monitor_urls`.
+    pub(crate) fn open(settings: &KeyServiceSettings) -> Outcome<Option<Self>> {
+        let own_is_known = !settings.metrics_listen.is_empty() && !settings.metrics_listen.ends_with(":0");
+        if settings.monitor_urls.is_empty() && !own_is_known {
+            return Ok(None);
+        }
+        let services = Services::configured(&settings.monitor_urls, &settings.metrics_listen)?;
+        Ok(Some(Self { services, last: Mutex::default() }))
+    }
+
+    async fn figures(&self) -> Value {
+        // Requests that come at the same time wait for one sample.
+        let mut last = self.last.lock().await;
+        let age = last.as_ref().map(|last| last.at.elapsed());
+        let before = match (last.take(), age) {
+            (Some(known), Some(age)) if age < INTERVAL => {
+                let figures = known.figures.clone();
+                *last = Some(known);
+                return figures;
+            }
+            (Some(known), Some(age)) if age <= SAMPLE_AGE_MAX => known.samples,
+            _ => {
+                let samples = sample(&self.services).await;
+                // If no service responds, there is nothing to wait for.
+                if samples.iter().any(Result::is_ok) {
+                    tokio::time::sleep(INTERVAL).await;
+                }
+                samples
+            }
+        };
+        let samples = sample(&self.services).await;
+        let figures = serde_json::to_value(view(&before, &samples)).unwrap_or_default();
+        *last = Some(Last { at: Instant::now(), samples, figures: figures.clone() });
+        figures
+    }
+}
+
+impl KeyServices for Monitor {
+    fn load(&self) -> BoxFuture<'_, Value> {
+        self.figures().boxed()
+    }
+
+    fn traces(&self, id: Option<String>) -> BoxFuture<'_, Value> {
+        async move {
+            let path = id.map_or_else(|| "/traces".to_owned(), |id| format!("/traces/{}", segment(&id)));
+            serde_json::to_value(read(&self.services, &path).await).unwrap_or_default()
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A key service that answers so many requests with the same text.
+    fn service(answers: usize, text: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(answers) {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 2048]);
+                let head =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", text.len());
+                stream.write_all(format!("{head}{text}").as_bytes()).unwrap();
+            }
+        });
+        format!("http://{address}")
+    }
+
+    #[tokio::test]
+    async fn services_that_are_away_are_named_beside_the_figures_of_the_others() {
+        let up = service(2, "bulla_keyless_keys 3\nbulla_keyless_requests_in_flight{opcode=\"sign\"} 2\n");
+        let settings = KeyServiceSettings {
+            monitor_urls: vec![up, "http://127.0.0.1:1".to_owned()],
+            ..KeyServiceSettings::default()
+        };
+        let monitor = Monitor::open(&settings).unwrap().unwrap();
+        let figures = monitor.load().await;
+        assert_eq!((&figures["services"], &figures["keys"]), (&1.into(), &3.0.into()), "{figures}");
+        assert_eq!(figures["away"][0]["url"], "http://127.0.0.1:1", "{figures}");
+        assert_eq!(monitor.load().await, figures, "within a second it is the same interval");
+    }
+
+    #[tokio::test]
+    async fn a_trace_is_read_from_every_service() {
+        let request = r#"{"node":"a","site":"s","requests":[{"trace_id":"t","span_id":"1","at_us":1,"tenant":"x","opcode":"sign","outcome":"done","took_us":5,"stages":{},"asked":[]}]}"#;
+        let settings =
+            KeyServiceSettings { monitor_urls: vec![service(1, request)], ..KeyServiceSettings::default() };
+        let traces = Monitor::open(&settings).unwrap().unwrap().traces(Some("t".to_owned())).await;
+        assert_eq!(
+            (&traces["services"], &traces["requests"][0]["node"]),
+            (&1.into(), &"a".into()),
+            "{traces}"
+        );
+    }
+}

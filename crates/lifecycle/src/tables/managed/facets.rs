@@ -1,0 +1,189 @@
+//! Counts of certificates by several fields in one statement. A field is counted without its own condition of the filter, so that the
+//! counts of its other values are shown too.
+
+use super::groups::{
+    COUNTED_MAX, GROUPS_MAX, GroupBy, GroupTotal, Groups, KEPT, apart, of_counters, of_part, state_name,
+};
+use super::handle::Managed;
+use super::page::{Conditions, ManagedFilter, samples};
+use db::{Cost, StoreError, Value};
+
+/// A field, and the filter of its count.
+pub type Facet = (GroupBy, ManagedFilter);
+
+/// A row of the statements: the number of its facet, the value, and the number of certificates.
+type FacetRow = (i64, Option<String>, u64);
+
+impl ManagedFilter {
+    /// Returns the filter without its condition on a field.
+    #[must_use]
+    pub fn without(&self, by: GroupBy) -> Self {
+        let mut rest = self.clone();
+        match by {
+            GroupBy::Issuer => rest.issuer = None,
+            GroupBy::Profile => rest.profile = None,
+            GroupBy::Algorithm => rest.key_type = None,
+            GroupBy::Owner => rest.owner = None,
+            GroupBy::Team => rest.team = None,
+            GroupBy::Environment => rest.environment = None,
+            GroupBy::State => rest.states.clear(),
+            GroupBy::ExpiryDay => (rest.expires_before_us, rest.expires_from_us) = (None, None),
+        }
+        rest
+    }
+}
+
+/// Counts facets with conditions. Facets with the same filter share one walk; the row with facet `-1 - walk` has the number of
+/// certificates that this walk read.
+fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
+    let mut walks: Vec<&ManagedFilter> = Vec::new();
+    for (_, (_, filter)) in facets {
+        if !walks.contains(&filter) {
+            walks.push(filter);
+        }
+    }
+    let (mut parameters, mut tables, mut counts, mut parts) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (walk, filter) in walks.iter().enumerate() {
+        let (rest, part) = apart(filter);
+        let mut conditions = Conditions::after_parameters(&rest, "", std::mem::take(&mut parameters));
+        conditions.without_archived(filter);
+        let limit = conditions.bind((COUNTED_MAX + 1).into());
+        tables.push(format!(
+            "m{walk} AS MATERIALIZED (SELECT state, issuer, profile, owner, team, environment, key_type, ends_at, name, names \
+             FROM managed_certificates {}LIMIT {limit})",
+            conditions.clause()
+        ));
+        counts.push(format!(
+            "SELECT CAST({} AS BIGINT), CAST(NULL AS TEXT), count(*) FROM m{walk}",
+            -1 - walk as i64
+        ));
+        parts.push(of_part(part, &mut conditions));
+        parameters = conditions.parameters;
+    }
+    parameters.push((GROUPS_MAX + 1).into());
+    let limit = parameters.len();
+    for (facet, (by, filter)) in facets {
+        let walk = walks.iter().position(|known| *known == filter).unwrap_or_default();
+        counts.push(format!(
+            "SELECT * FROM (SELECT f, g, n FROM (SELECT CAST({facet} AS BIGINT) AS f, {} AS g, count(*) AS n FROM m{walk} {} \
+             GROUP BY g) y ORDER BY {} LIMIT ?{limit}) f{facet}",
+            by.expression(),
+            parts[walk],
+            if *by == GroupBy::ExpiryDay { "length(g), g" } else { "n DESC, g" },
+        ));
+    }
+    (format!("-- managed_facets\nWITH {} {}", tables.join(", "), counts.join(" UNION ALL ")), parameters)
+}
+
+/// Reads facets without conditions from the maintained counters.
+fn kept(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
+    let mut parameters: Vec<Value> = vec![(GROUPS_MAX + 1).into()];
+    let mut selects = Vec::new();
+    for (facet, (by, _)) in facets {
+        parameters.push(by.name().into());
+        let groups = KEPT.trim_start_matches("-- managed_groups_kept\n");
+        let groups = groups.replace("?1", "?facet").replace("?2", "?1");
+        let groups = groups.replace("?facet", &format!("?{}", parameters.len()));
+        selects.push(format!("SELECT CAST({facet} AS BIGINT) AS f, value, n FROM ({groups}) f{facet}"));
+    }
+    (format!("-- managed_facets_kept\n{}", selects.join(" UNION ALL ")), parameters)
+}
+
+pub(super) fn composed() -> Vec<String> {
+    let of = |filter: &ManagedFilter| -> Vec<Facet> {
+        GroupBy::ALL.iter().map(|by| (*by, filter.without(*by))).collect()
+    };
+    let all = samples().into_iter().filter(|filter| *filter != ManagedFilter::default()).map(|filter| {
+        let facets = of(&filter);
+        counted(&numbered(&facets).collect::<Vec<_>>()).0
+    });
+    let none: Vec<Facet> = of(&ManagedFilter::default());
+    let kept = kept(&numbered(&none).filter(|(_, (by, _))| !is_counter(*by)).collect::<Vec<_>>()).0;
+    all.chain([kept]).collect()
+}
+
+fn numbered(facets: &[Facet]) -> impl Iterator<Item = (i64, &Facet)> {
+    (0..).zip(facets)
+}
+
+/// Returns whether the counters by state and day have the groups.
+fn is_counter(by: GroupBy) -> bool {
+    matches!(by, GroupBy::State | GroupBy::ExpiryDay)
+}
+
+impl Managed<'_> {
+    /// Counts certificates by each of these fields. At most three statements, however many fields there are: without conditions the
+    /// maintained counters give the numbers; with conditions, the first 100,000 matches are counted.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn facets(self, facets: &[Facet]) -> Result<Vec<Groups>, StoreError> {
+        let (without, with): (Vec<_>, Vec<_>) =
+            numbered(facets).partition(|(_, (_, filter))| *filter == ManagedFilter::default());
+        let (counters, kept_apart): (Vec<_>, Vec<_>) =
+            without.into_iter().partition(|(_, (by, _))| is_counter(*by));
+        let mut rows: Vec<FacetRow> = Vec::new();
+        if !counters.is_empty() {
+            let found = self.counters().await?;
+            for (facet, (by, _)) in counters {
+                rows.extend(of_counters(*by, &found).into_iter().map(|(value, count)| (facet, value, count)));
+            }
+        }
+        if !kept_apart.is_empty() {
+            rows.extend(self.facet_rows(Cost::Point, kept(&kept_apart)).await?);
+        }
+        let mut walked = Vec::new();
+        if !with.is_empty() {
+            let (read, groups): (Vec<_>, Vec<_>) = self
+                .facet_rows(Cost::Walk, counted(&with))
+                .await?
+                .into_iter()
+                .partition(|(facet, ..)| *facet < 0);
+            rows.extend(groups);
+            walked = read;
+        }
+        let all_read = walked.iter().all(|(.., read)| *read <= COUNTED_MAX.unsigned_abs());
+        numbered(facets).map(|(number, facet)| groups_of(number, facet, &rows, all_read)).collect()
+    }
+
+    async fn facet_rows(
+        self,
+        cost: Cost,
+        (text, parameters): (String, Vec<Value>),
+    ) -> Result<Vec<FacetRow>, StoreError> {
+        let rows = self.0.rows(cost, &text, parameters).await?;
+        rows.into_iter().map(|mut row| Ok((row.int()?, row.maybe_text()?, row.number::<u64>()?))).collect()
+    }
+}
+
+/// Returns the groups of one facet from the rows of all.
+fn groups_of(
+    number: i64,
+    (by, filter): &Facet,
+    rows: &[FacetRow],
+    all_read: bool,
+) -> Result<Groups, StoreError> {
+    let has_codes = *by == GroupBy::State && *filter != ManagedFilter::default();
+    let mut groups = Vec::new();
+    for (_, value, count) in rows.iter().filter(|(facet, ..)| *facet == number) {
+        let value = value.clone().filter(|value| !value.is_empty());
+        let value = if has_codes { value.as_deref().map(state_name).transpose()? } else { value };
+        groups.push(GroupTotal { value, count: *count });
+    }
+    match by {
+        GroupBy::ExpiryDay => {
+            groups.sort_by_key(|group| {
+                group.value.as_deref().map(|day| day.parse::<i64>().unwrap_or(i64::MAX))
+            });
+        }
+        _ => {
+            groups.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.value.cmp(&other.value)))
+        }
+    }
+    let most = usize::try_from(GROUPS_MAX).unwrap_or(usize::MAX);
+    let complete = all_read && groups.len() <= most;
+    let counted = groups.iter().map(|group| group.count).sum();
+    groups.truncate(most);
+    Ok(Groups { groups, counted, complete })
+}

@@ -1,0 +1,14 @@
+//! Access to the metrics and traces of key services.
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+/// The key services whose load and traces this server reads. Which these are is configured on the server's host.
+pub trait KeyServices: Send + Sync {
+    /// Returns rates, queues and times of all services, as `bulla key top --json` prints them.
+    fn load(&self) -> BoxFuture<'_, Value>;
+
+    /// Returns the requests of a trace or request ID, each with the nodes that it was sent to, as `bulla key trace --json` prints them.
+    /// Without an ID: recent requests that failed or were slow.
+    fn traces(&self, id: Option<String>) -> BoxFuture<'_, Value>;
+}

@@ -1,0 +1,86 @@
+//! Scans, and the differences between two of them.
+
+use api::inventory::{ChangeView, DiffQuery, ScanView};
+use axum::extract::State as With;
+use serde_json::Value;
+use store::{ChangeRow, Inventory, ScanRow, Scans, Store};
+use x509::{Fingerprint, Severity};
+
+use super::inventory::endpoint_body;
+use crate::access::Permission;
+use crate::extract::{Json, Query};
+use crate::paging::{Listing, PageQuery, Paging, listing};
+use crate::problem::Problem;
+use crate::routing::{Api, routes};
+use crate::time;
+
+pub(crate) fn routes() -> Api {
+    Api::area("inventory")
+        .route(Permission::InventoryRead, routes!(list))
+        .route(Permission::InventoryRead, routes!(diff))
+}
+
+fn scan_view(row: ScanRow) -> ScanView {
+    ScanView {
+        id: row.id,
+        state: row.state.name().to_owned(),
+        started_at: time::shown(row.started_at_us),
+        finished_at: time::maybe_shown(row.finished_at_us),
+        spec: serde_json::from_str(&row.spec).unwrap_or(Value::String(row.spec)),
+        endpoints: row.observations,
+        answered: row.answered,
+        changes: row.changes,
+        new_certificates: row.new_certificates,
+    }
+}
+
+fn change_view(row: ChangeRow) -> ChangeView {
+    let fingerprint = |sha256: [u8; 32]| Fingerprint::from_bytes(sha256).to_string();
+    ChangeView {
+        change: row.kind.name().to_owned(),
+        endpoint: endpoint_body(row.endpoint),
+        observed_at: time::shown(row.observed_at_us),
+        old_fingerprint: row.old_sha256.map(fingerprint),
+        new_fingerprint: row.new_sha256.map(fingerprint),
+        old_outcome: row.old_outcome.map(|outcome| outcome.to_string()),
+        new_outcome: row.new_outcome.map(|outcome| outcome.to_string()),
+        severity: row.severity.map(|severity| Severity::name(severity).to_owned()),
+    }
+}
+
+/// Lists the scans, newest first.
+#[utoipa::path(get, path = "/api/v1/scans", operation_id = "listScans", params(PageQuery),
+    responses((status = 200, body = Listing<ScanView>)))]
+async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<ScanView>>, Problem> {
+    let page = Scans::of(&store).page(paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, scan_view)))
+}
+
+/// Lists the differences between two scans, or all changes since a time.
+///
+/// Endpoints that only the earlier scan probed come last, as `not-scanned`.
+#[utoipa::path(get, path = "/api/v1/inventory/diff", operation_id = "diffInventory", params(PageQuery, DiffQuery),
+    responses((status = 200, body = Listing<ChangeView>)))]
+async fn diff(
+    With(store): With<Store>,
+    paging: Paging,
+    Query(query): Query<DiffQuery>,
+) -> Result<Json<Listing<ChangeView>>, Problem> {
+    let (inventory, after, limit) = (Inventory::of(&store), paging.after.as_ref(), paging.limit);
+    let page = match (query.since, query.from, query.to) {
+        (Some(since), None, None) => inventory.diff(time::parsed(&since)?, after, limit).await?,
+        (None, Some(from), Some(to)) => inventory.diff_scans(from, to, after, limit).await?,
+        (None, None, None) => {
+            let (from, to) = Scans::of(&store).last_comparable().await?.ok_or_else(|| {
+                Problem::not_found("two finished scans of the same targets")
+                    .hint("scan once more, name two scans with `from` and `to`, or a time with `since`")
+            })?;
+            inventory.diff_scans(from, to, after, limit).await?
+        }
+        _ => {
+            return Err(Problem::bad_request("name two scans with `from` and `to`, or a time with `since`")
+                .hint("GET /api/v1/scans lists the scans"));
+        }
+    };
+    Ok(Json(listing(page, change_view)))
+}

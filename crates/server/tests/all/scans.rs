@@ -1,0 +1,92 @@
+//! Scans over the API, and the differences between two of them.
+
+use events::ProbeOutcome;
+use serde_json::{Value, json};
+use store::{EndpointKey, NewObservation, ScanState, Scans};
+use uuid::Uuid;
+
+use crate::world::World;
+
+const SCANS: &str = "/api/v1/scans";
+const DIFF: &str = "/api/v1/inventory/diff";
+
+fn observation(host: &str, at_us: i64, outcome: ProbeOutcome) -> NewObservation {
+    NewObservation {
+        endpoint: EndpointKey {
+            host: host.to_owned(),
+            port: 443,
+            protocol: "tls".to_owned(),
+            server_name: String::new(),
+            address: String::new(),
+        },
+        address: None,
+        observed_at_us: at_us,
+        outcome,
+        answered: false,
+        tls_version: None,
+        cipher_suite: None,
+        chain: Vec::new(),
+        trust: String::new(),
+        severity: None,
+        findings: "[]".to_owned(),
+        detail: "{}".to_owned(),
+    }
+}
+
+/// A finished scan of these hosts.
+async fn scanned(world: &World, at_us: i64, target: &str, hosts: &[(&str, ProbeOutcome)]) -> Uuid {
+    let (id, scans) = (Uuid::now_v7(), Scans::of(&world.store));
+    scans.begin(id, at_us, &json!({ "targets": [target] }).to_string()).await.unwrap();
+    let rows: Vec<NewObservation> =
+        hosts.iter().map(|(host, outcome)| observation(host, at_us + 1, *outcome)).collect();
+    scans.record(id, &rows).await.unwrap();
+    scans.finish(id, at_us + 2, ScanState::Finished, "{}").await.unwrap();
+    id
+}
+
+fn changes(answer: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let items = answer["items"].as_array().unwrap();
+    items.iter().map(|one| (text(&one["endpoint"]["host"]), text(&one["change"]))).collect()
+}
+
+#[tokio::test]
+async fn two_scans_are_compared_endpoint_by_endpoint() {
+    let world = World::start().await;
+    let missing = world.get(DIFF).await.expect(404);
+    assert!(missing.json()["hint"].as_str().unwrap().contains("since"), "{missing:?}");
+    let outcomes = &ProbeOutcome::ALL;
+    let (one, other) = (outcomes[1], outcomes[2]);
+    let first = scanned(&world, 1_000_000, "net", &[("a", one), ("b", one), ("c", one)]).await;
+    let elsewhere = scanned(&world, 2_000_000, "other", &[("x", one)]).await;
+    let second = scanned(&world, 3_000_000, "net", &[("a", one), ("b", other), ("d", one)]).await;
+    let scans = world.get(SCANS).await.expect(200).json();
+    let ids: Vec<&Value> = scans["items"].as_array().unwrap().iter().map(|scan| &scan["id"]).collect();
+    assert_eq!(ids, [&json!(second), &json!(elsewhere), &json!(first)]);
+    assert_eq!(
+        (&scans["items"][0]["endpoints"], &scans["items"][0]["state"]),
+        (&json!(3), &json!("finished"))
+    );
+    assert_eq!(scans["items"][0]["spec"]["targets"], json!(["net"]));
+
+    // The last two of the same targets, whatever was scanned between them.
+    let last = world.get(DIFF).await.expect(200).json();
+    let named = world.get(&format!("{DIFF}?from={first}&to={second}")).await.expect(200).json();
+    assert_eq!(last, named);
+    let wanted = [("b", "outcome-changed"), ("d", "new"), ("c", "not-scanned")];
+    let wanted = wanted.map(|(host, change)| (host.to_owned(), change.to_owned()));
+    assert_eq!(changes(&named), wanted, "{named}");
+    assert_eq!(named["items"][0]["old_outcome"], one.to_string());
+    assert_eq!(named["items"][0]["new_outcome"], other.to_string());
+
+    let since = world.get(&format!("{DIFF}?since=1970-01-01T00:00:02.5Z")).await.expect(200).json();
+    assert_eq!(changes(&since), wanted[..2], "{since}");
+    for (query, status) in [
+        (format!("from={first}"), 400),
+        (format!("from={first}&to={second}&since=1970-01-01T00:00:00Z"), 400),
+        (format!("from={first}&to={}", Uuid::nil()), 404),
+        ("since=yesterday".to_owned(), 400),
+    ] {
+        world.get(&format!("{DIFF}?{query}")).await.expect(status);
+    }
+}
