@@ -5,7 +5,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::response::Response;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use http::request::Parts;
 use http::{Extensions, Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -103,6 +103,20 @@ impl Client {
         json_of(self.send(Method::GET, path, None, None).await?).await
     }
 
+    /// Sends a GET request like [`Self::get`], and returns the object's revision too: its member `revision`, or else the `ETag`. `None` if
+    /// the object has no revision.
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub(crate) async fn get_revised(&self, path: &str) -> Result<(Value, Option<i64>), Failure> {
+        let response = self.send(Method::GET, path, None, None).await?;
+        let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
+        let etag = etag.and_then(|etag| etag.trim_matches('"').parse().ok());
+        let value = json_of(response).await?;
+        let revision = value.get("revision").and_then(Value::as_i64).or(etag);
+        Ok((value, revision))
+    }
+
     /// Sends a GET request like [`Self::get`]; `None` if the user lacks access.
     ///
     /// # Errors
@@ -150,6 +164,24 @@ impl Client {
         let etag = HeaderValue::from_str(&format!("\"{revision}\"")).map_err(Failure::unreadable)?;
         client.headers.insert(IF_MATCH, etag);
         client.change(method, path, csrf, body).await
+    }
+
+    /// Sends a change like [`Self::change_at`] if there is a revision, or else like [`Self::change`].
+    ///
+    /// # Errors
+    /// See [`Self::get`].
+    pub(crate) async fn change_if(
+        &self,
+        method: Method,
+        path: &str,
+        csrf: &str,
+        revision: Option<i64>,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        match revision {
+            Some(revision) => self.change_at(method, path, csrf, revision, body).await,
+            None => self.change(method, path, csrf, body).await,
+        }
     }
 
     /// Sends a request, without reading the response body.

@@ -34,6 +34,8 @@ const LISTS: &[(&str, &str)] = &[
     ("blocked-keys", "/api/v1/blocked-keys"),
     ("client-certificates", "/api/v1/client-certificates"),
     ("endpoints", "/api/v1/inventory"),
+    ("scans", "/api/v1/scans"),
+    ("differences", "/api/v1/inventory/diff"),
     ("watches", "/api/v1/watches"),
     ("agents", "/api/v1/agents"),
     ("targets", "/api/v1/targets"),

@@ -33,6 +33,7 @@ pub(crate) struct Field {
 
 enum Kind {
     Line(&'static str),
+    NewPassword,
     Lines(u8),
     Choice(Vec<(String, String)>),
     Checkbox,
@@ -47,6 +48,11 @@ impl Field {
     /// Creates a text field with one line.
     pub(crate) fn line(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Line("text"))
+    }
+
+    /// Creates a field for a new password, which the browser may generate.
+    pub(crate) fn new_password(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::NewPassword)
     }
 
     /// Creates a search field.

@@ -70,6 +70,14 @@ pub(crate) fn counted(count: usize, more: bool, noun: &str) -> String {
     format!("{count} {noun}{plural}{more}")
 }
 
+/// Returns the first characters of a text, with an ellipsis if there are more.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,6 +33,7 @@ const NAVIGATION: &[(&str, &[NavigationItem])] = &[
         "Estate",
         &[
             item("Endpoints", "/console/endpoints", "inventory.read"),
+            item("Scans", "/console/scans", "inventory.read"),
             item("Watches", "/console/watches", "inventory.read"),
             item("Transparency", "/console/transparency", "inventory.read"),
             item("Agents", "/console/agents", "agent.read"),
@@ -110,6 +111,8 @@ const DONE: &[(&str, &str)] = &[
     ("scanning", "Scan started."),
     ("removed", "Removed."),
     ("created", "Created."),
+    ("requeued", "The notification waits to be sent again."),
+    ("tested", "The channel accepted a test notification."),
     ("rotated", "Rotated."),
     ("claimed", "Claimed: the certificates are under management."),
 ];

@@ -60,19 +60,20 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route("/console/users", get(users).post(make_user))
         .route("/console/users/{id}", get(user))
-        .route("/console/users/{id}/enabled", get(ask_disable_user).post(enable_user))
+        .route("/console/users/{id}/enabled", get(confirm_disable_user).post(enable_user))
         .route("/console/users/{id}/grants", post(grant_user))
         .route("/console/users/{id}/sign-out", post(sign_out_user))
-        .route("/console/users/{id}/remove", get(ask_remove_user).post(remove_user))
+        .route("/console/users/{id}/password", get(password_form).post(set_password))
+        .route("/console/users/{id}/remove", get(confirm_remove_user).post(remove_user))
         .route("/console/tokens", get(tokens).post(make_token))
         .route("/console/tokens/{id}", get(token))
-        .route("/console/tokens/{id}/enabled", get(ask_disable_token).post(enable_token))
+        .route("/console/tokens/{id}/enabled", get(confirm_disable_token).post(enable_token))
         .route("/console/tokens/{id}/grants", post(grant_token))
-        .route("/console/tokens/{id}/rotate", get(ask_rotate).post(rotate))
-        .route("/console/tokens/{id}/remove", get(ask_remove_token).post(remove_token))
+        .route("/console/tokens/{id}/rotate", get(confirm_rotate).post(rotate))
+        .route("/console/tokens/{id}/remove", get(confirm_remove_token).post(remove_token))
         .route("/console/roles", get(roles).post(make_role))
         .route("/console/roles/{name}", get(role))
-        .route("/console/roles/{name}/remove", get(ask_remove_role).post(remove_role))
+        .route("/console/roles/{name}/remove", get(confirm_remove_role).post(remove_role))
 }
 
 /// Formats grants, one per line: `operator in team:web`.
@@ -240,9 +241,10 @@ async fn identity_parts(session: &Session, noun: Noun, id: &str) -> Result<(Stri
     let audit = format!("/console/audit?actor={}%3A{name}", noun.one);
     let mut actions = Actions::default().link(audit, "In the audit log");
     if session.may("access.manage") {
-        if noun.one == "token" {
-            actions = actions.link(format!("{page}/rotate"), "Rotate");
-        }
+        actions = match noun.one {
+            "token" => actions.link(format!("{page}/rotate"), "Rotate"),
+            _ => actions.link(format!("{page}/password"), "Set a password"),
+        };
         if json::flag(&one, "/enabled") {
             actions = actions.danger(format!("{page}/enabled"), "Disable");
         }
@@ -262,16 +264,16 @@ async fn identity_parts(session: &Session, noun: Noun, id: &str) -> Result<(Stri
     Ok((json::text(&one, "/name").to_owned(), parts))
 }
 
-async fn ask_disable_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_disable(&session, USERS, &id).await
+async fn confirm_disable_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    confirm_disable(&session, USERS, &id).await
 }
 
-async fn ask_disable_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_disable(&session, TOKENS, &id).await
+async fn confirm_disable_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    confirm_disable(&session, TOKENS, &id).await
 }
 
 /// Shows a confirmation page, because disabling is effective immediately, while enabling again may require approval.
-async fn ask_disable(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
+async fn confirm_disable(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
     let one = session.api.get(&noun.at(id)).await?;
     let page = noun.page_of(id);
     let mut body = Confirmation::new(session, format!("{page}/enabled"), &page, "Disable")
@@ -322,6 +324,47 @@ async fn grant_token(session: Session, Path(id): Path<String>, form: FormData) -
     patch(&session, TOKENS, &id, &form, &grants_body(&form)).await
 }
 
+async fn password_form(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    show_password(&session, &id, None).await
+}
+
+async fn show_password(session: &Session, id: &str, problem: Option<String>) -> Result<Response, Failure> {
+    let user = session.api.get(&USERS.at(id)).await?;
+    let page = USERS.page_of(id);
+    let name = json::text(&user, "/name");
+    let own = json::text(session.me(), "/id") == json::text(&user, "/id");
+    let mut body = Confirmation::new(session, format!("{page}/password"), &page, "Set the password")
+        .danger()
+        .problem(problem)
+        .field(Field::new_password("password", "New password").required())
+        .field(Field::new_password("again", "The same again").required())
+        .says(format!(
+            "{name} signs in with this password from now on. An earlier password is no longer valid."
+        ));
+    body = match own {
+        true => body.says("Your other sessions end."),
+        false => body
+            .says(format!("Every session of {name} ends."))
+            .says("Another person may have to approve it first."),
+    };
+    Page::new(session, format!("Password of {name}"))
+        .command(format!("bulla user password {name}"))
+        .show(&body)
+}
+
+async fn set_password(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let password = form.exact("password").unwrap_or_default();
+    if form.exact("again").unwrap_or_default() != password {
+        return show_password(&session, &id, Some("The two passwords differ.".to_owned())).await;
+    }
+    let path = format!("{}/password", USERS.at(&id));
+    let body = json!({ "password": password });
+    match session.api.change(Method::PUT, &path, form.csrf(), Some(&body)).await {
+        Ok(answer) => Ok(redirect(&USERS.page_of(&id), "saved", &answer)),
+        Err(failure) => show_password(&session, &id, Some(failure.form_problem()?)).await,
+    }
+}
+
 async fn sign_out_user(
     session: Session,
     Path(id): Path<String>,
@@ -332,7 +375,7 @@ async fn sign_out_user(
     Ok(redirect(&USERS.page_of(&id), "saved", &answer))
 }
 
-async fn ask_rotate(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_rotate(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let one = session.api.get(&TOKENS.at(&id)).await?;
     let page = TOKENS.page_of(&id);
     let body = Confirmation::new(&session, format!("{page}/rotate"), &page, "Rotate the token")
@@ -356,15 +399,15 @@ async fn rotate(session: Session, Path(id): Path<String>, form: FormData) -> Res
     shown_once(&session, &made)
 }
 
-async fn ask_remove_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_remove(&session, USERS, &id).await
+async fn confirm_remove_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    confirm_remove(&session, USERS, &id).await
 }
 
-async fn ask_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_remove(&session, TOKENS, &id).await
+async fn confirm_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    confirm_remove(&session, TOKENS, &id).await
 }
 
-async fn ask_remove(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
+async fn confirm_remove(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
     let one = session.api.get(&noun.at(id)).await?;
     let page = noun.page_of(id);
     let body = Confirmation::new(session, format!("{page}/remove"), &page, "Delete")
@@ -457,7 +500,7 @@ async fn role(session: Session, Path(name): Path<String>) -> Result<Response, Fa
     Page::new(&session, name.as_str()).command("bulla user roles").reads(path).show(&parts)
 }
 
-async fn ask_remove_role(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove_role(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let page = item("/console/roles", &name);
     let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the role")
         .danger()

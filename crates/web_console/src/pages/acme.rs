@@ -32,12 +32,12 @@ pub(crate) fn routes() -> Router<Api> {
         .route(PAGE, get(overview))
         .route(ACCOUNTS, get(accounts))
         .route("/console/acme/accounts/{id}", get(account))
-        .route("/console/acme/accounts/{id}/revoke", get(ask_revoke).post(revoke))
+        .route("/console/acme/accounts/{id}/revoke", get(confirm_revoke).post(revoke))
         .route(ORDERS, get(orders))
         .route("/console/acme/orders/{id}", get(order))
         .route(KEYS, get(keys).post(create_key))
         .route("/console/acme/external-keys/{id}", get(key))
-        .route("/console/acme/external-keys/{id}/disable", get(ask_disable).post(disable))
+        .route("/console/acme/external-keys/{id}/disable", get(confirm_disable).post(disable))
         .route(OVERRIDES, get(overrides).post(set_override))
         .route("/console/acme/limit-overrides/{id}/remove", post(remove_override))
 }
@@ -232,7 +232,7 @@ fn account_facts(session: &Session, one: &Value) -> Facts {
         .with("Changed", Cell::time(json::text(one, "/updated_at"), session.now))
 }
 
-async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_revoke(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let one = session.api.get(&format!("/api/v1/acme/accounts/{id}")).await?;
     let orders = session.api.get(&format!("/api/v1/acme/orders?account={id}&limit=50")).await?;
@@ -435,7 +435,7 @@ fn key_facts(session: &Session, one: &Value) -> Facts {
         .with("Disabled", Cell::time(json::text(one, "/disabled_at"), session.now))
 }
 
-async fn ask_disable(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_disable(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let one = session.api.get(&format!("/api/v1/acme/external-keys/{id}")).await?;
     let page = format!("{KEYS}/{id}");

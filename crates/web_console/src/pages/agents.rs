@@ -30,11 +30,12 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list))
         .route("/console/agents/tokens", post(make_token))
-        .route("/console/agents/tokens/{id}/remove", get(ask_remove_token).post(remove_token))
+        .route("/console/agents/tokens/{id}/remove", get(confirm_remove_token).post(remove_token))
         .route("/console/agents/groups", post(make_group))
-        .route("/console/agents/groups/{name}/remove", get(ask_remove_group).post(remove_group))
+        .route("/console/agents/groups/{name}", get(group_form).post(change_group))
+        .route("/console/agents/groups/{name}/remove", get(confirm_remove_group).post(remove_group))
         .route("/console/agents/{id}", get(one).post(change))
-        .route("/console/agents/{id}/retire", get(ask_retire).post(retire))
+        .route("/console/agents/{id}/retire", get(confirm_retire).post(retire))
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -135,14 +136,14 @@ fn labels_of(text: Option<&str>) -> Value {
 }
 
 fn groups_table(session: &Session, groups: &Value) -> Table {
-    Table::of("Groups of agents", &["Name", "Labels", "Description", "Changed", "Action"], groups, |group| {
+    Table::of("Groups of agents", &["Name", "Labels", "Description", "Changed", "Members"], groups, |group| {
         let name = api::path::segment(json::text(group, "/name"));
         vec![
-            Cell::link(format!("{PAGE}?group={name}"), json::text(group, "/name")),
+            Cell::link(format!("{PAGE}/groups/{name}"), json::text(group, "/name")),
             Cell::text(labels(group, "/selector")),
             Cell::text(json::text(group, "/description")),
             Cell::time(json::text(group, "/updated_at"), session.now),
-            Cell::link(format!("{PAGE}/groups/{name}/remove"), "Remove"),
+            Cell::link(format!("{PAGE}?group={name}"), "Agents"),
         ]
     })
     .empty("No group yet. A group contains the agents that have all of its labels.")
@@ -192,7 +193,7 @@ async fn make_token(session: Session, form: FormData) -> Result<Response, Failur
     Page::new(&session, "New enrolment token").command("bulla agent token").show(&once)
 }
 
-async fn ask_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/tokens/{}/remove", api::path::segment(&id));
     let body = Confirmation::new(&session, action, PAGE, "Revoke the token")
         .danger()
@@ -218,7 +219,54 @@ async fn make_group(session: Session, form: FormData) -> Result<Response, Failur
     Ok(redirect(PAGE, "created", &answer))
 }
 
-async fn ask_remove_group(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn group_form(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+    let path = item("/api/v1/agent-groups", &name);
+    let (group, revision) = session.api.get_revised(&path).await?;
+    show_group(&session, &name, &group, revision, None)
+}
+
+fn show_group(
+    session: &Session,
+    name: &str,
+    group: &Value,
+    revision: Option<i64>,
+    problem: Option<String>,
+) -> Result<Response, Failure> {
+    let page = format!("{PAGE}/groups/{}", api::path::segment(name));
+    let actions = Actions::default()
+        .link(format!("{PAGE}?group={}", api::path::segment(name)), "Agents of the group")
+        .danger(format!("{page}/remove"), "Remove")
+        .only_if(session.may("agent.manage"));
+    let body = Confirmation::new(session, &page, PAGE, "Save")
+        .problem(problem)
+        .says("Agents that have all of the labels belong to the group from now on. What runs for the group, such as a bulk renewal, goes on.")
+        .hidden("revision", revision.map(|revision| revision.to_string()).unwrap_or_default())
+        .field(Field::line("selector", "Labels").value(labels(group, "/selector")).hint("env=prod, site=paris: an agent has all of them.").required())
+        .field(Field::line("description", "Description").value(json::text(group, "/description")));
+    let parts = Sections::default().plain(&actions)?.plain(&body)?;
+    Page::new(session, format!("Group {name}"))
+        .command(format!("bulla agent group show {name}"))
+        .reads(item("/api/v1/agent-groups", name))
+        .show(&parts)
+}
+
+async fn change_group(
+    session: Session,
+    Path(name): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
+    let body = json!({
+        "selector": labels_of(form.field("selector")),
+        "description": form.text("description"),
+    });
+    let (path, revision) = (item("/api/v1/agent-groups", &name), form.text("revision").parse::<i64>().ok());
+    match session.api.change_if(Method::PUT, &path, form.csrf(), revision, Some(&body)).await {
+        Ok(answer) => Ok(redirect(&format!("{PAGE}/groups/{}", api::path::segment(&name)), "saved", &answer)),
+        Err(failure) => show_group(&session, &name, &body, revision, Some(failure.form_problem()?)),
+    }
+}
+
+async fn confirm_remove_group(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/groups/{}/remove", api::path::segment(&name));
     let body = Confirmation::new(&session, action, PAGE, "Delete the group")
         .danger()
@@ -292,7 +340,7 @@ async fn change(session: Session, Path(id): Path<String>, form: FormData) -> Res
     Ok(redirect(&item(PAGE, &id), "saved", &answer))
 }
 
-async fn ask_retire(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_retire(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let agent = session.api.get(&at(&id)).await?;
     let agent_id = api::path::segment(json::text(&agent, "/id"));
     let path = format!("/api/v1/targets?limit=500&fields=id&agent={agent_id}");

@@ -1,4 +1,4 @@
-//! Alerts with their messages, silences, channels and rules.
+//! Alerts with their notifications, and silences.
 
 use askama::Template;
 use axum::Router;
@@ -25,10 +25,11 @@ use crate::shell::Page;
 use crate::table::Table;
 
 const PAGE: &str = "/console/alerts";
+/// The page of notifications.
+pub(super) const DELIVERIES: &str = "/console/alert-deliveries";
 const SILENCES: &str = "/console/alert-silences";
 
 const STATES: &[&str] = &["open", "acknowledged", "resolved"];
-const MESSAGE_STATES: &[&str] = &["waiting", "sent", "dead"];
 
 /// Possible durations of a silence: hours, and the text of the option.
 const HOURS: &[(&str, &str)] =
@@ -40,32 +41,31 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/alerts/{id}", get(one))
         .route("/console/alerts/{id}/acknowledge", post(acknowledge))
         .route("/console/alerts/{id}/resolve", post(resolve))
-        .route("/console/alerts/{id}/silence", get(ask_silence).post(silence))
+        .route("/console/alerts/{id}/silence", get(silence_form).post(silence))
         .route(SILENCES, get(silences))
-        .route("/console/alert-silences/{id}", get(ask_end).post(end))
-        .route("/console/alert-channels", get(channels))
-        .route("/console/alert-rules", get(rules))
-        .route("/console/alert-deliveries", get(messages))
+        .route("/console/alert-silences/{id}", get(confirm_end).post(end))
 }
 
 #[derive(Template)]
 #[template(path = "alerts.html")]
-struct Alerts {
-    here: &'static str,
-    states: &'static [&'static str],
-    state: String,
-    table: Table,
+pub(super) struct Alerts {
+    pub(super) here: &'static str,
+    pub(super) states: &'static [&'static str],
+    pub(super) state: String,
+    pub(super) create: Option<(&'static str, &'static str)>,
+    pub(super) table: Table,
 }
 
 impl Alerts {
     /// Returns the links to all lists of alerts, with the current one marked.
-    fn places(&self) -> [(&'static str, &'static str, bool); 5] {
+    fn places(&self) -> [(&'static str, &'static str, bool); 6] {
         let all = [
             (PAGE, "Alerts"),
             (SILENCES, "Silences"),
             ("/console/alert-channels", "Channels"),
             ("/console/alert-rules", "Rules"),
             ("/console/alert-deliveries", "Notifications"),
+            ("/console/alert-settings", "Settings"),
         ];
         all.map(|(href, words)| (href, words, href == self.here))
     }
@@ -88,8 +88,13 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .empty("No alert is in this state. Rules and channels define the recipients of the next one.")
         .exported("alerts");
     let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
-    let body =
-        Alerts { here: PAGE, states: STATES, state: state.unwrap_or_else(|| "open".to_owned()), table };
+    let body = Alerts {
+        here: PAGE,
+        states: STATES,
+        state: state.unwrap_or_else(|| "open".to_owned()),
+        create: None,
+        table,
+    };
     Page::new(&session, "Alerts").command("bulla alert list").reads(listing.path()).show(&body)
 }
 
@@ -121,14 +126,14 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let channels = session.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
     let state = json::text(&alert, "/state");
     let may = session.may("alert.manage");
-    let told = json!({"items": alert.pointer("/deliveries").cloned().unwrap_or_default()});
+    let notifications = json!({"items": alert.pointer("/deliveries").cloned().unwrap_or_default()});
     let body = One {
         page: item(PAGE, &id),
         csrf: session.csrf().to_owned(),
         open: may && state != "resolved",
         acknowledged: may && state == "open",
         facts: facts(&session, &alert),
-        deliveries: deliveries(&session, &told, &channels)
+        deliveries: deliveries(&session, &notifications, &channels)
             .empty("No notification was sent: no rule matched, or a silence matched. Create a rule with `bulla alert rule create`."),
     };
     Page::new(&session, json::text(&alert, "/title"))
@@ -172,14 +177,15 @@ fn subject(subject: &str) -> Cell {
     }
 }
 
-fn deliveries(session: &Session, listing: &Value, channels: &Value) -> Table {
+/// Returns notifications as a table.
+pub(super) fn deliveries(session: &Session, listing: &Value, channels: &Value) -> Table {
     let name_of = |id: &str| {
         let found = json::items(channels).iter().find(|one| json::text(one, "/id") == id);
         found.map_or(id, |one| json::text(one, "/name")).to_owned()
     };
     Table::of(
         "Notifications",
-        &["Channel", "State", "Reason", "Created", "Done", "Attempts", "Last error"],
+        &["Channel", "State", "Reason", "Created", "Done", "Attempts", "Last error", "Action"],
         listing,
         |one| {
             let state = match json::text(one, "/state") {
@@ -187,14 +193,22 @@ fn deliveries(session: &Session, listing: &Value, channels: &Value) -> Table {
                 "dead" => Cell::badge(Tone::Bad, "failed"),
                 other => Cell::state(other),
             };
+            let again = match json::text(one, "/state") {
+                "dead" if session.may("alert.manage") => {
+                    Cell::link(format!("{}/requeue", item(DELIVERIES, json::text(one, "/id"))), "Send again")
+                }
+                _ => Cell::Empty,
+            };
+            let channel = json::text(one, "/channel");
             vec![
-                Cell::text(name_of(json::text(one, "/channel"))),
+                Cell::link(item("/console/alert-channels", channel), name_of(channel)),
                 state,
                 Cell::text(json::text(one, "/reason")),
                 Cell::time(json::text(one, "/created_at"), session.now),
                 Cell::time(json::text(one, "/done_at"), session.now),
                 Cell::number(json::number(one, "/attempts")),
                 Cell::text(json::text(one, "/last_error")),
+                again,
             ]
         },
     )
@@ -212,7 +226,7 @@ async fn resolve(session: Session, Path(id): Path<String>, form: FormData) -> Re
     Ok(redirect(&item(PAGE, &id), "saved", &answer))
 }
 
-async fn ask_silence(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn silence_form(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = api_path(&id);
     let alert = session.api.get(&path).await?;
     let (kind, about) = (json::text(&alert, "/kind"), json::text(&alert, "/subject"));
@@ -275,7 +289,8 @@ fn conditions(when: &Value) -> String {
     if words.is_empty() { "every alert".to_owned() } else { words }
 }
 
-fn when(one: &Value) -> String {
+/// Formats the conditions of a rule or a silence.
+pub(super) fn when(one: &Value) -> String {
     conditions(one.pointer("/rule/when").unwrap_or(&Value::Null))
 }
 
@@ -305,11 +320,11 @@ async fn silences(session: Session) -> Result<Response, Failure> {
         })
         .empty("No silence. Create one on the page of an alert.")
         .exported("silences");
-    let body = Alerts { here: SILENCES, states: &[], state: String::new(), table };
+    let body = Alerts { here: SILENCES, states: &[], state: String::new(), create: None, table };
     Page::new(&session, "Silences").command("bulla alert silence list").reads(path).show(&body)
 }
 
-async fn ask_end(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_end(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = "/api/v1/alert-silences";
     let listing = session.api.get(path).await?;
     let found = json::items(&listing).iter().find(|one| json::text(one, "/id") == id).ok_or_else(|| {
@@ -331,78 +346,6 @@ async fn end(session: Session, Path(id): Path<String>, form: FormData) -> Result
     let path = item("/api/v1/alert-silences", &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(SILENCES, "removed", &answer))
-}
-
-async fn channels(session: Session) -> Result<Response, Failure> {
-    let path = "/api/v1/alert-channels";
-    let listing = session.api.get(path).await?;
-    let table = Table::of("Channels", &["Name", "Kind", "State", "Last success", "Last error"], &listing, |one| {
-        let enabled = json::flag(one, "/enabled");
-        let error = json::text(one, "/last_error");
-        let state = match (enabled, error.is_empty()) {
-            (false, _) => Cell::badge(Tone::Calm, "off"),
-            (true, true) => Cell::badge(Tone::Good, "on"),
-            (true, false) => Cell::badge(Tone::Bad, "on, failing"),
-        };
-        vec![
-            Cell::text(json::text(one, "/name")),
-            Cell::text(json::text(one, "/kind")),
-            state,
-            Cell::time(json::text(one, "/last_success_at"), session.now),
-            Cell::text(error),
-        ]
-    })
-    .empty("There is no channel, so no notification is sent. Create one with `bulla alert channel create --file channel.json`, and a rule that names it.")
-    .exported("channels");
-    let body = Alerts { here: "/console/alert-channels", states: &[], state: String::new(), table };
-    Page::new(&session, "Channels").command("bulla alert channel list").reads(path).show(&body)
-}
-
-async fn rules(session: Session) -> Result<Response, Failure> {
-    let path = "/api/v1/alert-rules";
-    let listing = session.api.get(path).await?;
-    let table = Table::of(
-        "Rules",
-        &["Name", "Alerts", "Channels", "Escalation", "Digest", "Changed by"],
-        &listing,
-        |one| {
-            let after = json::number(one, "/rule/escalate/after_seconds") / 60;
-            let escalation = match after {
-                0 => String::new(),
-                after => format!("after {after} minutes: {}", json::joined(one, "/rule/escalate/channels")),
-            };
-            vec![
-                Cell::text(json::text(one, "/name")),
-                Cell::text(when(one)),
-                Cell::text(json::joined(one, "/rule/channels")),
-                Cell::text(escalation),
-                Cell::text(if json::flag(one, "/rule/digest") { "once a day" } else { "at once" }),
-                Cell::text(json::text(one, "/updated_by")),
-            ]
-        },
-    )
-    .empty("There is no rule, so no notification is sent. Create one with `bulla alert rule create --file rule.json`.")
-    .exported("rules");
-    let body = Alerts { here: "/console/alert-rules", states: &[], state: String::new(), table };
-    Page::new(&session, "Alert rules").command("bulla alert rule list").reads(path).show(&body)
-}
-
-async fn messages(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let (query, page) = (query.as_deref(), "/console/alert-deliveries");
-    let listing = Listing::read(&session, page, "/api/v1/alert-deliveries", query).await?;
-    let channels = session.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
-    let table = listing
-        .paged(deliveries(&session, listing.answer(), &channels))
-        .empty("No notification is in this state.")
-        .exported("messages");
-    let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
-    let body = Alerts {
-        here: page,
-        states: MESSAGE_STATES,
-        state: state.unwrap_or_else(|| "waiting".to_owned()),
-        table,
-    };
-    Page::new(&session, "Notifications").command("bulla alert messages").reads(listing.path()).show(&body)
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use crate::shell::Page;
 use crate::table::Table;
 use crate::{format, json};
 
-const PAGE: &str = "/console/authorities";
+/// The page of the hierarchy.
+pub(super) const PAGE: &str = "/console/authorities";
 
 /// The profiles that are searched for a CA, at most 500.
 const PROFILES: &str = "/api/v1/profiles?limit=500";
@@ -33,8 +34,8 @@ pub(crate) fn routes() -> Router<Api> {
         .route(PAGE, get(tree).post(create))
         .route("/console/authorities/new", get(new))
         .route("/console/authorities/{ca}", get(one))
-        .route("/console/authorities/{ca}/default", get(ask_default).post(make_default))
-        .route("/console/authorities/{ca}/retire", get(ask_retire).post(retire))
+        .route("/console/authorities/{ca}/default", get(confirm_default).post(make_default))
+        .route("/console/authorities/{ca}/retire", get(confirm_retire).post(retire))
         .route("/console/publications", get(publications))
         .route("/console/authorities/{ca}/certificate.pem", get(pem))
         .route("/console/authorities/{ca}/request", post(give_up))
@@ -210,7 +211,8 @@ async fn one(session: Session, Path(ca): Path<String>) -> Result<Response, Failu
         .show(&body)
 }
 
-fn facts(session: &Session, ca: &Value) -> Facts {
+/// Returns the properties of a CA.
+pub(super) fn facts(session: &Session, ca: &Value) -> Facts {
     let text = |pointer| json::text(ca, pointer);
     let facts = Facts::default()
         .with("State", Cell::state(text("/state")))
@@ -243,8 +245,13 @@ fn actions(session: &Session, ca: &Value) -> Vec<(String, &'static str)> {
         return actions;
     }
     let state = json::text(ca, "/state");
+    if state == "pending" {
+        actions.push((format!("{PAGE}/{id}/install"), "Install its certificate"));
+    }
     if state == "active" {
         actions.push((format!("{PAGE}/new?parent={id}"), "Create an intermediate below it"));
+        actions.push((format!("{PAGE}/{id}/renew"), "Renew"));
+        actions.push((format!("{PAGE}/{id}/cross-sign"), "Cross-sign"));
         if !json::flag(ca, "/default") {
             actions.push((format!("{PAGE}/{id}/default"), "Make default"));
         }
@@ -408,7 +415,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     Ok(redirect(&page, "created", &made))
 }
 
-async fn ask_default(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
+async fn confirm_default(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
     let page = item(PAGE, &ca);
     let ca = session.api.get(&item("/api/v1/authorities", &ca)).await?;
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
@@ -425,10 +432,10 @@ async fn ask_default(session: Session, Path(ca): Path<String>) -> Result<Respons
 }
 
 async fn make_default(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &ca, &form, "default", None, "saved").await
+    perform(&session, &ca, &form, "default", None, "saved").await
 }
 
-async fn ask_retire(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
+async fn confirm_retire(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
     let page = item(PAGE, &ca);
     let ca = session.api.get(&item("/api/v1/authorities", &ca)).await?;
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
@@ -463,7 +470,7 @@ async fn ask_retire(session: Session, Path(ca): Path<String>) -> Result<Response
 }
 
 async fn retire(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &ca, &form, "retire", Some(json!({})), "saved").await
+    perform(&session, &ca, &form, "retire", Some(json!({})), "saved").await
 }
 
 async fn give_up(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
@@ -472,7 +479,7 @@ async fn give_up(session: Session, Path(ca): Path<String>, form: FormData) -> Re
     Ok(redirect(PAGE, "removed", &answer))
 }
 
-async fn act(
+async fn perform(
     session: &Session,
     ca: &str,
     form: &FormData,

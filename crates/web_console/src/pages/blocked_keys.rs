@@ -26,7 +26,7 @@ const PAGE: &str = "/console/blocked-keys";
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list).post(block))
-        .route("/console/blocked-keys/new", get(ask))
+        .route("/console/blocked-keys/new", get(new_form))
         .route("/console/blocked-keys/{key}", get(one))
 }
 
@@ -81,7 +81,7 @@ struct BlockedKey {
     issued: Table,
 }
 
-async fn ask(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn new_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let key: String = parameter(query.as_deref(), "key");
     let key = key.replace(':', "").trim().to_ascii_lowercase();
     if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -27,7 +27,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list).post(create))
         .route("/console/client-certificates/{id}", get(one))
-        .route("/console/client-certificates/{id}/remove", get(ask).post(remove))
+        .route("/console/client-certificates/{id}/remove", get(confirm_remove).post(remove))
 }
 
 #[derive(Template)]
@@ -140,7 +140,7 @@ fn facts(session: &Session, one: &Value) -> Facts {
         .with("Last used", Cell::time(json::text(one, "/last_used_at"), session.now))
 }
 
-async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let one = session.api.get(&item("/api/v1/client-certificates", &id)).await?;
     let page = item(PAGE, json::text(&one, "/id"));
     let question = Confirmation::new(&session, format!("{page}/remove"), &page, "Remove")

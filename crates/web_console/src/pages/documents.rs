@@ -1,4 +1,4 @@
-//! Profiles, external issuers and policies as JSON documents: create, edit and delete.
+//! Objects as JSON documents: create, edit and delete.
 
 use axum::Router;
 use axum::extract::Path;
@@ -22,10 +22,12 @@ struct Kind {
     /// The last part of its path, in the API and in the console.
     path: &'static str,
     noun: &'static str,
+    /// The words of its commands after `bulla`; empty if they cannot replace it.
+    command: &'static str,
     /// Name of the path parameter.
     parameter: &'static str,
-    /// The member that an edit replaces; empty for the whole object.
-    member: &'static str,
+    /// The part of the object that an edit replaces.
+    part: Part,
     method: Method,
     example: &'static str,
     /// Texts about the consequences of an edit and of a deletion.
@@ -34,11 +36,22 @@ struct Kind {
     help: &'static str,
 }
 
+/// The part of an object that an edit replaces.
+enum Part {
+    /// The whole object, without members that the server computes.
+    Whole,
+    /// One member. The others stay.
+    Member(&'static str),
+    /// These members. The API takes no others.
+    Members(&'static [&'static str]),
+}
+
 const PROFILE: Kind = Kind {
     path: "profiles",
     noun: "profile",
+    command: "profile",
     parameter: "name",
-    member: "",
+    part: Part::Whole,
     method: Method::PUT,
     example: r#"{
   "name": "web",
@@ -55,8 +68,9 @@ const PROFILE: Kind = Kind {
 const ISSUER: Kind = Kind {
     path: "issuers",
     noun: "issuer",
+    command: "issuer",
     parameter: "id",
-    member: "config",
+    part: Part::Member("config"),
     method: Method::PATCH,
     example: r#"{
   "name": "letsencrypt",
@@ -75,8 +89,9 @@ const ISSUER: Kind = Kind {
 const POLICY: Kind = Kind {
     path: "policies",
     noun: "policy",
+    command: "policy",
     parameter: "name",
-    member: "policy",
+    part: Part::Member("policy"),
     method: Method::PUT,
     example: r#"{
   "name": "production",
@@ -93,6 +108,84 @@ const POLICY: Kind = Kind {
     help: "All members: docs/lifecycle.md.",
 };
 
+const ALERT_RULE: Kind = Kind {
+    path: "alert-rules",
+    noun: "alert rule",
+    command: "alert rule",
+    parameter: "id",
+    part: Part::Members(&["name", "rule"]),
+    method: Method::PUT,
+    example: r#"{
+  "name": "web team",
+  "rule": {
+    "when": { "kinds": ["certificate"], "teams": ["web"], "min_severity": "medium" },
+    "channels": ["on-call"],
+    "escalate": { "after_seconds": 3600, "channels": ["managers"] },
+    "digest": false
+  }
+}"#,
+    edited: "Alerts from now on follow the new rule. Notifications that wait are still sent.",
+    deleted: "Alerts that only this rule matches send no notification any more.",
+    help: "Conditions in \"when\", all of which must hold: kinds, subjects, owners, teams, environments, issuers, profiles, tags, min_severity. All members: docs/alerts.md.",
+};
+
+const ALERT_CHANNEL: Kind = Kind {
+    path: "alert-channels",
+    noun: "alert channel",
+    command: "alert channel",
+    parameter: "id",
+    part: Part::Members(&["name", "config", "enabled"]),
+    method: Method::PUT,
+    example: r#"{
+  "name": "on-call",
+  "config": { "type": "webhook", "url": "https://hooks.example.net/bulla", "secret": "at least 16 characters" },
+  "enabled": true
+}"#,
+    edited: "The next notification uses the new settings. Secrets are never shown: give them again, or the server rejects the change.",
+    deleted: "Notifications that wait for it fail. Rules that name it notify their other channels only.",
+    help: "Types: webhook, slack, teams, pagerduty, opsgenie, smtp. All members: docs/alerts.md.",
+};
+
+const OWNERSHIP_RULE: Kind = Kind {
+    path: "ownership-rules",
+    noun: "ownership rule",
+    command: "",
+    parameter: "id",
+    part: Part::Members(&["name", "position", "when", "assign", "from_tags"]),
+    method: Method::PUT,
+    example: r#"{
+  "name": "payments",
+  "when": { "host": "*.pay.example.net" },
+  "assign": { "team": "payments", "environment": "prod" }
+}"#,
+    edited: "Endpoints that the rule matches get their team and owner anew. Certificates under management keep theirs.",
+    deleted: "Endpoints that it matched get the owner of the next matching rule, or none.",
+    help: "All members: docs/ownership.md.",
+};
+
+const TARGET: Kind = Kind {
+    path: "targets",
+    noun: "target",
+    command: "target",
+    parameter: "id",
+    part: Part::Members(&["name", "agent", "target"]),
+    method: Method::PUT,
+    example: r#"{
+  "name": "web-1 nginx",
+  "agent": "00000000-0000-7000-8000-000000000000",
+  "target": { "type": "nginx", "fullchain": "/etc/nginx/tls/a.pem", "key": "/etc/nginx/tls/a.key" }
+}"#,
+    edited: "The next deployment uses the new settings. The deployed certificate stays in place until then, and files at the old paths stay. A policy may require another person's approval first.",
+    deleted: "No further certificates are deployed there.",
+    help: "A password in its replaced form keeps its value. All members: docs/agent.md.",
+};
+
+/// Objects that are created, edited and deleted here.
+const MANAGED: [&Kind; 5] = [&PROFILE, &ISSUER, &POLICY, &ALERT_RULE, &ALERT_CHANNEL];
+
+/// Objects that are edited here; other pages create and delete them.
+const EDITED: [&Kind; 2] = [&OWNERSHIP_RULE, &TARGET];
+
 impl Kind {
     fn page(&self) -> String {
         format!("/console/{}", self.path)
@@ -104,15 +197,10 @@ impl Kind {
 }
 
 pub(crate) fn routes() -> Router<Api> {
-    [&PROFILE, &ISSUER, &POLICY].into_iter().fold(Router::new(), |router, kind| {
+    let managed = MANAGED.into_iter().fold(Router::new(), |router, kind| {
         let page = kind.page();
-        let one = format!("{page}/{{{}}}", kind.parameter);
         let new = async move |session: Session| show_new(&session, kind, None, kind.example);
         let create = async move |session: Session, form: FormData| create(&session, kind, &form).await;
-        let edit = async move |session: Session, Path(id): Path<String>| edit(&session, kind, &id).await;
-        let save = async move |session: Session, Path(id): Path<String>, form: FormData| {
-            save(&session, kind, &id, &form).await
-        };
         let confirm =
             async move |session: Session, Path(id): Path<String>| confirm_delete(&session, kind, &id).await;
         let delete = async move |session: Session, Path(id): Path<String>, form: FormData| {
@@ -120,8 +208,14 @@ pub(crate) fn routes() -> Router<Api> {
         };
         router
             .route(&format!("{page}/new"), get(new).post(create))
-            .route(&format!("{one}/document"), get(edit).post(save))
-            .route(&format!("{one}/delete"), get(confirm).post(delete))
+            .route(&format!("{page}/{{{}}}/delete", kind.parameter), get(confirm).post(delete))
+    });
+    MANAGED.into_iter().chain(EDITED).fold(managed, |router, kind| {
+        let edit = async move |session: Session, Path(id): Path<String>| edit(&session, kind, &id).await;
+        let save = async move |session: Session, Path(id): Path<String>, form: FormData| {
+            save(&session, kind, &id, &form).await
+        };
+        router.route(&format!("{}/{{{}}}/document", kind.page(), kind.parameter), get(edit).post(save))
     })
 }
 
@@ -135,7 +229,7 @@ fn show_new(
         .problem(problem)
         .field(Field::document("document", "Document (JSON)").value(document).hint(kind.help).required());
     Page::new(session, format!("New {}", kind.noun))
-        .command(format!("bulla {0} create --file {0}.json", kind.noun))
+        .command(format!("bulla {} create --file document.json", kind.command))
         .reads(kind.collection())
         .show(&body)
 }
@@ -162,23 +256,25 @@ fn parsed(text: &str) -> Result<Value, Failure> {
 
 /// Returns the part of an object that an edit replaces, without members that the server computes.
 fn editable(kind: &Kind, object: &Value) -> Value {
-    if !kind.member.is_empty() {
-        return object.get(kind.member).cloned().unwrap_or_default();
-    }
+    let members_of_body = match kind.part {
+        Part::Whole => None,
+        Part::Member(member) => return object.get(member).cloned().unwrap_or_default(),
+        Part::Members(members) => Some(members),
+    };
     let mut document = object.clone();
     if let Some(members) = document.as_object_mut() {
         members.retain(|name, value| {
-            !matches!(name.as_str(), "id" | "revision" | "created_at" | "updated_at") && !value.is_null()
+            let computed = matches!(name.as_str(), "id" | "revision" | "created_at" | "updated_at");
+            !computed && !value.is_null() && members_of_body.is_none_or(|all| all.contains(&name.as_str()))
         });
     }
     document
 }
 
 async fn edit(session: &Session, kind: &Kind, id: &str) -> Result<Response, Failure> {
-    let object = session.api.get(&item(&kind.collection(), id)).await?;
+    let (object, revision) = session.api.get_revised(&item(&kind.collection(), id)).await?;
     let document = serde_json::to_string_pretty(&editable(kind, &object)).map_err(Failure::unreadable)?;
-    let revision = object.get("revision").and_then(Value::as_i64).map(|revision| revision.to_string());
-    let revision = revision.unwrap_or_default();
+    let revision = revision.map(|revision| revision.to_string()).unwrap_or_default();
     show_edit(session, kind, id, None, &document, &revision)
 }
 
@@ -197,7 +293,12 @@ fn show_edit(
         .hidden("revision", revision)
         .field(Field::document("document", "Document (JSON)").value(document).hint(kind.help).required());
     Page::new(session, format!("Edit the {}", kind.noun))
-        .command(format!("bulla {0} update {id} --file {0}.json", kind.noun))
+        .command(match kind.command {
+            "" => {
+                format!("bulla api -X {} {} --file document.json", kind.method, item(&kind.collection(), id))
+            }
+            command => format!("bulla {command} update {id} --file document.json"),
+        })
         .reads(item(&kind.collection(), id))
         .show(&body)
 }
@@ -213,12 +314,13 @@ async fn save(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Resu
 /// Sends the edited document, with a condition on the revision if the object has one.
 async fn put(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Result<Value, Failure> {
     let document = parsed(form.text("document"))?;
-    let body = if kind.member.is_empty() { document } else { json!({ kind.member: document }) };
+    let body = match kind.part {
+        Part::Member(member) => json!({ member: document }),
+        Part::Whole | Part::Members(_) => document,
+    };
     let (path, method) = (item(&kind.collection(), id), kind.method.clone());
-    match form.text("revision").parse::<i64>() {
-        Ok(revision) => session.api.change_at(method, &path, form.csrf(), revision, Some(&body)).await,
-        Err(_) => session.api.change(method, &path, form.csrf(), Some(&body)).await,
-    }
+    let revision = form.text("revision").parse::<i64>().ok();
+    session.api.change_if(method, &path, form.csrf(), revision, Some(&body)).await
 }
 
 async fn confirm_delete(session: &Session, kind: &Kind, id: &str) -> Result<Response, Failure> {
@@ -230,7 +332,7 @@ async fn confirm_delete(session: &Session, kind: &Kind, id: &str) -> Result<Resp
         .says("This cannot be undone.");
     let name = json::text(&object, "/name");
     Page::new(session, format!("Delete the {} {name}?", kind.noun))
-        .command(format!("bulla {} delete {name}", kind.noun))
+        .command(format!("bulla {} delete {name}", kind.command))
         .show(&body)
 }
 
@@ -246,12 +348,15 @@ mod tests {
 
     #[test]
     fn examples_are_documents_and_edits_leave_out_what_the_server_computes() {
-        for kind in [&PROFILE, &ISSUER, &POLICY] {
+        for kind in MANAGED.into_iter().chain(EDITED) {
             assert!(parsed(kind.example).is_ok(), "{}", kind.noun);
         }
         let object = json!({ "name": "web", "config": { "type": "acme" }, "revision": 3, "ca": null });
         assert_eq!(editable(&ISSUER, &object), json!({ "type": "acme" }));
         assert_eq!(editable(&PROFILE, &object), json!({ "name": "web", "config": { "type": "acme" } }));
+        let channel =
+            json!({ "name": "a", "config": {}, "enabled": true, "kind": "slack", "last_error": "x" });
+        assert_eq!(editable(&ALERT_CHANNEL, &channel), json!({ "name": "a", "config": {}, "enabled": true }));
         assert!(parsed("{").is_err());
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route(PAGE, get(list))
         .route("/console/inventory", get(moved))
         .route("/console/endpoints/one", get(one))
-        .route("/console/endpoints/claim", get(ask_claim).post(claim))
+        .route("/console/endpoints/claim", get(claim_form).post(claim))
         .route("/console/endpoints/dismiss", post(dismiss))
         .route("/console/endpoints/undismiss", post(undismiss))
 }
@@ -112,7 +112,7 @@ fn choice(found: &Value) -> Cell {
 fn row(session: &Session, found: &Value) -> Vec<Cell> {
     let endpoint = found.get("endpoint").unwrap_or(&Value::Null);
     vec![
-        Cell::link(format!("{PAGE}/one?{}", address(endpoint)), title(endpoint)),
+        link(endpoint),
         severity(found),
         outcome(found),
         Cell::text(json::text(found, "/leaf/subject")),
@@ -153,6 +153,11 @@ fn state(found: &Value) -> Cell {
         },
         id => Cell::link(item("/console/certificates", id), "managed"),
     }
+}
+
+/// Returns a link to the page of an endpoint.
+pub(super) fn link(endpoint: &Value) -> Cell {
+    Cell::link(format!("{PAGE}/one?{}", address(endpoint)), title(endpoint))
 }
 
 /// Formats an endpoint as query parameters: its five members.
@@ -323,7 +328,7 @@ async fn said(session: &Session, form: &FormData, what: &str, body: &Value) -> R
 }
 
 /// Shows the form for the selected endpoints.
-async fn ask_claim(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn claim_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let chosen = chosen(query.as_deref())?;
     let (profiles, issuers, owners, teams) = (
         session.api.get_if_allowed("/api/v1/profiles?limit=500").await?,

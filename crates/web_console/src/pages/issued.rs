@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/revocations", get(revocations))
         .route("/console/issued/{id}", get(one))
         .route("/console/issued/{id}/certificate.pem", get(pem))
-        .route("/console/issued/{id}/revoke", get(ask).post(revoke))
+        .route("/console/issued/{id}/revoke", get(confirm_revocation).post(revoke))
 }
 
 #[derive(Template)]
@@ -217,7 +217,7 @@ pub(crate) fn download(name: &str, pem: &str) -> Result<Response, Failure> {
     Ok((head, pem.to_owned()).into_response())
 }
 
-async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_revocation(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let one = session.api.get(&item("/api/v1/issued", &id)).await?;
     let fingerprint = api::path::segment(json::text(&one, "/fingerprint"));
     let managed = format!("/api/v1/certificates?fingerprint={fingerprint}&limit=10");

@@ -28,7 +28,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route(PAGE, get(list))
         .route("/console/issuers/{id}", get(one))
         .route("/console/issuers/{id}/test", post(test))
-        .route("/console/issuers/{id}/disable", get(ask).post(disable))
+        .route("/console/issuers/{id}/disable", get(confirm_disable).post(disable))
         .route("/console/issuers/{id}/enable", post(enable))
 }
 
@@ -180,7 +180,7 @@ async fn test(session: Session, Path(id): Path<String>, form: FormData) -> Resul
     show(&session, &id, Some(&result)).await
 }
 
-async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_disable(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let issuer = session.api.get(&item("/api/v1/issuers", &id)).await?;
     let name = json::text(&issuer, "/name");
     let used = format!("/api/v1/certificates?issuer={}&limit=1&count=true", api::path::segment(name));

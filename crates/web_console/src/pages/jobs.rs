@@ -178,14 +178,14 @@ fn api_path(id: &str) -> String {
 }
 
 async fn retry(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &id, "retry", &form).await
+    perform(&session, &id, "retry", &form).await
 }
 
 async fn cancel(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &id, "cancel", &form).await
+    perform(&session, &id, "cancel", &form).await
 }
 
-async fn act(session: &Session, id: &str, action: &str, form: &FormData) -> Result<Response, Failure> {
+async fn perform(session: &Session, id: &str, action: &str, form: &FormData) -> Result<Response, Failure> {
     let path = format!("{}/{action}", api_path(id));
     let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
     Ok(redirect(&item(PAGE, id), "saved", &answer))

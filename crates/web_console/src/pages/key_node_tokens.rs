@@ -32,7 +32,7 @@ const LIFETIMES: &[(&str, &str)] =
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list).post(create))
-        .route("/console/key-node-tokens/{id}/revoke", get(ask_revoke))
+        .route("/console/key-node-tokens/{id}/revoke", get(confirm_revoke))
         .route("/console/key-node-tokens/{id}/revocation", post(revoke))
 }
 
@@ -117,7 +117,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
         .show(&body)
 }
 
-async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_revoke(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/{}/revocation", api::path::segment(&id));
     let body = Confirmation::new(&session, action, PAGE, "Revoke the token")
         .danger()

@@ -31,7 +31,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list))
         .route("/console/key-nodes/{node}", get(one))
-        .route("/console/key-nodes/{node}/retire", get(ask_retire))
+        .route("/console/key-nodes/{node}/retire", get(confirm_retire))
         .route("/console/key-nodes/{node}/retirement", post(retire))
 }
 
@@ -170,7 +170,7 @@ const RETIREMENT: &[(&str, &str)] = &[
     ("hostile", "No: rotate every policy whose keys it could open"),
 ];
 
-async fn ask_retire(session: Session, Path(node): Path<String>) -> Result<Response, Failure> {
+async fn confirm_retire(session: Session, Path(node): Path<String>) -> Result<Response, Failure> {
     let found = session.api.get(&path_of(&node)).await?;
     let name = json::text(&found, "/name").to_owned();
     let body = Confirmation::new(&session, format!("{}/retirement", href(&name)), href(&name), "Retire the node").danger()

@@ -33,9 +33,9 @@ pub(crate) fn routes() -> Router<Api> {
         .route(PAGE, get(list).post(create))
         .route("/console/key-policies/check", get(check))
         .route("/console/key-policies/{policy}", get(one))
-        .route("/console/key-policies/{policy}/rotate", get(ask_rotate))
+        .route("/console/key-policies/{policy}/rotate", get(confirm_rotate))
         .route("/console/key-policies/{policy}/rotation", post(rotate))
-        .route("/console/key-policies/{policy}/delete", get(ask_delete))
+        .route("/console/key-policies/{policy}/delete", get(confirm_delete))
         .route("/console/key-policies/{policy}/deletion", post(delete))
 }
 
@@ -261,7 +261,7 @@ fn sealed(policy: &Value) -> i64 {
     json::list(policy, "/generations").iter().map(|pair| json::number(pair, "/keys")).sum()
 }
 
-async fn ask_rotate(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
+async fn confirm_rotate(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
     let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
     let body = Confirmation::new(&session, format!("{}/rotation", href(&name)), href(&name), "Rotate the policy").danger()
@@ -280,7 +280,7 @@ async fn rotate(session: Session, Path(policy): Path<String>, form: FormData) ->
     Ok(redirect(&href(&policy), "rotated", &answer))
 }
 
-async fn ask_delete(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
+async fn confirm_delete(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
     let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
     let says = match sealed(&found) {

@@ -29,7 +29,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list).post(create))
         .route("/console/key-sites/{site}", get(one).post(change))
-        .route("/console/key-sites/{site}/delete", get(ask_delete))
+        .route("/console/key-sites/{site}/delete", get(confirm_delete))
         .route("/console/key-sites/{site}/deletion", post(delete))
 }
 
@@ -124,7 +124,7 @@ async fn change(session: Session, Path(site): Path<String>, form: FormData) -> R
     Ok(redirect(&href(name), "saved", &answer))
 }
 
-async fn ask_delete(session: Session, Path(site): Path<String>) -> Result<Response, Failure> {
+async fn confirm_delete(session: Session, Path(site): Path<String>) -> Result<Response, Failure> {
     let nodes = format!("/api/v1/key-nodes?limit=500&site={}", api::path::segment(&site));
     let listed = session.api.get(&nodes).await?;
     let count = json::items(&listed).len();

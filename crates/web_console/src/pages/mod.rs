@@ -8,6 +8,7 @@ mod alerts;
 mod approvals;
 mod audit;
 mod authorities;
+mod authority_certificates;
 mod blocked_keys;
 mod certificates;
 mod client_certificates;
@@ -18,15 +19,18 @@ mod endpoints;
 mod issued;
 mod issuers;
 mod jobs;
+mod key_load;
 mod key_node_tokens;
 mod key_nodes;
 mod key_policies;
 mod key_sites;
 mod keys;
+mod notifications;
 mod overview;
 mod people;
 mod policies;
 mod profiles;
+mod scans;
 mod sealed_keys;
 mod search;
 mod settings;
@@ -50,6 +54,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(approvals::routes())
         .merge(audit::routes())
         .merge(authorities::routes())
+        .merge(authority_certificates::routes())
         .merge(blocked_keys::routes())
         .merge(certificates::routes())
         .merge(client_certificates::routes())
@@ -60,15 +65,18 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(issued::routes())
         .merge(issuers::routes())
         .merge(jobs::routes())
+        .merge(key_load::routes())
         .merge(key_node_tokens::routes())
         .merge(key_nodes::routes())
         .merge(key_policies::routes())
         .merge(key_sites::routes())
         .merge(keys::routes())
+        .merge(notifications::routes())
         .merge(overview::routes())
         .merge(people::routes())
         .merge(policies::routes())
         .merge(profiles::routes())
+        .merge(scans::routes())
         .merge(sealed_keys::routes())
         .merge(search::routes())
         .merge(settings::routes())

@@ -56,14 +56,14 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route("/console/teams", get(teams).post(make_team))
         .route("/console/teams/{name}", get(team).post(save_team))
-        .route("/console/teams/{name}/remove", get(ask_remove_team).post(remove_team))
+        .route("/console/teams/{name}/remove", get(confirm_remove_team).post(remove_team))
         .route("/console/owners", get(owners).post(make_owner))
         .route("/console/owners/{name}", get(owner).post(save_owner))
-        .route("/console/owners/{name}/remove", get(ask_remove_owner).post(remove_owner))
+        .route("/console/owners/{name}/remove", get(confirm_remove_owner).post(remove_owner))
         .route(RULES, get(rules).post(make_rule))
         .route("/console/ownership-rules/explain", post(explain))
         .route("/console/ownership-rules/{id}", get(rule))
-        .route("/console/ownership-rules/{id}/remove", get(ask_remove_rule).post(remove_rule))
+        .route("/console/ownership-rules/{id}/remove", get(confirm_remove_rule).post(remove_rule))
 }
 
 /// Formats the contacts of a person for a form field, one per line: `email ada@example.net`.
@@ -257,7 +257,7 @@ async fn save_owner(session: Session, Path(name): Path<String>, form: FormData) 
     save(&session, OWNERS, &name, &form).await
 }
 
-async fn ask_remove(session: &Session, noun: Noun, name: &str) -> Result<Response, Failure> {
+async fn confirm_remove(session: &Session, noun: Noun, name: &str) -> Result<Response, Failure> {
     let path = format!("/api/v1/certificates?count=true&limit=1&{}={}", noun.one, api::path::segment(name));
     let owned = session.api.get_if_allowed(&path).await?.unwrap_or_default();
     let count = json::number(&owned, "/total/value");
@@ -271,12 +271,12 @@ async fn ask_remove(session: &Session, noun: Noun, name: &str) -> Result<Respons
         .show(&body)
 }
 
-async fn ask_remove_team(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
-    ask_remove(&session, TEAMS, &name).await
+async fn confirm_remove_team(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+    confirm_remove(&session, TEAMS, &name).await
 }
 
-async fn ask_remove_owner(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
-    ask_remove(&session, OWNERS, &name).await
+async fn confirm_remove_owner(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+    confirm_remove(&session, OWNERS, &name).await
 }
 
 async fn remove(session: &Session, noun: Noun, name: &str, form: &FormData) -> Result<Response, Failure> {
@@ -419,8 +419,10 @@ async fn explain(session: Session, form: FormData) -> Result<Response, Failure> 
 async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = item("/api/v1/ownership-rules", &id);
     let rule = session.api.get(&path).await?;
+    let here = item(RULES, &id);
     let actions = Actions::default()
-        .danger(format!("{RULES}/{}/remove", api::path::segment(&id)), "Remove")
+        .link(format!("{here}/document"), "Edit")
+        .danger(format!("{here}/remove"), "Remove")
         .only_if(session.may("inventory.manage"));
     let facts = Facts::default()
         .with("Position", Cell::number(json::number(&rule, "/position")))
@@ -434,7 +436,7 @@ async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Fail
     Page::new(&session, name).command(format!("bulla owner rule show {name}")).reads(path).show(&parts)
 }
 
-async fn ask_remove_rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove_rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let page = item(RULES, &id);
     let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the rule")
         .danger()

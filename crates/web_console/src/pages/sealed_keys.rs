@@ -31,7 +31,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list))
         .route("/console/sealed-keys/{key}", get(one))
-        .route("/console/sealed-keys/{key}/withdraw", get(ask_withdraw))
+        .route("/console/sealed-keys/{key}/withdraw", get(confirm_withdraw))
         .route("/console/sealed-keys/{key}/withdrawal", post(withdraw))
 }
 
@@ -111,7 +111,7 @@ async fn one(session: Session, Path(key): Path<String>) -> Result<Response, Fail
         .show(&body)
 }
 
-async fn ask_withdraw(session: Session, Path(key): Path<String>) -> Result<Response, Failure> {
+async fn confirm_withdraw(session: Session, Path(key): Path<String>) -> Result<Response, Failure> {
     let found = session.api.get(&path_of(&key)).await?;
     let hash = json::text(&found, "/spki_sha256");
     let page = item(PAGE, hash);

@@ -24,7 +24,7 @@ const PAGE: &str = "/console/settings";
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(page))
-        .route("/console/settings/master-key", get(ask_rotate))
+        .route("/console/settings/master-key", get(confirm_rotate))
         .route("/console/settings/master-key/rotate", post(rotate))
 }
 
@@ -129,7 +129,7 @@ fn master_key(keys: &Value) -> Table {
     })
 }
 
-async fn ask_rotate(session: Session) -> Result<Response, Failure> {
+async fn confirm_rotate(session: Session) -> Result<Response, Failure> {
     let keys = session.api.get("/api/v1/master-key").await?;
     let body = Confirmation::new(&session, format!("{PAGE}/master-key/rotate"), PAGE, "Re-wrap all values")
         .danger()

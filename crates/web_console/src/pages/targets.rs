@@ -28,9 +28,9 @@ const PAGE: &str = "/console/targets";
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list).post(create))
-        .route("/console/targets/new", get(ask_new))
+        .route("/console/targets/new", get(new_form))
         .route("/console/targets/{id}", get(one))
-        .route("/console/targets/{id}/remove", get(ask_remove).post(remove))
+        .route("/console/targets/{id}/remove", get(confirm_remove).post(remove))
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -107,8 +107,10 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let target = session.api.get(&path).await?;
     let of_target = session.api.get_if_allowed(&format!("{path}/deployments")).await?.unwrap_or_default();
     let here = item(PAGE, &id);
-    let actions =
-        Actions::default().danger(format!("{here}/remove"), "Remove").only_if(session.may("target.manage"));
+    let actions = Actions::default()
+        .link(format!("{here}/document"), "Edit")
+        .danger(format!("{here}/remove"), "Remove")
+        .only_if(session.may("target.manage"));
     let facts = Facts::default()
         .with("Kind", Cell::text(json::text(&target, "/kind")))
         .with("Agent", agent(json::text(&target, "/agent")))
@@ -143,7 +145,7 @@ fn members(target: &Value) -> Table {
     Table::new("Members of the target", &["Member", "Value"], rows)
 }
 
-async fn ask_new(session: Session) -> Result<Response, Failure> {
+async fn new_form(session: Session) -> Result<Response, Failure> {
     let agents =
         session.api.get_if_allowed("/api/v1/agents?limit=500&fields=id,name").await?.unwrap_or_default();
     let choices: Vec<(String, String)> = json::items(&agents)
@@ -179,7 +181,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     Ok(redirect(&item(PAGE, json::text(&made, "/id")), "created", &made))
 }
 
-async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let target = session.api.get(&at(&id)).await?;
     let of_target = session.api.get_if_allowed(&format!("{}/deployments?limit=500", at(&id))).await?;
     let count = of_target.map_or(0, |listing| json::items(&listing).len());

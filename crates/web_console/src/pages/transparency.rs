@@ -24,6 +24,7 @@ use crate::shell::Page;
 use crate::table::Table;
 
 const PAGE: &str = "/console/transparency";
+const LOGS: &str = "/console/transparency/logs";
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
@@ -31,12 +32,13 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/transparency/issuances/{id}", get(issuance))
         .route("/console/transparency/issuances/{id}/expect", post(expect))
         .route("/console/transparency/issuances/{id}/acknowledge", post(acknowledge))
+        .route("/console/transparency/logs/{id}/reset", get(confirm_reset_log).post(reset_log))
         .route("/console/transparency/domains", post(watch))
-        .route("/console/transparency/domains/{name}", get(domain))
+        .route("/console/transparency/domains/{name}", get(domain).post(change_domain))
         .route("/console/transparency/domains/{name}/pause", post(pause))
         .route("/console/transparency/domains/{name}/resume", post(resume))
         .route("/console/transparency/domains/{name}/run", post(run))
-        .route("/console/transparency/domains/{name}/remove", get(ask_remove).post(remove))
+        .route("/console/transparency/domains/{name}/remove", get(confirm_remove).post(remove))
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -158,8 +160,12 @@ fn logs_table(session: &Session, logs: &Value) -> Table {
             other => Cell::state(other),
         };
         let error = [json::text(log, "/alarm"), json::text(log, "/last_error")];
+        let name = json::text(log, "/name");
         vec![
-            Cell::text(json::text(log, "/name")),
+            match session.may("inventory.manage") {
+                true => Cell::link(format!("{}/reset", item(LOGS, json::text(log, "/id"))), name),
+                false => Cell::text(name),
+            },
             state,
             log.get("tree_size").and_then(Value::as_i64).map_or(Cell::Empty, Cell::number),
             Cell::number(json::number(log, "/behind")),
@@ -189,7 +195,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
         .with("SHA-256 of the public key", Cell::code(json::text(&one, "/spki_sha256")));
     let mut parts = Sections::default().live("facts", "Certificate", "ct.", &facts)?;
     if session.may("inventory.manage") && !matches!(json::text(&one, "/verdict"), "expected") {
-        let ask = |what: &str, button, hint| {
+        let reason_form = |what: &str, button, hint| {
             let reason = Field::line("reason", "Reason").hint(hint).required();
             Form::post(
                 format!("{PAGE}/issuances/{}/{what}", json::text(&one, "/id")),
@@ -202,7 +208,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
             .section(
                 "expect",
                 "Expected",
-                &ask(
+                &reason_form(
                     "expect",
                     "Mark as expected",
                     "The certificate and its renewals are expected from now on. Its alert is resolved.",
@@ -211,7 +217,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
             .section(
                 "acknowledge",
                 "Unexpected, and handled",
-                &ask(
+                &reason_form(
                     "acknowledge",
                     "Dismiss",
                     "The certificate was revoked or reported. Its alert is resolved; a renewal raises another.",
@@ -276,7 +282,7 @@ fn page(name: &str) -> String {
 
 async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let path = at(&name);
-    let one = session.api.get(&path).await?;
+    let (one, revision) = session.api.get_revised(&path).await?;
     let page = page(&name);
     let mut actions = Actions::default();
     actions = if json::flag(&one, "/enabled") {
@@ -318,33 +324,101 @@ async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, 
     )
     .empty("No search service is queried for this domain.");
     let found = format!("{PAGE}?domain={}", api::path::segment(&name));
-    let parts = Sections::default()
+    let mut parts = Sections::default()
         .plain(&actions)?
         .plain(&facts)?
         .live("searches", "Search services", "ct.", &searches)?
         .plain(&Actions::default().link(found, "Certificates issued for it"))?;
+    if session.may("inventory.manage") {
+        let form = Form::post(&page, session.csrf(), "Save", domain_fields(&one, revision));
+        parts = parts.section("change", "Change the settings", &form)?;
+    }
     Page::new(&session, name.as_str()).command(format!("bulla ct show {name}")).reads(path).show(&parts)
 }
 
+fn domain_fields(domain: &Value, revision: Option<i64>) -> Vec<Field> {
+    vec![
+        Field::hidden("revision", revision.map(|revision| revision.to_string()).unwrap_or_default()),
+        Field::line("issuers", "Allowed issuers")
+            .value(json::joined(domain, "/issuers"))
+            .hint("Words that the issuer's name must contain, separated by commas. Empty: the issuers of known certificates."),
+        Field::checkbox("trust_issuers", "Expect every certificate of these issuers, for any name below the domain")
+            .checked(json::flag(domain, "/trust_issuers")),
+        Field::line("services", "Services")
+            .value(json::joined(domain, "/services"))
+            .hint("Names of search services, and logs, separated by commas. Empty: all."),
+        Field::checkbox("enabled", "Watch the domain").checked(json::flag(domain, "/enabled")),
+    ]
+}
+
+async fn confirm_reset_log(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let action = format!("{}/reset", item(LOGS, &id));
+    let logs = session.api.get("/api/v1/ct/logs").await?;
+    let log = json::items(&logs).iter().find(|log| json::text(log, "/id") == id).unwrap_or(&Value::Null);
+    let facts = Facts::default()
+        .with("Log", Cell::text(json::text(log, "/name")))
+        .with("Identifier", Cell::code(&id))
+        .with("State", Cell::state(json::text(log, "/state")))
+        .with("Alarm", Cell::text(json::text(log, "/alarm")))
+        .with("Last error", Cell::text(json::text(log, "/last_error")));
+    let body = Confirmation::new(&session, action, PAGE, "Reset the position")
+        .danger()
+        .facts(facts)
+        .says("Reading continues at the current end of the log. Entries between the last position and that end are never read: a certificate among them is not found in this log.")
+        .says("The last tree head is forgotten too, so that the log can no longer be proved inconsistent with it. Reset an inconsistent log only after its operator explained the alarm.");
+    Page::new(&session, "Reset the position in a log?")
+        .command(format!("bulla ct forget-log {id}"))
+        .reads("/api/v1/ct/logs")
+        .show(&body)
+}
+
+async fn reset_log(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let path = item("/api/v1/ct/logs", &id);
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "saved", &answer))
+}
+
+/// Returns the texts of a field that are separated by commas. A text may contain spaces.
+fn texts(form: &FormData, name: &str) -> Vec<String> {
+    let texts = form.text(name).split(',').map(str::trim).filter(|text| !text.is_empty());
+    texts.map(str::to_owned).collect()
+}
+
+async fn change_domain(
+    session: Session,
+    Path(name): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
+    let body = json!({
+        "issuers": texts(&form, "issuers"),
+        "services": texts(&form, "services"),
+        "trust_issuers": form.ticked("trust_issuers"),
+        "enabled": form.ticked("enabled"),
+    });
+    let revision = form.text("revision").parse::<i64>().ok();
+    let answer = session.api.change_if(Method::PUT, &at(&name), form.csrf(), revision, Some(&body)).await?;
+    Ok(redirect(&page(&name), "saved", &answer))
+}
+
 async fn pause(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &name, "pause", &form).await
+    perform(&session, &name, "pause", &form).await
 }
 
 async fn resume(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &name, "resume", &form).await
+    perform(&session, &name, "resume", &form).await
 }
 
 async fn run(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &name, "run", &form).await
+    perform(&session, &name, "run", &form).await
 }
 
-async fn act(session: &Session, name: &str, what: &str, form: &FormData) -> Result<Response, Failure> {
+async fn perform(session: &Session, name: &str, what: &str, form: &FormData) -> Result<Response, Failure> {
     let path = format!("{}/{what}", at(name));
     let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
     Ok(redirect(&page(name), "saved", &answer))
 }
 
-async fn ask_remove(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let body = Confirmation::new(&session, format!("{}/remove", page(&name)), page(&name), "Stop watching")
         .danger()
         .says("New certificates for this domain are no longer found, and raise no alert. Recorded issuances stay.");

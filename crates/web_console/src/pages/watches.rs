@@ -30,10 +30,10 @@ const PAGE: &str = "/console/watches";
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list).post(create))
-        .route("/console/watches/new", get(ask_new))
+        .route("/console/watches/new", get(new_form))
         .route("/console/watches/{id}", get(one))
-        .route("/console/watches/{id}/edit", get(ask_edit).post(edit))
-        .route("/console/watches/{id}/remove", get(ask_remove).post(remove))
+        .route("/console/watches/{id}/edit", get(edit_form).post(edit))
+        .route("/console/watches/{id}/remove", get(confirm_remove).post(remove))
         .route("/console/watches/{id}/pause", post(pause))
         .route("/console/watches/{id}/resume", post(resume))
         .route("/console/watches/{id}/run", post(run))
@@ -306,7 +306,7 @@ fn body(form: &FormData, before: &Value) -> Value {
     })
 }
 
-async fn ask_new(session: Session) -> Result<Response, Failure> {
+async fn new_form(session: Session) -> Result<Response, Failure> {
     let form = Form::post(PAGE, session.csrf(), "Add the watch", fields(&Value::Null));
     Page::new(&session, "New watch")
         .command("bulla watch add NAME www.example.net 192.0.2.0/24 --every 6h")
@@ -319,7 +319,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     Ok(redirect(&item(PAGE, json::text(&made, "/id")), "created", &made))
 }
 
-async fn ask_edit(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn edit_form(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let watch = session.api.get(&at(&id)).await?;
     let name = json::text(&watch, "/name");
     let action = format!("{}/edit", page(&id));
@@ -340,7 +340,7 @@ fn page(id: &str) -> String {
     item(PAGE, id)
 }
 
-async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let watch = session.api.get(&at(&id)).await?;
     let name = json::text(&watch, "/name");
     let targets = json::list(&watch, "/targets").len();
@@ -359,18 +359,18 @@ async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Res
 }
 
 async fn pause(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &id, "pause", "saved", &form).await
+    perform(&session, &id, "pause", "saved", &form).await
 }
 
 async fn resume(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &id, "resume", "saved", &form).await
+    perform(&session, &id, "resume", "saved", &form).await
 }
 
 async fn run(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    act(&session, &id, "run", "scanning", &form).await
+    perform(&session, &id, "run", "scanning", &form).await
 }
 
-async fn act(
+async fn perform(
     session: &Session,
     id: &str,
     what: &str,

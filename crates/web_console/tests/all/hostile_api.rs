@@ -32,7 +32,14 @@ pub(crate) struct Seen {
 /// The console over the hostile API.
 pub(crate) struct Console {
     router: Router,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    api: Arc<HostileApi>,
+}
+
+/// The requests so far, and the pages of every listing.
+struct HostileApi {
+    seen: Mutex<Vec<Seen>>,
+    first_page: Vec<u8>,
+    last_page: Vec<u8>,
 }
 
 /// An answer of the console.
@@ -54,9 +61,23 @@ impl Answer {
 
 impl Console {
     pub(crate) fn new() -> Self {
-        let seen = Arc::default();
-        let api = Router::new().fallback(answer).with_state(Arc::clone(&seen));
-        Self { router: web_console::pages(api.clone(), Some(api)), seen }
+        Self::over(LISTING.clone())
+    }
+
+    /// The console over an API whose every list has so many short items.
+    pub(crate) fn with_short_items(count: usize) -> Self {
+        let mut page = LISTING.clone();
+        shorten(&mut page, count);
+        Self::over(page)
+    }
+
+    fn over(mut page: Value) -> Self {
+        let first_page = serde_json::to_vec(&page).unwrap();
+        page["next"] = Value::Null;
+        let last_page = serde_json::to_vec(&page).unwrap();
+        let api = Arc::new(HostileApi { seen: Mutex::default(), first_page, last_page });
+        let routes = Router::new().fallback(answer).with_state(Arc::clone(&api));
+        Self { router: web_console::pages(routes.clone(), Some(routes)), api }
     }
 
     /// The paths of the pages, such as `/console/jobs/{id}`.
@@ -91,7 +112,7 @@ impl Console {
 
     /// The requests to the API since the last call.
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        std::mem::take(&mut self.seen.lock().unwrap())
+        std::mem::take(&mut self.api.seen.lock().unwrap())
     }
 }
 
@@ -232,12 +253,21 @@ fn permissions() -> Vec<String> {
     named.map(str::to_owned).collect()
 }
 
-static FIRST_PAGE: LazyLock<Vec<u8>> = LazyLock::new(|| serde_json::to_vec(&*LISTING).unwrap());
-static LAST_PAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let mut page = LISTING.clone();
-    page["next"] = Value::Null;
-    serde_json::to_vec(&page).unwrap()
-});
+/// Repeats the items of a response. Only the first element of each other list stays, which keeps the response short.
+fn shorten(page: &mut Value, count: usize) {
+    let only_first = |value: &mut Value| {
+        for member in value.as_object_mut().into_iter().flat_map(|members| members.values_mut()) {
+            if let Value::Array(values) = member {
+                values.truncate(1);
+            }
+        }
+    };
+    only_first(page);
+    let items = page["items"].as_array_mut().unwrap();
+    items.iter_mut().for_each(only_first);
+    *items = std::iter::repeat_n(items.clone(), count).flatten().collect();
+}
+
 static ME: LazyLock<Vec<u8>> = LazyLock::new(|| {
     // Every page shows the actor, so it proves nothing about the page.
     let mut me = json!({ "actor": "user:ada" });
@@ -247,17 +277,17 @@ static ME: LazyLock<Vec<u8>> = LazyLock::new(|| {
     serde_json::to_vec(&me).unwrap()
 });
 
-async fn answer(State(seen): State<Arc<Mutex<Vec<Seen>>>>, request: Request) -> Response {
+async fn answer(State(api): State<Arc<HostileApi>>, request: Request) -> Response {
     let path = request.uri().path_and_query().unwrap().as_str().to_owned();
     let csrf = request.headers().get("x-csrf-token").map(|value| value.to_str().unwrap().to_owned());
     let body = match path.as_str() {
         "/api/v1/auth/me" => ME.clone(),
         "/metrics" => format!("bulla_intercept_proxy_connections{{a=\"{MARKUP}\"}} 2\n").into_bytes(),
-        other if other.contains("cursor=") => LAST_PAGE.clone(),
-        _ => FIRST_PAGE.clone(),
+        other if other.contains("cursor=") => api.last_page.clone(),
+        _ => api.first_page.clone(),
     };
     if path != "/api/v1/auth/me" {
-        seen.lock().unwrap().push(Seen { method: request.method().clone(), path, csrf });
+        api.seen.lock().unwrap().push(Seen { method: request.method().clone(), path, csrf });
     }
     ([(CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -8,6 +8,9 @@ const ESCAPED: &str = "&#60;script&#62;";
 /// Pages that show no text of the hostile API: fixed forms, figures, and lists of objects in one named state.
 const WITHOUT_DATA: &[&str] = &[
     "/console",
+    "/console/alert-channels/new",
+    "/console/alert-rules/new",
+    "/console/authorities/import",
     "/console/authorities/new",
     "/console/blocked-keys/new",
     "/console/confirm",
@@ -104,4 +107,29 @@ async fn markup_is_text_on_every_page_that_answers_a_form() {
         shown += usize::from(answer.is_html() && answer.body.contains(ESCAPED));
     }
     assert!(shown > 10, "{shown} pages show what the form or the API says");
+}
+
+/// The requests of a page to the API.
+async fn calls(console: &Console, path: &str) -> Vec<String> {
+    console.seen();
+    let answer = console.get(&address(path)).await;
+    assert!(answer.status.as_u16() < 500, "{path}: {} {}", answer.status, answer.body);
+    console.seen().into_iter().map(|seen| seen.path).collect()
+}
+
+#[tokio::test]
+async fn a_page_asks_the_api_a_constant_number_of_times() {
+    let (few, many) = (Console::with_short_items(1), Console::with_short_items(5));
+    let mut most = (0, String::new());
+    for path in few.paths() {
+        // Exports read every page of their list.
+        if path.starts_with("/console/export/") {
+            continue;
+        }
+        let (with_few, with_many) = (calls(&few, &path).await, calls(&many, &path).await);
+        assert_eq!(with_few.len(), with_many.len(), "{path}: {with_few:#?} {with_many:#?}");
+        most = most.max((with_few.len(), path));
+    }
+    assert!(most.0 <= 10, "{} asks {} times", most.1, most.0);
+    assert_eq!(calls(&few, "/console/certificates").await.len(), 2, "the list and its facets");
 }

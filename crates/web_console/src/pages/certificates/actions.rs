@@ -26,7 +26,7 @@ fn unknown(action: &str) -> Failure {
 }
 
 /// Shows the confirmation page of an action.
-pub(super) async fn ask(
+pub(super) async fn confirm(
     session: Session,
     Path((id, action)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
@@ -172,7 +172,7 @@ pub(super) async fn people(session: &Session) -> Result<(Vec<String>, Vec<String
 }
 
 /// Performs an action, and redirects to the certificate.
-pub(super) async fn act(
+pub(super) async fn perform(
     session: Session,
     Path((id, action)): Path<(String, String)>,
     form: FormData,

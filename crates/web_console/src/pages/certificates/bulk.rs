@@ -38,7 +38,11 @@ fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
 }
 
 /// Shows the certificates that match the filter of the list, and the form.
-pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) -> Result<Response, Failure> {
+pub(super) async fn confirm(
+    session: &Session,
+    action: &str,
+    query: Option<&str>,
+) -> Result<Response, Failure> {
     let (title, button) = words(action)?;
     let filters = filters(query);
     let path = format!("{LIST}?count=true&limit={NAMED_MAX}&{filters}");
@@ -138,7 +142,7 @@ struct Outcome {
 }
 
 /// Performs the action, and shows the result for each certificate.
-pub(super) async fn act(session: &Session, action: &str, form: &FormData) -> Result<Response, Failure> {
+pub(super) async fn perform(session: &Session, action: &str, form: &FormData) -> Result<Response, Failure> {
     let (title, _) = words(action)?;
     let mut body = Map::new();
     body.insert("select".to_owned(), selection(form));

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::shared::{LIST, PAGE};
 use crate::failure::Failure;
+use crate::query::with_query;
 use crate::session::Session;
 use crate::{format, json};
 
@@ -41,6 +42,9 @@ const FACETS: &[(&str, &str, &str)] = &[
     ("Key type", "algorithm", "algorithm"),
 ];
 
+/// The API's grouping by day of expiry.
+const EXPIRY: &str = "expiry_day";
+
 /// A facet.
 pub(super) struct Facet {
     pub(super) name: &'static str,
@@ -56,29 +60,30 @@ pub(super) struct Bucket {
     pub(super) chosen: bool,
 }
 
-/// Returns the facets of a list with these filters. A facet counts without its own filter, so that another value can be selected.
+/// Returns the facets of a list with these filters. The API counts a facet without its own filter, so that another value can be
+/// selected.
 pub(super) async fn of(session: &Session, filters: &str) -> Result<Vec<Facet>, Failure> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
+    let names: Vec<&str> = FACETS.iter().map(|(.., by)| *by).chain([EXPIRY]).collect();
+    let path = with_query(&format!("{LIST}/facets?by={}", names.join(",")), &without(&pairs, &[]));
+    let counts = session.api.get(&path).await?;
+    let groups = |by: &str| {
+        let facet = json::list(&counts, "/facets").iter().find(|facet| json::text(facet, "/by") == by);
+        facet.map_or(&[][..], |facet| json::list(facet, "/groups"))
+    };
     let mut facets = Vec::new();
     for (name, parameter, by) in FACETS {
         let rest = without(&pairs, &[parameter]);
-        let groups = groups(session, by, &rest).await?;
         let chosen = pairs.iter().find(|(known, _)| known == parameter).map(|(_, value)| value.as_str());
-        let values = json::list(&groups, "/groups").iter().take(VALUES_MAX);
-        let values: Vec<Bucket> = values.map(|group| bucket(group, parameter, &rest, chosen)).collect();
+        let values =
+            groups(by).iter().take(VALUES_MAX).map(|group| bucket(group, parameter, &rest, chosen)).collect();
         facets.push(Facet { name, values, all: chosen.map(|_| page(&rest)) });
     }
     let rest = without(&pairs, &["expires_before", "expires_after"]);
-    let days = groups(session, "expiry_day", &rest).await?;
     let chosen = pairs.iter().any(|(name, _)| name.starts_with("expires_"));
-    let values = windows(session.now, json::list(&days, "/groups"), &rest, filters);
+    let values = windows(session.now, groups(EXPIRY), &rest, filters);
     facets.push(Facet { name: "Expires", values, all: chosen.then(|| page(&rest)) });
     Ok(facets)
-}
-
-async fn groups(session: &Session, by: &str, filters: &str) -> Result<Value, Failure> {
-    let sign = if filters.is_empty() { "" } else { "&" };
-    session.api.get(&format!("{LIST}/groups?by={by}{sign}{filters}")).await
 }
 
 /// Returns the filters without these parameters, and without sort parameters.

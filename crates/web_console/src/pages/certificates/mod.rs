@@ -51,16 +51,16 @@ const STATES: &[&str] = &[
 pub(crate) fn routes() -> Router<Api> {
     let router = Router::new()
         .route(PAGE, get(list))
-        .route("/console/certificates/new", get(new::ask).post(new::act))
+        .route("/console/certificates/new", get(new::show_form).post(new::create))
         .route("/console/certificates/{id}", get(one::page))
         .route("/console/certificates/{id}/chain", get(one::chain_file))
-        .route("/console/certificates/{id}/{action}", get(actions::ask).post(actions::act));
+        .route("/console/certificates/{id}/{action}", get(actions::confirm).post(actions::perform));
     MANY.iter().fold(router, |router, (action, ..)| {
-        let ask = async |session: Session, RawQuery(query): RawQuery| {
-            bulk::ask(&session, action, query.as_deref()).await
+        let confirm = async |session: Session, RawQuery(query): RawQuery| {
+            bulk::confirm(&session, action, query.as_deref()).await
         };
-        let act = async |session: Session, form: FormData| bulk::act(&session, action, &form).await;
-        router.route(&format!("{PAGE}/{action}"), get(ask).post(act))
+        let perform = async |session: Session, form: FormData| bulk::perform(&session, action, &form).await;
+        router.route(&format!("{PAGE}/{action}"), get(confirm).post(perform))
     })
 }
 

@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::shell::Page;
 
 /// Shows the empty form.
-pub(super) async fn ask(session: Session) -> Result<Response, Failure> {
+pub(super) async fn show_form(session: Session) -> Result<Response, Failure> {
     show(&session, None, &FormData::default()).await
 }
 
@@ -52,7 +52,7 @@ fn profile(profile: &Value) -> (String, String) {
 }
 
 /// Requests the certificate. An API error is shown above the form, which keeps the input.
-pub(super) async fn act(session: Session, form: FormData) -> Result<Response, Failure> {
+pub(super) async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let names: Vec<&str> = form.text("names").split([',', ' ', '\n', '\r']).collect();
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
     let mut body = json!({"names": names, "profile": form.text("profile")});

@@ -25,16 +25,16 @@ const DATA: &str = "/api/v1/data";
 
 pub(super) fn routes() -> Router<Api> {
     Router::new()
-        .route("/console/credentials/set", get(ask_set).post(set))
-        .route("/console/credentials/generate", get(ask_generate).post(generate))
-        .route("/console/credentials/regenerate", get(ask_regenerate))
+        .route("/console/credentials/set", get(set_form).post(set))
+        .route("/console/credentials/generate", get(generate_form).post(generate))
+        .route("/console/credentials/regenerate", get(regenerate_form))
         .route("/console/credentials/regeneration", post(regenerate))
-        .route("/console/credentials/delete", get(ask_delete))
+        .route("/console/credentials/delete", get(confirm_delete))
         .route("/console/credentials/deletion", post(delete))
         .route("/console/credentials/deleted", get(deleted))
-        .route("/console/credentials/undelete", get(ask_undelete).post(undelete))
+        .route("/console/credentials/undelete", get(confirm_undelete).post(undelete))
         .route("/console/credentials/permissions", post(give))
-        .route("/console/credentials/permission/remove", get(ask_take))
+        .route("/console/credentials/permission/remove", get(take_form))
         .route("/console/credentials/permission/removal", post(take))
 }
 
@@ -153,12 +153,12 @@ fn form_page(
     }
 }
 
-async fn ask_set(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn set_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let body = form_page(&session, query.as_deref(), ("/console/credentials/set", "Set"), SET);
     Page::new(&session, "Set a credential").command(format!("bulla credential set {}", body.name)).show(&body)
 }
 
-async fn ask_generate(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn generate_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let action = ("/console/credentials/generate", "Generate");
     let body = form_page(&session, query.as_deref(), action, GENERATE);
     Page::new(&session, "Generate a credential")
@@ -225,7 +225,7 @@ async fn versions_of(session: &Session, name: &str) -> Result<Value, Failure> {
     session.api.credential_store()?.get(&path).await
 }
 
-async fn ask_regenerate(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn regenerate_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let known = versions_of(&session, &parameter::<String>(query.as_deref(), "name")).await?;
     let name = json::text(&known, "/name");
     let body = Confirmation::new(&session, format!("{PAGE}/regeneration"), href(name), "Regenerate").danger()
@@ -246,7 +246,7 @@ async fn regenerate(session: Session, form: FormData) -> Result<Response, Failur
     Ok(redirect(&href(name), "rotated", &Value::Null))
 }
 
-async fn ask_delete(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn confirm_delete(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let known = versions_of(&session, &parameter::<String>(query.as_deref(), "name")).await?;
     let name = json::text(&known, "/name");
     let path = format!("/api/v1/access?limit=200&name={}", api::path::segment(name));
@@ -298,7 +298,7 @@ async fn deleted(session: Session) -> Result<Response, Failure> {
         .show(&DeletedPage { table })
 }
 
-async fn ask_undelete(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn confirm_undelete(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let name: String = parameter(query.as_deref(), "name");
     let body = Confirmation::new(&session, format!("{PAGE}/undelete"), format!("{PAGE}/deleted"), "Undelete")
         .danger()
@@ -328,7 +328,7 @@ async fn give(session: Session, form: FormData) -> Result<Response, Failure> {
     Ok(redirect(&href(form.text("name")), "saved", &Value::Null))
 }
 
-async fn ask_take(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn take_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let of = |name| parameter::<String>(query.as_deref(), name);
     let (path, actor) = (of("path"), of("actor"));
     let body = Confirmation::new(
