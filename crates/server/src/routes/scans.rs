@@ -2,7 +2,7 @@
 
 use api::inventory::{ChangeView, DiffQuery, ScanView};
 use axum::extract::State as With;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use store::{ChangeRow, Inventory, ScanRow, Scans, Store};
 use x509::{Fingerprint, Severity};
 
@@ -13,6 +13,9 @@ use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
 use crate::time;
+
+/// The members of a scan's settings that an answer has.
+const TARGETS: [&str; 6] = ["targets", "sources", "ports", "server_names", "starttls", "all_addresses"];
 
 pub(crate) fn routes() -> Api {
     Api::area("inventory")
@@ -26,12 +29,19 @@ fn scan_view(row: ScanRow) -> ScanView {
         state: row.state.name().to_owned(),
         started_at: time::shown(row.started_at_us),
         finished_at: time::maybe_shown(row.finished_at_us),
-        spec: serde_json::from_str(&row.spec).unwrap_or(Value::String(row.spec)),
+        spec: targets_of(&row.spec),
         endpoints: row.observations,
         answered: row.answered,
         changes: row.changes,
         new_certificates: row.new_certificates,
     }
+}
+
+/// Returns the members of a scan's settings that say what was scanned. The others name files of the host.
+fn targets_of(spec: &str) -> Value {
+    let mut spec: Map<String, Value> = serde_json::from_str(spec).unwrap_or_default();
+    spec.retain(|member, _| TARGETS.contains(&member.as_str()));
+    Value::Object(spec)
 }
 
 fn change_view(row: ChangeRow) -> ChangeView {
@@ -72,7 +82,7 @@ async fn diff(
         (None, Some(from), Some(to)) => inventory.diff_scans(from, to, after, limit).await?,
         (None, None, None) => {
             let (from, to) = Scans::of(&store).last_comparable().await?.ok_or_else(|| {
-                Problem::not_found("two finished scans of the same targets")
+                Problem::not_found("pair of finished scans of the same targets")
                     .hint("scan once more, name two scans with `from` and `to`, or a time with `since`")
             })?;
             inventory.diff_scans(from, to, after, limit).await?

@@ -36,7 +36,14 @@ fn observation(host: &str, at_us: i64, outcome: ProbeOutcome) -> NewObservation 
 /// A finished scan of these hosts.
 async fn scanned(world: &World, at_us: i64, target: &str, hosts: &[(&str, ProbeOutcome)]) -> Uuid {
     let (id, scans) = (Uuid::now_v7(), Scans::of(&world.store));
-    scans.begin(id, at_us, &json!({ "targets": [target] }).to_string()).await.unwrap();
+    scans
+        .begin(
+            id,
+            at_us,
+            &json!({ "targets": [target], "settings": { "ca_files": ["/secret"] } }).to_string(),
+        )
+        .await
+        .unwrap();
     let rows: Vec<NewObservation> =
         hosts.iter().map(|(host, outcome)| observation(host, at_us + 1, *outcome)).collect();
     scans.record(id, &rows).await.unwrap();
@@ -67,7 +74,7 @@ async fn two_scans_are_compared_endpoint_by_endpoint() {
         (&scans["items"][0]["endpoints"], &scans["items"][0]["state"]),
         (&json!(3), &json!("finished"))
     );
-    assert_eq!(scans["items"][0]["spec"]["targets"], json!(["net"]));
+    assert_eq!(scans["items"][0]["spec"], json!({ "targets": ["net"] }), "no settings of the host");
 
     // The last two of the same targets, whatever was scanned between them.
     let last = world.get(DIFF).await.expect(200).json();

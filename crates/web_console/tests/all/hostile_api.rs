@@ -255,17 +255,19 @@ fn permissions() -> Vec<String> {
 
 /// Repeats the items of a response. Only the first element of each other list stays, which keeps the response short.
 fn shorten(page: &mut Value, count: usize) {
-    let only_first = |value: &mut Value| {
-        for member in value.as_object_mut().into_iter().flat_map(|members| members.values_mut()) {
-            if let Value::Array(values) = member {
-                values.truncate(1);
-            }
-        }
-    };
-    only_first(page);
+    keep_first(page);
     let items = page["items"].as_array_mut().unwrap();
-    items.iter_mut().for_each(only_first);
+    items.iter_mut().for_each(keep_first);
     *items = std::iter::repeat_n(items.clone(), count).flatten().collect();
+}
+
+/// Keeps the first element of each list in an object.
+fn keep_first(value: &mut Value) {
+    for member in value.as_object_mut().into_iter().flat_map(|members| members.values_mut()) {
+        if let Value::Array(values) = member {
+            values.truncate(1);
+        }
+    }
 }
 
 static ME: LazyLock<Vec<u8>> = LazyLock::new(|| {
