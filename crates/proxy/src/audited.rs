@@ -1,15 +1,18 @@
 //! Events of the audit log: the decision about a request or a connection, and the credentials that it gets.
 
-use http_relay::access_log::Judgement;
+use std::sync::Arc;
+
+use http_relay::access_log::{Ended, Judgement, Lasting};
 use http_relay::client::Client;
 use http_relay::page::{self, Body};
 use http_relay::target::Target;
 use hyper::{Request, Response, StatusCode};
 use serde_json::json;
+use uuid::Uuid;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
-use super::requests::{AuditEvent, Injected, NotAudited};
+use super::requests::{AuditEvent, AuditLog, Injected, NotAudited};
 
 /// Maximum bytes of a path in an event.
 const PATH_OCTETS_MAX: usize = 2_048;
@@ -20,6 +23,32 @@ const METHOD_OCTETS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Audited {
     event: AuditEvent,
+    /// Joins the decision and the outcome.
+    id: Arc<str>,
+}
+
+/// The outcome of an audited decision: written when the exchange ends.
+pub(super) struct Outcome {
+    log: AuditLog,
+    event: AuditEvent,
+}
+
+impl Lasting for Outcome {
+    fn ended(self: Box<Self>, how: &Ended) {
+        let Self { log, mut event } = *self;
+        let server_key = how.server_key.map(|key| key.0.to_string());
+        let details = &mut event.details;
+        details["credentials_removed"] = how.removed.into();
+        details["bytes_from_client"] = how.octets_up.into();
+        details["bytes_to_client"] = how.octets_down.into();
+        details["complete"] = how.is_complete.into();
+        // An integer: the hash covers the text, and not every parser returns the same fraction.
+        details["duration_ms"] = (how.duration_ms.round() as u64).into();
+        details["reason"] = how.reason.into();
+        details["server_key_sha256"] = server_key.into();
+        details["status"] = how.status.into();
+        log.note(event);
+    }
 }
 
 impl Audited {
@@ -61,6 +90,7 @@ impl Audited {
             (None, None) => format!("address:{}", client.ip()),
         };
         let decision = judgement.map_or("allow", |judgement| judgement.decision);
+        let id: Arc<str> = Uuid::now_v7().to_string().into();
         // Members are sorted, because the hash covers them in this order.
         let details = json!({
             "client": client.ip(),
@@ -68,19 +98,29 @@ impl Audited {
             "method": null,
             "path": null,
             "reason": null,
+            "request": &*id,
             "rule": judgement.and_then(|judgement| judgement.policy_rule.as_deref()),
             "sent": false,
             "user": client.user.as_deref(),
         });
         let (action, resource) = (format!("proxy.{kind}.{decision}"), format!("{name}:{port}"));
-        Self { event: AuditEvent { actor, action, resource, details } }
+        Self { event: AuditEvent { actor, action, resource, details }, id }
+    }
+
+    /// Returns the outcome to be written when the exchange ends.
+    pub(super) fn outcome(&self, log: &AuditLog) -> Box<Outcome> {
+        let AuditEvent { actor, action, resource, .. } = self.event.clone();
+        let (kind, _) = action.rsplit_once('.').unwrap_or((&action, ""));
+        let (action, details) = (format!("{kind}.outcome"), json!({ "request": &*self.id }));
+        Box::new(Outcome { log: log.clone(), event: AuditEvent { actor, action, resource, details } })
     }
 
     /// Returns the event of a permitted request with these injected credentials.
     pub(super) fn sent(&self, credentials: &[Injected]) -> AuditEvent {
         let mut event = self.event.clone();
         event.details["sent"] = true.into();
-        event.details["credentials"] = credentials.iter().map(|one| one.name().to_string()).collect();
+        event.details["credentials"] =
+            credentials.iter().map(|one| json!({ "name": &*one.name(), "version": one.version() })).collect();
         event
     }
 

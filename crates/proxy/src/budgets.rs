@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::access_log::Lasting;
+use http_relay::access_log::{Ended, Lasting};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -43,9 +43,9 @@ struct Usage {
 pub(crate) struct Spending(Arc<Mutex<Usage>>);
 
 impl Lasting for Spending {
-    fn ended(self: Box<Self>, bytes: u64) {
+    fn ended(self: Box<Self>, how: &Ended) {
         let mut usage = self.0.lock();
-        usage.bytes = usage.bytes.saturating_add(bytes);
+        usage.bytes = usage.bytes.saturating_add(how.octets_up).saturating_add(how.octets_down);
     }
 }
 
@@ -138,9 +138,9 @@ mod tests {
         let first = budgets.begin(&ci).unwrap().unwrap();
         let second = budgets.begin(&ci).unwrap().unwrap();
         assert_eq!(budgets.begin(&ci).unwrap_err().0, UsedUp::Concurrent(2));
-        Box::new(first).ended(60);
+        Box::new(first).ended(&Ended { octets_up: 60, ..Ended::default() });
         let third = budgets.begin(&ci).unwrap().unwrap();
-        Box::new(second).ended(40);
+        Box::new(second).ended(&Ended { octets_down: 40, ..Ended::default() });
         drop(third);
         let (why, wait) = budgets.begin(&ci).unwrap_err();
         assert_eq!(why, UsedUp::Bytes(100));

@@ -13,10 +13,10 @@ use http_relay::stall::UploadTimer;
 use http_relay::target::{Origin, Target};
 use http_relay::unanswered::{unanswered, unread};
 use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::{Relayed, TrailerFilter};
+use http_relay::upstream::{BodyFilter, Relayed};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderValue, UPGRADE};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use x509::HostOrIp;
@@ -26,7 +26,10 @@ use super::connection_context::ConnectionContext;
 use super::gateway::{Admission, Refused};
 use super::page::rejected_page;
 use super::proxy::Proxy;
-use super::requests::{Destination, Injected, MatchedRules, RuleSet, redact};
+use super::requests::{
+    Destination, Injected, MatchedRules, NotSearchable, ResponseFilter, RuleSet, ScrubbedStream,
+    make_searchable,
+};
 use super::rotation::Sending;
 use super::rules::Action;
 
@@ -69,7 +72,7 @@ impl Proxy {
         };
         let audited =
             self.requests.audits().then(|| Audited::request(&request, way, admission.judgement.as_ref()));
-        if admission.spending.is_some() {
+        if admission.spending.is_some() || audited.is_some() {
             entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
         }
         entry.iter_mut().for_each(|entry| admission.note(entry));
@@ -119,6 +122,7 @@ impl Proxy {
             }
             entry.answered(response.status(), response.headers());
             entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
+            entry.complete();
         }
         self.metrics.request(response.status(), began.elapsed());
         response
@@ -244,6 +248,9 @@ impl Proxy {
                     return answer;
                 }
             };
+            if injected.iter().any(|one| !one.may_echo()) {
+                make_searchable(request.headers_mut());
+            }
             if let Some(entry) = entry {
                 injected.iter().for_each(|one| {
                     entry.hide(one.header(), one.needles());
@@ -257,13 +264,20 @@ impl Proxy {
         {
             return not_audited(error);
         }
+        if let (Some(audited), Some(entry), Some(log)) = (&audited, &mut *entry, self.requests.audit_log()) {
+            entry.keep(audited.outcome(log));
+        }
         let is_upgrade = upgrade.is_some() || websocket.is_some();
         let sending = Sending { place: &place, judged, secrets, audited: audited.as_ref(), is_upgrade };
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));
-                redact(&mut response, &injected);
-                self.passed_on(response, client, judged, entry, (injected, way))
+                match filter_of(&mut response, &injected) {
+                    Ok(filter) => {
+                        self.passed_on(response, client, judged, entry, (filter, way, &place.origin))
+                    }
+                    Err(error) => not_searchable(error, entry),
+                }
             }
             Err(error) => {
                 if let Some(told) = unread(&uploading, version) {
@@ -288,10 +302,15 @@ impl Proxy {
         client: Option<Upgrading<'_>>,
         judged: Option<&MatchedRules>,
         entry: &mut Option<Box<Entry>>,
-        (injected, way): (Vec<Injected>, &ConnectionContext),
+        (filter, way, sent_to): (Option<ResponseFilter>, &ConnectionContext, &Origin),
     ) -> Response<Body> {
         if let (Some(entry), Some(connection)) = (entry.as_mut(), response.extensions().get()) {
             entry.upstream(*connection);
+        }
+        if let (Some(entry), Some(key)) = (entry.as_mut(), response.extensions().get())
+            && self.upstreams.verifies(sent_to)
+        {
+            entry.server_key(*key);
         }
         let websocket = client.as_ref().and_then(|client| client.websocket);
         if let Some(refusal) = websocket.and_then(|websocket| websocket.refusal(&response)) {
@@ -311,11 +330,26 @@ impl Proxy {
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
             // With HTTP/2, a reset stream looks like an ended one. A short half-close timeout frees the server's connection.
+            let is_websocket = response
+                .headers()
+                .get(UPGRADE)
+                .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+            let removed = filter.as_ref().map_or(0, BodyFilter::removed);
+            let scrubber = filter.and_then(ResponseFilter::into_scrubber).map(|one| (one, is_websocket));
             let is_http2 = client.version == Version::HTTP_2;
             let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
             client.spawn(upstream, &self.tasks, move |client, upstream| async move {
                 let client = counted(client, entry.as_deref());
-                proxy.relay_upgraded(&way, client, upstream, half).await;
+                let mut upstream = ScrubbedStream::new(upstream, scrubber);
+                let is_complete = proxy.relay_upgraded(&way, client, &mut upstream, half).await;
+                if let Some(entry) = &mut entry {
+                    entry.removed(removed + upstream.removed());
+                    match upstream.is_cut() {
+                        true => entry.refused_for("response-filter"),
+                        false if is_complete => entry.complete(),
+                        false => {}
+                    }
+                }
             });
             return response.map(Either::Left);
         }
@@ -326,10 +360,8 @@ impl Proxy {
         }
         let mut entry = entry.take();
         entry.iter_mut().for_each(|entry| entry.answered(response.status(), response.headers()));
-        let clean = (!injected.is_empty()).then(|| -> TrailerFilter {
-            Box::new(move |trailers| injected.iter().for_each(|one| one.redact(trailers)))
-        });
-        response.map(|body| Either::Left(body.logged(entry, clean)))
+        let filter = filter.map(|filter| Box::new(filter) as Box<dyn BodyFilter>);
+        response.map(|body| Either::Left(body.logged(entry, filter)))
     }
 }
 
@@ -346,6 +378,27 @@ struct ExchangeContext<'a> {
     way: &'a ConnectionContext,
     /// The decision to audit, if an audit log is configured.
     audited: Option<Audited>,
+}
+
+/// Returns the filter that removes the `injected` values from the response. Removes them from its header, and the reason phrase.
+fn filter_of(
+    response: &mut Response<Relayed>,
+    injected: &[Injected],
+) -> Result<Option<ResponseFilter>, NotSearchable> {
+    if injected.is_empty() {
+        return Ok(None);
+    }
+    response.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
+    let has_body = response.status() == StatusCode::SWITCHING_PROTOCOLS || !response.body().is_end_stream();
+    ResponseFilter::new(injected, response.headers_mut(), has_body).map(Some)
+}
+
+/// Returns the response instead of one that cannot be searched for the injected credential.
+fn not_searchable(error: NotSearchable, entry: &mut Option<Box<Entry>>) -> Response<Body> {
+    entry.iter_mut().for_each(|entry| entry.refused_for("content-coding"));
+    tracing::warn!(%error, "a response was not passed on");
+    let detail = format!("{error}. inject = {{ allow_echo = true }} of its rule passes it on");
+    page::problem(StatusCode::BAD_GATEWAY, "http_response_content_coding", &detail)
 }
 
 /// Returns the origin for requests of `way`: with HTTP/1.1 for upgrades that only HTTP/1.1 supports.

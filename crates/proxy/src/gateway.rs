@@ -11,7 +11,7 @@ use hyper::body::Body as _;
 use hyper::{HeaderMap, Request, StatusCode};
 use x509::HostOrIp;
 
-use super::audited::Audited;
+use super::audited::{Audited, Outcome};
 use super::budgets::Spending;
 use super::connection_context::ConnectionContext;
 use super::policy::{
@@ -23,14 +23,21 @@ use super::proxy::Proxy;
 use super::requests::RuleSet;
 
 /// Attributes of an admitted request.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Admission {
     pub(super) grantee: Grantee,
     pub(super) judgement: Option<Judgement>,
     pub(super) spending: Option<Spending>,
+    /// Outcome of a tunnel, to be audited when it ends.
+    pub(super) outcome: Option<Box<Outcome>>,
 }
 
 impl Admission {
+    /// Returns whether the end of the request or tunnel has to be noticed.
+    pub(super) fn is_counted(&self) -> bool {
+        self.spending.is_some() || self.outcome.is_some()
+    }
+
     /// Adds the decision to `entry`, which also keeps the request counted for its identity's budget.
     pub(super) fn note(&mut self, entry: &mut Entry) {
         if let Some(judgement) = self.judgement.take() {
@@ -38,6 +45,9 @@ impl Admission {
         }
         if let Some(spending) = self.spending.take() {
             entry.keep(Box::new(spending));
+        }
+        if let Some(outcome) = self.outcome.take() {
+            entry.keep(outcome);
         }
     }
 }
@@ -116,11 +126,14 @@ impl Proxy {
                     .mismatched(&Mismatch::Connect { connect: target.name.clone(), server: name.clone() })),
             };
         match admitted {
-            Ok(admission) => {
-                let judgement = admission.judgement.as_ref();
-                let event = || Audited::connection("tunnel", client, (target, name), judgement).sent(&[]);
-                let written = self.requests.audit(event).await;
-                written.is_ok().then_some(admission)
+            Ok(mut admission) => {
+                if let Some(log) = self.requests.audit_log() {
+                    let judgement = admission.judgement.as_ref();
+                    let audited = Audited::connection("tunnel", client, (target, name), judgement);
+                    log.record(audited.sent(&[])).await.ok()?;
+                    admission.outcome = Some(audited.outcome(log));
+                }
+                Some(admission)
             }
             Err(refused) => {
                 self.log_refused(client, target, name, &refused).await;
@@ -206,7 +219,7 @@ impl Proxy {
             None => None,
         };
         let grantee = Grantee { identity: subject.identity.cloned(), needs_grant: policy.has_identities() };
-        Ok(Admission { grantee, judgement: Some(judgement), spending })
+        Ok(Admission { grantee, judgement: Some(judgement), spending, outcome: None })
     }
 }
 

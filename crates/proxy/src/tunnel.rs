@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http_relay::access_log::counted;
 use http_relay::client::Client;
-use http_relay::relay::{ByteCounters, relay, relay_with};
+use http_relay::relay::{ByteCounters, RelayEnd, relay, relay_with};
 use http_relay::target::{Origin, Target};
 use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -64,9 +64,9 @@ impl Proxy {
     {
         let Some(mut admission) = self.admit_tunnel(client, target, name).await else { return };
         let octets = self.metrics.tunnel();
-        let mut entry = match admission.spending {
-            Some(_) => Some(self.requests.counted_tunnel(client, target, name)),
-            None => self.requests.tunnel(client, target, name),
+        let mut entry = match admission.is_counted() {
+            true => Some(self.requests.counted_tunnel(client, target, name)),
+            false => self.requests.tunnel(client, target, name),
         };
         entry.iter_mut().for_each(|entry| admission.note(entry));
         let mut answered =
@@ -82,6 +82,9 @@ impl Proxy {
                 tokio::select! {
                     ended = relay(stream, upstream, self.options.idle, &octets) => {
                         tracing::debug!(%target, ?ended, "a tunnel ended");
+                        if matches!(ended, RelayEnd::Closed) {
+                            entry.iter_mut().for_each(|entry| entry.complete());
+                        }
                     }
                     () = self.no_longer_admitted(client, target, name, Phase::Tunnel) => {
                         tracing::info!(%client, %target, "closed a tunnel: the policy no longer allows it");
@@ -95,14 +98,16 @@ impl Proxy {
         }
     }
 
-    /// Relays the bytes of upgraded connections. After one side has ended, the other may be silent for `half` at most.
+    /// Relays the bytes of upgraded connections. After one side has ended, the other may be silent for `half` at most. Returns
+    /// whether both sides closed normally.
     pub(super) async fn relay_upgraded<A, B>(
         &self,
         way: &ConnectionContext,
         client: A,
         upstream: B,
         half: Duration,
-    ) where
+    ) -> bool
+    where
         A: AsyncRead + AsyncWrite + Unpin,
         B: AsyncRead + AsyncWrite + Unpin,
     {
@@ -110,9 +115,12 @@ impl Proxy {
         let target = &way.origin.target;
         let name = way.origin.server.as_ref().unwrap_or(&target.name);
         tokio::select! {
-            _ = relay_with(client, upstream, self.options.idle, half, &octets) => {}
+            ended = relay_with(client, upstream, self.options.idle, half, &octets) => {
+                matches!(ended, RelayEnd::Closed)
+            }
             () = self.no_longer_admitted(&way.client, target, name, Phase::Connect) => {
                 tracing::info!(client = %way.client, %target, "closed a connection: the policy no longer allows the host");
+                false
             }
         }
     }

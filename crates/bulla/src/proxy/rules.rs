@@ -10,7 +10,7 @@ use client::{Error, Limits};
 use ipnet::IpNet;
 use keys::Secret;
 use proxy::policy::Policy;
-use proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
+use proxy::requests::{Fetched, Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
 use proxy::{Rules, Running, Token, Users};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,8 @@ impl Secrets for StoreClient {
                 let missing = || NoSecret::Unusable(format!("{path} has no {}", names.join(".")));
                 credential.text(&names).ok_or_else(missing)
             };
-            fields.iter().map(text).collect::<Result<Vec<Secret>, _>>()
+            let values = fields.iter().map(text).collect::<Result<Vec<Secret>, _>>()?;
+            Ok(Fetched { values, version: Some(credential.id().to_string()) })
         })
     }
 

@@ -111,7 +111,7 @@ impl World {
              method = [\"GET\"]\npath = [\"/repos/**\"]\n\
              {more}\n\
              [[proxy.rules]]\nname = \"token\"\nhost = [\"localhost\"]\n\
-             inject = {{ file = \"{secret}\", identities = [\"ci\"], port = [{port}] }}\n",
+             inject = {{ file = \"{secret}\", identities = [\"ci\"], port = [{port}], allow_echo = true }}\n",
             digest("ci"),
             digest("other")
         )
@@ -445,13 +445,16 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let proxy = world.start(&text);
-    world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent();
+    let sent = world.curl(&proxy, "ci", &["-d", "four", "-X", "GET", &world.url("/repos/o")]);
+    sent.is_sent();
     // It was written before it was sent: no wait is needed, not even for the end of the proxy.
+    until_blocking("the outcome is written", || read().len() == 2);
     drop(proxy);
     let proxy = world.start(&text);
     world.curl(&proxy, "ci", &["-X", "PUT", &world.url("/repos/o")]).is_refused("403");
     world.curl(&proxy, "other", &["https://evil.test/"]).is_refused_at_connect();
-    let events = read();
+    let mut events = read();
+    let outcome = events.remove(1);
     let is = |at: usize, action: &str, actor: &str, details: Value| {
         let event = &events[at];
         assert_eq!((&event["action"], &event["actor"]), (&action.into(), &actor.into()), "{event}");
@@ -461,13 +464,46 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
     };
     let secret = world.place.path("secret").display().to_string();
     let (path, port) = ("/repos/o", world.port);
-    let sent = serde_json::json!({ "credentials": [secret], "method": "GET", "path": path, "rule": "read", "sent": true });
+    let body = sent.body.len() as u64;
+    let written = std::fs::metadata(&secret).unwrap().modified().unwrap();
+    let version = jiff::Timestamp::try_from(written).unwrap().to_string();
+    let credentials = serde_json::json!([{ "name": secret, "version": version }]);
+    let sent = serde_json::json!({ "credentials": credentials, "method": "GET", "path": path, "rule": "read", "sent": true });
     is(0, "proxy.request.allow", "identity:ci", sent);
     assert_eq!(events[0]["resource"], format!("localhost:{port}"));
     let refused =
         serde_json::json!({ "credentials": [], "method": "PUT", "reason": "default", "sent": false });
     is(1, "proxy.request.deny", "identity:ci", refused);
     is(2, "proxy.connection.deny", "identity:other", serde_json::json!({ "sent": false }));
+    // The outcome joins the decision by its id.
+    let id = events[0]["details"]["request"].as_str().unwrap().to_owned();
+    assert_eq!(
+        (&outcome["action"], &outcome["actor"], &outcome["resource"]),
+        (&"proxy.request.outcome".into(), &"identity:ci".into(), &events[0]["resource"])
+    );
+    let certificate = CertificateDer::from_pem_file(world.place.path("up.pem")).unwrap();
+    let server_key = x509::Certificate::parse(&certificate).unwrap().public_key.spki_sha256.to_string();
+    for (key, value) in [
+        ("request", Value::from(id.as_str())),
+        ("status", 200.into()),
+        ("bytes_from_client", 4.into()),
+        ("bytes_to_client", body.into()),
+        ("complete", true.into()),
+        ("reason", Value::Null),
+        ("server_key_sha256", server_key.into()),
+    ] {
+        assert_eq!(outcome["details"][key], value, "{key}: {outcome}");
+    }
+    assert!(outcome["details"]["duration_ms"].is_u64(), "{outcome}");
+    let list = |arguments: &[&str]| {
+        let mut list = bulla();
+        list.current_dir(world.place.folder.path()).args(["audit", "list", "--export", "audit.jsonl"]);
+        let output = run(list.args(["--output", "jsonl"]).args(arguments));
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    assert_eq!(list(&["--request", &id]), [outcome, events[0].clone()], "the last one first");
+    assert_eq!(list(&["--actor", "identity:other"]), [events[2].clone()]);
+    assert_eq!(list(&["--limit", "1"]), [events[2].clone()]);
     let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
     assert!(!audit.contains(SECRET));
     let verified = world.verify();
@@ -503,6 +539,16 @@ fn no_credential_leaves_without_its_event_though_the_proxy_is_killed() {
             "{path} was sent and is not in the audit log"
         );
     }
+    // An outcome comes after its decision, and never twice. Those of requests under way are lost.
+    let mut decided = std::collections::HashMap::new();
+    for event in audit.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let id = event["details"]["request"].as_str().unwrap().to_owned();
+        match event["action"] == "proxy.request.outcome" {
+            true => assert_eq!(decided.insert(id, 2), Some(1), "{event}"),
+            false => assert_eq!(decided.insert(id, 1), None, "{event}"),
+        }
+    }
+    assert!(decided.values().any(|seen| *seen == 2), "{audit}");
     // The next start goes on behind the last whole event.
     drop(world.start(&text));
     let verified = world.verify();

@@ -89,6 +89,22 @@ impl Listing {
         }
     }
 
+    /// Returns the maximum number of rows; `None` for all.
+    pub(crate) fn rows_max(&self) -> Option<usize> {
+        (!self.all).then_some(self.limit as usize)
+    }
+
+    /// Prints documents that do not come from the server.
+    pub(crate) fn print_documents(&self, documents: Vec<Value>, columns: Columns) -> Outcome<()> {
+        if let Some(query) = &self.show.query {
+            return print_found(query, &Value::Array(documents));
+        }
+        let mut printer = Printer::new(self.show.output, self.show.color)?;
+        let rows: Vec<DocumentRow> = documents.into_iter().map(DocumentRow::of).collect();
+        let printed = printer.documents(&rows, columns).and_then(|()| printer.end(None));
+        printed.map_err(|error| Problem::output(&error))
+    }
+
     async fn print_once(
         &self,
         client: &Client,

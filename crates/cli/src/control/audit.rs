@@ -1,7 +1,8 @@
 //! Commands for the audit log.
 
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use api::audit::{
@@ -12,6 +13,7 @@ use audit_proof::kept::KeptHeads;
 use audit_proof::{export, inclusion};
 use clap::Subcommand;
 use reqwest::Method;
+use serde_json::Value;
 
 use super::Run;
 use crate::columns;
@@ -22,7 +24,15 @@ use crate::exit::{Exit, Outcome, Problem};
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
     /// List events, newest first
+    ///
+    /// With --export without the server: bulla audit list --export proxy-audit.jsonl --action proxy.request.outcome
     List {
+        /// List this file offline: of `bulla audit export`, or the audit_file of a proxy
+        #[arg(long, value_name = "FILE")]
+        export: Option<PathBuf>,
+        /// Only the decisions and the outcome of this request of a proxy: `request` of their details
+        #[arg(long, value_name = "ID", requires = "export")]
+        request: Option<String>,
         /// Only events of this actor: token:ci, user:alice, system:renewal
         #[arg(long, value_name = "ACTOR")]
         actor: Option<String>,
@@ -118,7 +128,8 @@ const SEGMENTS: Columns = columns!(
 impl Run for AuditCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
-            Self::List { actor, action, resource, listing } => {
+            Self::List { export: Some(_), .. } => Ok(()),
+            Self::List { actor, action, resource, listing, .. } => {
                 let query = AuditQuery {
                     actor: actor.clone(),
                     action: action.clone(),
@@ -168,6 +179,15 @@ impl Run for AuditCommand {
 
     fn run_offline(&self) -> Option<Outcome<()>> {
         match self {
+            Self::List { export: Some(export), request, actor, action, resource, listing } => {
+                let wanted = EventFilter {
+                    actor: actor.as_deref(),
+                    action: action.as_deref(),
+                    resource: resource.as_deref(),
+                    request: request.as_deref(),
+                };
+                Some(list_export(export, &wanted, listing))
+            }
             Self::Verify { export: Some(export), head, key, show, .. } => {
                 Some(verify_export(export, head.as_deref(), key.as_deref(), show))
             }
@@ -210,6 +230,41 @@ fn public_key(key: Option<&Path>) -> Outcome<Option<Vec<u8>>> {
     let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
     let found = x509::pem::blocks(&text).find(|(label, _)| label == "PUBLIC KEY").map(|(_, der)| der);
     found.map(Some).ok_or_else(|| unreadable(path, "the file contains no PUBLIC KEY block"))
+}
+
+/// Conditions for events; all must match.
+struct EventFilter<'a> {
+    actor: Option<&'a str>,
+    action: Option<&'a str>,
+    resource: Option<&'a str>,
+    /// `request` of the details.
+    request: Option<&'a str>,
+}
+
+impl EventFilter<'_> {
+    fn matches(&self, event: &Value) -> bool {
+        let is = |wanted: Option<&str>, found: &Value| wanted.is_none_or(|wanted| *found == wanted);
+        is(self.actor, &event["actor"])
+            && is(self.action, &event["action"])
+            && is(self.resource, &event["resource"])
+            && is(self.request, &event["details"]["request"])
+    }
+}
+
+/// Lists the events of an export, the last one first.
+fn list_export(path: &Path, wanted: &EventFilter<'_>, listing: &Listing) -> Outcome<()> {
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let mut found = VecDeque::new();
+    for line in BufReader::new(file).lines() {
+        let line = line.map_err(|error| unreadable(path, error))?;
+        // Segments of a server's log have lines of other forms.
+        let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
+        if event["action"].is_string() && wanted.matches(&event) {
+            found.push_front(event);
+            found.truncate(listing.rows_max().unwrap_or(usize::MAX));
+        }
+    }
+    listing.print_documents(found.into(), COLUMNS)
 }
 
 /// Verifies an export, and that it continues the stored heads.

@@ -9,6 +9,7 @@ use hyper::header::HeaderName;
 use hyper::{HeaderMap, Request, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use x509::SpkiHash;
 
 use super::super::client::Client;
 use super::line::{Judgement, Line, LoggedQuery, path_of, trace_of};
@@ -83,6 +84,10 @@ pub enum UpstreamConnection {
     New,
 }
 
+/// SHA-256 of the public key (SPKI) in the certificate of an upstream, attached to its responses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ServerKey(pub SpkiHash);
+
 /// Durations of the phases of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
@@ -110,10 +115,31 @@ pub trait Recording: Send + Sync {
     );
 }
 
-/// A value that lives until an exchange ends, and then receives the number of transferred bytes.
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ended {
+    /// Status of the response; `None` if the client closed the connection before there was one.
+    pub status: Option<u16>,
+    /// Bytes from the client: of the request's body, or of a tunnel.
+    pub octets_up: u64,
+    /// Bytes to the client: of the response's body, or of a tunnel.
+    pub octets_down: u64,
+    /// Milliseconds since the request arrived.
+    pub duration_ms: f64,
+    /// Whether the whole response was read.
+    pub is_complete: bool,
+    /// Key of the upstream's certificate.
+    pub server_key: Option<ServerKey>,
+    /// Number of injected values that were removed from the response.
+    pub removed: u64,
+    /// Why the request was rejected or its response cut off, if it was.
+    pub reason: Option<&'static str>,
+}
+
+/// A value that lives until an exchange ends, and then learns how it ended.
 pub trait Lasting: Send + Sync {
-    /// Ends the exchange. `bytes` is the size of both bodies together.
-    fn ended(self: Box<Self>, bytes: u64);
+    /// Ends the exchange.
+    fn ended(self: Box<Self>, how: &Ended);
 }
 
 /// The entry of a request in progress. Dropping it writes the log line.
@@ -125,7 +151,10 @@ pub struct Entry {
     up: Arc<Tee>,
     down: Arc<Tee>,
     recording: Option<Box<dyn Recording>>,
-    lasting: Option<Box<dyn Lasting>>,
+    lasting: Vec<Box<dyn Lasting>>,
+    server_key: Option<ServerKey>,
+    is_complete: bool,
+    removed: u64,
     /// Whether the decision to keep or discard the recording is final.
     is_decided: bool,
 }
@@ -161,7 +190,10 @@ impl Entry {
             up,
             down,
             recording: None,
-            lasting: None,
+            lasting: Vec::new(),
+            server_key: None,
+            is_complete: false,
+            removed: 0,
             is_decided: false,
         }
     }
@@ -214,7 +246,7 @@ impl Entry {
 
     /// Owns `lasting` until the exchange ends.
     pub fn keep(&mut self, lasting: Box<dyn Lasting>) {
-        self.lasting = Some(lasting);
+        self.lasting.push(lasting);
     }
 
     /// Starts a recording. Captures up to `octets_max` bytes of each body from now on.
@@ -258,6 +290,21 @@ impl Entry {
         });
     }
 
+    /// Sets the key of the certificate of the upstream that responded.
+    pub fn server_key(&mut self, key: ServerKey) {
+        self.server_key = Some(key);
+    }
+
+    /// Sets the number of injected values that were removed from the response.
+    pub fn removed(&mut self, removed: u64) {
+        self.removed = removed;
+    }
+
+    /// Notes that the whole response was read.
+    pub fn complete(&mut self) {
+        self.is_complete = true;
+    }
+
     /// Sets the server that the request was sent to, of an upstream that may have several.
     pub fn upstream_server(&mut self, server: Arc<str>) {
         self.line.upstream_server = Some(server);
@@ -290,8 +337,20 @@ impl Drop for Entry {
         self.line.duration_ms = (ms(self.began, now) * 1_000.0).round() / 1_000.0;
         self.line.octets_up = self.up.octets.load(Relaxed);
         self.line.octets_down = self.down.octets.load(Relaxed);
-        if let Some(lasting) = self.lasting.take() {
-            lasting.ended(self.line.octets_up + self.line.octets_down);
+        if !self.lasting.is_empty() {
+            let Line { status, octets_up, octets_down, duration_ms, reason, .. } = self.line;
+            let Self { is_complete, server_key, removed, .. } = *self;
+            let how = Ended {
+                status,
+                octets_up,
+                octets_down,
+                duration_ms,
+                is_complete,
+                server_key,
+                removed,
+                reason,
+            };
+            self.lasting.drain(..).for_each(|lasting| lasting.ended(&how));
         }
         if let Some(recording) = self.recording.take() {
             let answered = self.answered.unwrap_or(now);

@@ -10,7 +10,9 @@ mod log;
 mod logger;
 mod spool;
 
-pub use entry::{CapturedBody, Entry, Lasting, Recording, Tee, Timings, UpstreamConnection, counted};
+pub use entry::{
+    CapturedBody, Ended, Entry, Lasting, Recording, ServerKey, Tee, Timings, UpstreamConnection, counted,
+};
 pub use file::AccessLog;
 pub use file::private;
 pub use line::{Judgement, LoggedQuery};

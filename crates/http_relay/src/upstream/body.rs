@@ -9,15 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::SendRequest;
 
 use super::super::access_log::Entry;
-use super::super::request_body::RequestBody;
 use super::super::stall::{AnswerGuard, Stall, UploadStatus};
 use super::super::target::Origin;
 use super::http2::StreamSlot;
 use super::idle::Pool;
-use super::sender::Sender;
+use super::sender::{Http1, Sender};
 
 /// Timeout for a connection to become ready for the next request after its response was read.
 const READY_WITHIN: Duration = Duration::from_secs(1);
@@ -26,20 +24,20 @@ const READY_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct GiveBack {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Arc<Origin>,
-    pub(super) sender: SendRequest<RequestBody>,
+    pub(super) sender: Http1,
 }
 
 impl GiveBack {
     /// Returns the connection immediately if it is ready. Otherwise waits until it is, for example when a response came before the
     /// whole request was sent.
     fn give(mut self) {
-        if self.sender.is_ready() {
+        if self.sender.sender.is_ready() {
             return self.pool.keep(&self.origin, Sender::Http1(self.sender));
         }
         let tasks = self.pool.tasks().clone();
         tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream-return");
-            let ready = tokio::time::timeout(READY_WITHIN, self.sender.ready()).await;
+            let ready = tokio::time::timeout(READY_WITHIN, self.sender.sender.ready()).await;
             if matches!(ready, Ok(Ok(()))) {
                 self.pool.keep(&self.origin, Sender::Http1(self.sender));
             }
@@ -47,8 +45,35 @@ impl GiveBack {
     }
 }
 
-/// Changes the trailers of a response before they are forwarded.
-pub type TrailerFilter = Box<dyn Fn(&mut HeaderMap) + Send + Sync>;
+/// Changes the body and the trailers of a response while they are forwarded.
+pub trait BodyFilter: Send + Sync {
+    /// Returns whether the body that leaves the filter is as long as the one that enters it.
+    fn keeps_length(&self) -> bool;
+
+    /// Gives the next bytes of the body to the filter, after [`Self::pull`] has returned `None`.
+    fn push(&mut self, data: Bytes);
+
+    /// Ends the body.
+    fn finish(&mut self);
+
+    /// Returns the next bytes to forward; `None` if more must be pushed first, or at the end.
+    ///
+    /// # Errors
+    /// The response must be cut off.
+    fn pull(&mut self) -> io::Result<Option<Bytes>>;
+
+    /// Returns whether all of an ended body has been pulled.
+    fn is_over(&self) -> bool;
+
+    /// Changes the trailers.
+    fn trailers(&mut self, trailers: &mut HeaderMap);
+
+    /// Returns the number of values that were removed from the response so far.
+    fn removed(&self) -> u64;
+}
+
+/// Reason in the log of a response that its filter cut off.
+const CUT: &str = "response-filter";
 
 /// Body of a response from an upstream. It fails if no data arrives within its timeout. After the last byte, its connection returns
 /// to the pool; if it is dropped earlier, the connection is closed.
@@ -62,7 +87,11 @@ pub struct Relayed {
     stall: Stall,
     /// The request's entry in the access log.
     entry: Option<Box<Entry>>,
-    clean_trailers: Option<TrailerFilter>,
+    filter: Option<Box<dyn BodyFilter>>,
+    /// Trailers that follow the last bytes of the filter.
+    trailers: Option<HeaderMap>,
+    /// Whether the whole body has entered the filter.
+    is_read: bool,
     /// Dropped at the end of the response.
     held: Option<Box<dyn Send + Sync>>,
 }
@@ -82,7 +111,9 @@ impl Relayed {
             answering: None,
             stall,
             entry: None,
-            clean_trailers: None,
+            filter: None,
+            trailers: None,
+            is_read: false,
             held: None,
         };
         if relayed.body.is_end_stream() {
@@ -91,9 +122,14 @@ impl Relayed {
         relayed
     }
 
-    /// Sets the log `entry` that counts the body, and the `clean_trailers` filter.
-    pub fn logged(mut self, entry: Option<Box<Entry>>, clean_trailers: Option<TrailerFilter>) -> Self {
-        (self.entry, self.clean_trailers) = (entry, clean_trailers);
+    /// Sets the log `entry` that counts the body, and the `filter` that it passes.
+    pub fn logged(mut self, entry: Option<Box<Entry>>, filter: Option<Box<dyn BodyFilter>>) -> Self {
+        (self.entry, self.filter) = (entry, filter);
+        self.note_removed();
+        if self.body.is_end_stream() {
+            self.filter = None;
+            self.complete();
+        }
         self
     }
 
@@ -107,6 +143,76 @@ impl Relayed {
     pub fn holding(mut self, held: impl Send + Sync + 'static) -> Self {
         self.held = (!self.body.is_end_stream()).then(|| Box::new(held) as Box<dyn Send + Sync>);
         self
+    }
+
+    fn complete(&mut self) {
+        self.entry.iter_mut().for_each(|entry| entry.complete());
+    }
+
+    fn note_removed(&mut self) {
+        if let (Some(entry), Some(filter)) = (&mut self.entry, &self.filter) {
+            entry.removed(filter.removed());
+        }
+    }
+
+    /// Returns the next frame that leaves the filter; `Pending` if more must enter it first.
+    fn poll_filter(&mut self) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Some(filter) = &mut self.filter else { return Poll::Pending };
+        let (pulled, is_over, removed) = (filter.pull(), filter.is_over(), filter.removed());
+        self.entry.iter_mut().for_each(|entry| entry.removed(removed));
+        match pulled {
+            Ok(Some(data)) => {
+                self.entry.iter().for_each(|entry| entry.passed(&data));
+                // Whoever knows the length does not ask for an end.
+                if self.is_read && is_over && self.trailers.is_none() {
+                    self.filter = None;
+                    self.complete();
+                }
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Ok(None) if self.is_read => {
+                self.filter = None;
+                self.complete();
+                Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+            }
+            Ok(None) => Poll::Pending,
+            Err(error) => {
+                tracing::warn!(%error, "a response was cut off");
+                self.entry.iter_mut().for_each(|entry| entry.refused_for(CUT));
+                Poll::Ready(Some(Err(error)))
+            }
+        }
+    }
+
+    /// Gives a frame to the filter; returns it if there is no filter.
+    fn enter_filter(
+        &mut self,
+        frame: Option<Result<Frame<Bytes>, hyper::Error>>,
+    ) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Some(filter) = &mut self.filter else { return Some(frame) };
+        match frame {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => {
+                    filter.push(data);
+                    if self.body.is_end_stream() {
+                        filter.finish();
+                        self.is_read = true;
+                    }
+                }
+                Err(frame) => {
+                    self.trailers = frame.into_trailers().ok();
+                    self.trailers.iter_mut().for_each(|trailers| filter.trailers(trailers));
+                    filter.finish();
+                    self.is_read = true;
+                }
+            },
+            Some(Err(error)) => return Some(Some(Err(error))),
+            None => {
+                filter.finish();
+                self.is_read = true;
+            }
+        }
+        None
     }
 
     fn end(&mut self) {
@@ -125,32 +231,44 @@ impl Body for Relayed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
-            ready!(self.stall.poll(cx));
-            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
-        };
-        self.stall.over();
-        if let (Some(entry), Some(Ok(frame))) = (&self.entry, &frame)
-            && let Some(data) = frame.data_ref()
-        {
-            entry.passed(data);
+        loop {
+            if let Poll::Ready(frame) = self.poll_filter() {
+                return Poll::Ready(frame);
+            }
+            if self.is_read {
+                return Poll::Ready(None);
+            }
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                ready!(self.stall.poll(cx));
+                return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+            };
+            self.stall.over();
+            let is_over = frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_))));
+            if is_over {
+                self.end();
+            }
+            if let Some(frame) = self.enter_filter(frame) {
+                if let (Some(entry), Some(Ok(frame))) = (&self.entry, &frame)
+                    && let Some(data) = frame.data_ref()
+                {
+                    entry.passed(data);
+                }
+                if is_over {
+                    self.complete();
+                }
+                return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
+            }
         }
-        if let (Some(clean), Some(Ok(frame))) = (&self.clean_trailers, &mut frame)
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            clean(trailers);
-        }
-        if frame.is_none() || (self.body.is_end_stream() && matches!(frame, Some(Ok(_)))) {
-            self.end();
-        }
-        Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.filter.is_none() && (self.is_read || self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.filter {
+            Some(filter) if !filter.keeps_length() => SizeHint::default(),
+            _ => self.body.size_hint(),
+        }
     }
 }

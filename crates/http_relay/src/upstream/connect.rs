@@ -20,13 +20,14 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
 
+use super::super::access_log::ServerKey;
 use super::super::target::{Origin, Target};
 use super::address_rule::AddressRule;
 use super::error::{NoConnection, NoParent};
 use super::http2::Http2;
 use super::parent::{Link, Parent};
 use super::policy::{Policies, UpstreamWay};
-use super::sender::Sender;
+use super::sender::{Http1, Sender};
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
 use super::tls::server_name;
 use crate::request_body::RequestBody;
@@ -92,6 +93,12 @@ fn is_of_this_place(address: IpAddr) -> bool {
     }
 }
 
+/// Returns the key of a certificate that the TLS library accepted.
+fn key_of(certificate: &CertificateDer<'_>) -> Option<ServerKey> {
+    let parsed = x509::Certificate::parse(certificate).ok()?;
+    Some(ServerKey(parsed.public_key.spki_sha256))
+}
+
 type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, SlotExecutor>;
 
 /// Opens connections to upstreams.
@@ -135,15 +142,15 @@ impl Dialler {
         if let Some(parent) = self.asked_by_request(origin) {
             self.judge_named(&origin.target, origin.may_be_here)?;
             let mut slot = self.slots.take(&origin.target, deadline).await?;
-            return self.http1(self.to_parent(parent, &mut slot, deadline).await?, slot).await;
+            return self.http1(self.to_parent(parent, &mut slot, deadline).await?, slot, None).await;
         }
         let Some(server) = &origin.server else {
             let (link, slot) = self
                 .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
                 .await?;
             return match origin.http2 {
-                true => self.http2(link, slot).await,
-                false => self.http1(link, slot).await,
+                true => self.http2(link, slot, None).await,
+                false => self.http1(link, slot, None).await,
             };
         };
         Ok(self.connect_by_tls(origin, server, deadline).await?.0)
@@ -162,9 +169,10 @@ impl Dialler {
             let own = tls.peer_certificates().and_then(|chain| chain.first()).cloned();
             (own, tls.alpn_protocol() == Some(b"h2"))
         };
+        let server_key = shown.as_ref().and_then(key_of);
         let sender = match speaks_http2 {
-            true => self.http2(stream, slot).await?,
-            false => self.http1(stream, slot).await?,
+            true => self.http2(stream, slot, server_key).await?,
+            false => self.http1(stream, slot, server_key).await?,
         };
         Ok((sender, shown))
     }
@@ -191,18 +199,20 @@ impl Dialler {
         &self,
         origin: &Origin,
         deadline: Deadline,
-    ) -> Result<http2::SendRequest<RequestBody>, NoConnection> {
+    ) -> Result<(http2::SendRequest<RequestBody>, Option<ServerKey>), NoConnection> {
         let Some(server) = &origin.server else {
             let (link, slot) = self
                 .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
                 .await?;
-            return self.websockets_on(link, slot, deadline).await;
+            return Ok((self.websockets_on(link, slot, deadline).await?, None));
         };
         let (stream, slot) = self.tls(origin, server, true, deadline).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
             return Err(NoConnection::Tls(std::io::Error::other("the server no longer negotiates HTTP/2")));
         }
-        self.websockets_on(stream, slot, deadline).await
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let server_key = shown.and_then(key_of);
+        Ok((self.websockets_on(stream, slot, deadline).await?, server_key))
     }
 
     async fn websockets_on<S>(
@@ -394,7 +404,12 @@ impl Dialler {
         })
     }
 
-    async fn http1<S>(&self, stream: S, slot: Slot) -> Result<Sender, NoConnection>
+    async fn http1<S>(
+        &self,
+        stream: S,
+        slot: Slot,
+        server_key: Option<ServerKey>,
+    ) -> Result<Sender, NoConnection>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -409,10 +424,15 @@ impl Dialler {
                 tracing::debug!(%error, "a connection to an upstream failed");
             }
         });
-        Ok(Sender::Http1(sender))
+        Ok(Sender::Http1(Http1 { sender, server_key }))
     }
 
-    async fn http2<S>(&self, stream: S, slot: Slot) -> Result<Sender, NoConnection>
+    async fn http2<S>(
+        &self,
+        stream: S,
+        slot: Slot,
+        server_key: Option<ServerKey>,
+    ) -> Result<Sender, NoConnection>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -420,7 +440,7 @@ impl Dialler {
         let (sender, connection) = made.map_err(NoConnection::Http)?;
         let asked = self.driven(connection);
         let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());
-        Ok(Sender::Http2(Http2::new(sender, allowed)))
+        Ok(Sender::Http2(Http2::new(sender, server_key, allowed)))
     }
 }
 

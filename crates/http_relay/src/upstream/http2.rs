@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hyper::client::conn::http2::SendRequest;
 
+use super::super::access_log::ServerKey;
 use crate::request_body::RequestBody;
 
 /// Maximum concurrent requests on one connection, even if the upstream permits more (RFC 9113 section 5.1.2; many set no limit).
@@ -16,6 +17,8 @@ const STREAMS_MAX: usize = 256;
 #[derive(Clone)]
 pub(super) struct Http2 {
     pub(super) sender: SendRequest<RequestBody>,
+    /// Key of the server's certificate; `None` without TLS.
+    pub(super) server_key: Option<ServerKey>,
     streams: Arc<StreamCount>,
 }
 
@@ -32,10 +35,11 @@ impl Http2 {
     /// Wraps a connection. `allowed` returns the maximum number of concurrent requests.
     pub(super) fn new(
         sender: SendRequest<RequestBody>,
+        server_key: Option<ServerKey>,
         allowed: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
         let streams = StreamCount { under_way: AtomicUsize::new(0), allowed: Box::new(allowed) };
-        Self { sender, streams: Arc::new(streams) }
+        Self { sender, server_key, streams: Arc::new(streams) }
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -37,7 +37,7 @@ impl Pool {
         loop {
             let (sender, stream) = self.idle.lock().take(origin)?;
             match &sender {
-                Sender::Http1(sender) if !sender.is_ready() => {}
+                Sender::Http1(one) if !one.sender.is_ready() => {}
                 _ => return Some(Ready { sender, stream, kept: true }),
             }
         }

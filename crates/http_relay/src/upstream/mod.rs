@@ -32,7 +32,7 @@ mod upstreams;
 mod websocket;
 
 pub use address_rule::AddressRule;
-pub use body::{Relayed, TrailerFilter};
+pub use body::{BodyFilter, Relayed};
 pub use error::{NoAnswer, NoConnection, NoParent};
 pub use parent::{BadParent, Link, Parent};
 pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamWay};

@@ -121,7 +121,7 @@ mod tests {
 
     use super::super::address_rule::AddressRule;
     use super::super::policy::UpstreamPolicies;
-    use super::super::sender::Sender;
+    use super::super::sender::{Http1, Sender};
     use super::super::upstreams::{PoolOptions, Reuse};
     use super::*;
     use crate::access_log::UpstreamConnection;
@@ -180,7 +180,7 @@ mod tests {
         let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
         tokio::spawn(connection);
         sender.ready().await.unwrap();
-        pool.0.pool.keep(origin, Sender::Http1(sender));
+        pool.0.pool.keep(origin, Sender::Http1(Http1 { sender, server_key: None }));
         far
     }
 

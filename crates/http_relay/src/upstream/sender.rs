@@ -3,13 +3,21 @@
 use hyper::Version;
 use hyper::client::conn::http1;
 
+use super::super::access_log::ServerKey;
 use super::super::request_body::RequestBody;
 use super::http2::{Http2, StreamSlot};
 
 /// A connection for requests, by HTTP version.
 pub(super) enum Sender {
-    Http1(http1::SendRequest<RequestBody>),
+    Http1(Http1),
     Http2(Http2),
+}
+
+/// An HTTP/1.1 connection.
+pub(super) struct Http1 {
+    pub(super) sender: http1::SendRequest<RequestBody>,
+    /// Key of the server's certificate; `None` without TLS.
+    pub(super) server_key: Option<ServerKey>,
 }
 
 impl Sender {

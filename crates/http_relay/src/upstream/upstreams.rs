@@ -8,6 +8,7 @@ use std::time::Duration;
 use h2::Reason;
 use hyper::client::conn::TrySendError;
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::http::Extensions;
 use hyper::{Request, Response};
 use outbound::Deadline;
 use outbound::guard::Guard;
@@ -18,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 use x509::HostOrIp;
 
-use super::super::access_log::UpstreamConnection;
+use super::super::access_log::{ServerKey, UpstreamConnection};
 use super::super::target::{Origin, Target};
 use super::address_rule::AddressRule;
 use super::body::{GiveBack, Relayed};
@@ -205,9 +206,9 @@ impl Upstreams {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.evict_oldest();
         let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
-        if let Sender::Http1(sender) = &mut sender {
+        if let Sender::Http1(one) = &mut sender {
             // A pooled connection must be ready for use.
-            let ready = tokio::time::timeout(deadline.remaining(), sender.ready()).await;
+            let ready = tokio::time::timeout(deadline.remaining(), one.sender.ready()).await;
             ready.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Http)?;
         }
         let http2 = matches!(sender, Sender::Http2(_));
@@ -251,18 +252,21 @@ impl Upstreams {
         let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
         let Ready { sender, stream, .. } = ready;
         let mut copy = None;
-        let (sent, back) = match sender {
-            Sender::Http1(mut sender) => {
-                let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
-                (sent, Some(GiveBack { pool: Arc::clone(&self.0.pool), origin: Arc::clone(origin), sender }))
+        let (sent, back, server_key) = match sender {
+            Sender::Http1(mut one) => {
+                let sent = self.in_time(request, |request| one.sender.try_send_request(request)).await;
+                let server_key = one.server_key;
+                let (pool, origin) = (Arc::clone(&self.0.pool), Arc::clone(origin));
+                (sent, Some(GiveBack { pool, origin, sender: one }), server_key)
             }
-            Sender::Http2(Http2 { mut sender, .. }) => {
+            Sender::Http2(Http2 { mut sender, server_key, .. }) => {
                 copy = copy_without_body(&request);
-                (self.in_time(request, |request| sender.try_send_request(request)).await, None)
+                (self.in_time(request, |request| sender.try_send_request(request)).await, None, server_key)
             }
         };
         match sent? {
-            Ok(response) => {
+            Ok(mut response) => {
+                response.extensions_mut().extend(with_key(server_key));
                 let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
                 let back = back.filter(|_| !is_of_one && !asked_for);
                 Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
@@ -287,6 +291,13 @@ impl Upstreams {
             () = awaited.late(self.0.response_timeout) => Err(NoAnswer::Late),
         }
     }
+}
+
+/// Returns the key of the server as an extension of its response.
+pub(super) fn with_key(key: Option<ServerKey>) -> Extensions {
+    let mut extensions = Extensions::new();
+    key.map(|key| extensions.insert(key));
+    extensions
 }
 
 /// Marks the response with the kind of its connection: pooled or new.

@@ -11,7 +11,7 @@ use outbound::Deadline;
 use super::super::target::Origin;
 use super::body::Relayed;
 use super::error::{NoAnswer, NoConnection};
-use super::upstreams::{Upstreams, marked, unsent_or_broken};
+use super::upstreams::{Upstreams, marked, unsent_or_broken, with_key};
 use crate::request_body::RequestBody;
 use crate::websocket_key::accept_of;
 
@@ -38,7 +38,7 @@ impl Upstreams {
         let inner = &self.0;
         let deadline = Deadline::within(inner.connect_timeout);
         inner.pool.evict_oldest();
-        let mut sender = match inner.dialler.connect_for_websocket(origin, deadline).await {
+        let (mut sender, server_key) = match inner.dialler.connect_for_websocket(origin, deadline).await {
             Ok(sender) => sender,
             Err(error) => {
                 // The server may support HTTP/1.1 meanwhile.
@@ -65,6 +65,7 @@ impl Upstreams {
                 return Err(Arc::new(NoConnection::ClosedAtOnce).into());
             }
         };
+        response.extensions_mut().extend(with_key(server_key));
         *response.version_mut() = Version::HTTP_11;
         if response.status() == StatusCode::OK {
             *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -410,15 +410,6 @@ fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     Some(Destination { origin: Arc::new(origin), authority })
 }
 
-/// Removes the reason phrase of a response if the upstream received a credential, which it could contain.
-pub(crate) fn redact(response: &mut Response<Relayed>, injected: &[Injected]) {
-    if injected.is_empty() {
-        return;
-    }
-    response.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
-    injected.iter().for_each(|one| one.redact(response.headers_mut()));
-}
-
 /// Invalidates a credential if the server rejected it.
 pub(crate) fn was_taken(status: StatusCode, injected: &[Injected], secrets: Option<&dyn Secrets>) {
     if status == StatusCode::UNAUTHORIZED {

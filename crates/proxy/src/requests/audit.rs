@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use audit_proof::event::{Event, genesis, read_exported, write_exported};
 use http_relay::access_log::private;
+use inbound::ServiceTasks;
 use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use x509::Fingerprint;
 
@@ -48,13 +51,19 @@ pub(crate) struct AuditEvent {
 pub(crate) struct NotAudited;
 
 /// Writes events. Clones share the file.
-#[derive(Clone, Debug)]
-pub(crate) struct AuditLog(mpsc::Sender<Waiting>);
+#[derive(Clone)]
+pub(crate) struct AuditLog {
+    queue: mpsc::Sender<Waiting>,
+    tasks: ServiceTasks,
+    /// Events of ended requests that could not be written.
+    lost: Counter,
+}
 
 #[derive(Debug)]
 struct Waiting {
     event: AuditEvent,
-    written: oneshot::Sender<Result<(), NotAudited>>,
+    /// The request that waits for the event; `None` for the outcome of an ended request.
+    written: Option<oneshot::Sender<Result<(), NotAudited>>>,
 }
 
 impl AuditLog {
@@ -65,10 +74,13 @@ impl AuditLog {
     pub(crate) fn open(
         options: &AuditOptions,
         reopen: Arc<Notify>,
-    ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
+        tasks: &ServiceTasks,
+        lost: &Counter,
+    ) -> io::Result<(Self, impl Future<Output = ()> + Send + use<>)> {
         let chain = Chain::open(options.clone())?;
         let (queue, waiting) = mpsc::channel(QUEUE);
-        Ok((Self(queue), keep(chain, waiting, reopen)))
+        let log = Self { queue, tasks: tasks.clone(), lost: lost.clone() };
+        Ok((log, keep(chain, waiting, reopen, lost.clone())))
     }
 
     /// Waits until `event` is written.
@@ -78,19 +90,39 @@ impl AuditLog {
     pub(crate) async fn record(&self, event: AuditEvent) -> Result<(), NotAudited> {
         let (written, answer) = oneshot::channel();
         let recorded = async {
-            self.0.send(Waiting { event, written }).await.map_err(|_| NotAudited)?;
+            let written = Some(written);
+            self.queue.send(Waiting { event, written }).await.map_err(|_| NotAudited)?;
             answer.await.unwrap_or(Err(NotAudited))
         };
         tokio::time::timeout(WITHIN, recorded).await.unwrap_or(Err(NotAudited))
     }
+
+    /// Writes the event of an ended request, without waiting for it.
+    pub(crate) fn note(&self, event: AuditEvent) {
+        match self.queue.try_send(Waiting { event, written: None }) {
+            Ok(()) => {}
+            // At most one task for each request: new requests wait for the same queue.
+            Err(TrySendError::Full(waiting)) => {
+                let queue = self.queue.clone();
+                self.tasks.spawn(async move {
+                    let _live = telemetry::tasks::guard("proxy-audit-outcome");
+                    let _ = queue.send(waiting).await;
+                });
+            }
+            Err(TrySendError::Closed(_)) => {
+                self.lost.inc();
+            }
+        }
+    }
 }
 
 /// Writes batches on a separate thread, until the last clone of the log is dropped.
-async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<Notify>) {
+async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<Notify>, lost: Counter) {
     let _live = telemetry::tasks::guard("proxy-audit");
     let runtime = Handle::current();
     let work = tokio::task::spawn_blocking(move || {
         let mut is_failing = false;
+        let mut late = Vec::new();
         loop {
             let mut batch = Vec::new();
             let is_moved = runtime.block_on(async {
@@ -100,13 +132,22 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
                 }
             });
             if batch.is_empty() && !is_moved {
+                lost.inc_by(late.len() as u64);
                 return;
             }
-            let done = if is_moved { chain.reopen() } else { chain.write(&batch) };
+            // Outcomes that could not be written are written with the next events.
+            batch.splice(..0, std::mem::take(&mut late));
+            let done = if is_moved { chain.reopen() } else { Ok(()) };
+            let done = done.and_then(|()| chain.write(&batch));
             let outcome = done.as_ref().map(drop).map_err(|_| NotAudited);
-            for waiting in batch {
-                // A request that no longer waits is not sent.
-                let _ = waiting.written.send(outcome);
+            for Waiting { event, written } in batch {
+                match written {
+                    // A request that no longer waits is not sent.
+                    Some(written) => drop(written.send(outcome)),
+                    None if outcome.is_ok() => {}
+                    None if late.len() < QUEUE => late.push(Waiting { event, written: None }),
+                    None => drop(lost.inc()),
+                }
             }
             if let Err(error) = &done
                 && !is_failing
@@ -175,6 +216,9 @@ impl Chain {
 
     /// Writes all events of the batch, or none.
     fn write(&mut self, batch: &[Waiting]) -> io::Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let (mut text, mut sequence, mut hash) = (String::new(), self.sequence, self.hash);
         for Waiting { event, .. } in batch {
             sequence += 1;
@@ -277,8 +321,15 @@ mod tests {
         }
     }
 
+    fn open(
+        folder: &TempDir,
+        reopen: Arc<Notify>,
+    ) -> io::Result<(AuditLog, impl Future<Output = ()> + Send + use<>)> {
+        AuditLog::open(&options(folder), reopen, &ServiceTasks::default(), &Counter::default())
+    }
+
     fn log(folder: &TempDir) -> (AuditLog, tokio::task::JoinHandle<()>) {
-        let (log, work) = AuditLog::open(&options(folder), Arc::default()).unwrap();
+        let (log, work) = open(folder, Arc::default()).unwrap();
         (log, tokio::spawn(work))
     }
 
@@ -302,8 +353,10 @@ mod tests {
         for recorded in all.collect::<Vec<_>>() {
             recorded.await.unwrap().unwrap();
         }
-        assert_eq!(verified(&folder), 1_000);
-        let taken = AuditLog::open(&options(&folder), Arc::default()).err().unwrap().to_string();
+        (0..10).for_each(|_| one.note(event("/ended")));
+        one.record(event("/1000")).await.unwrap();
+        assert_eq!(verified(&folder), 1_011);
+        let taken = open(&folder, Arc::default()).err().unwrap().to_string();
         assert!(taken.contains("another process"), "{taken}");
         drop(one);
         work.await.unwrap();
@@ -311,12 +364,12 @@ mod tests {
         file.write_all(b"{\"at\":\"20").unwrap();
         let (two, work) = log(&folder);
         two.record(event("/after")).await.unwrap();
-        assert_eq!(verified(&folder), 1_001);
+        assert_eq!(verified(&folder), 1_012);
         drop(two);
         work.await.unwrap();
         // A file whose last line is not an event is rejected.
         file.write_all(b"{}\n").unwrap();
-        let wrong = AuditLog::open(&options(&folder), Arc::default()).err().unwrap().to_string();
+        let wrong = open(&folder, Arc::default()).err().unwrap().to_string();
         assert!(wrong.contains("is not an audit event (") && wrong.contains("move the file away"), "{wrong}");
     }
 
@@ -324,7 +377,7 @@ mod tests {
     async fn a_file_that_is_moved_away_and_the_new_one_are_one_chain() {
         let folder = TempDir::new().unwrap();
         let reopen = Arc::new(Notify::new());
-        let (log, work) = AuditLog::open(&options(&folder), Arc::clone(&reopen)).unwrap();
+        let (log, work) = open(&folder, Arc::clone(&reopen)).unwrap();
         let work = tokio::spawn(work);
         log.record(event("/1")).await.unwrap();
         let old = folder.path().join("old");
@@ -350,7 +403,14 @@ mod tests {
         let chain =
             Chain { options: full, file, length: 0, is_torn: false, shard: 1, sequence: 0, hash: genesis() };
         let (queue, waiting) = mpsc::channel(1);
-        let _work = tokio::spawn(keep(chain, waiting, Arc::default()));
-        assert_eq!(AuditLog(queue).record(event("/")).await, Err(NotAudited));
+        let lost = Counter::default();
+        let work = tokio::spawn(keep(chain, waiting, Arc::default(), lost.clone()));
+        let log = AuditLog { queue, tasks: ServiceTasks::default(), lost: lost.clone() };
+        // An outcome waits for a disk that can be written again, and is counted if there is none.
+        log.note(event("/ended"));
+        assert_eq!(log.record(event("/")).await, Err(NotAudited));
+        drop(log);
+        work.await.unwrap();
+        assert_eq!(lost.get(), 1);
     }
 }

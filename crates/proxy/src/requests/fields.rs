@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-use super::inject::REDACTED;
+use super::needles::REDACTED;
 
 fn is_one_of(names: &[String], name: &str) -> bool {
     names.iter().any(|one| one.eq_ignore_ascii_case(name))

@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use zeroize::Zeroizing;
 
-use super::inject::REDACTED;
-use super::needles::{Needles, TooLong};
+use super::needles::{Needles, REDACTED, TooLong};
 use super::{body, fields};
 
 /// End of a file; the next entry overwrites it.

@@ -15,26 +15,34 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use jiff::Timestamp;
 use keys::Secret;
 use outbound::http::percent_encoded;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
+use super::needles::NEEDLE_OCTETS_MIN;
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
+use super::spellings::Spellings;
 use crate::policy::Grants;
 
 /// Maximum bytes of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
 /// How long the content of a file is cached.
 const FILE_FRESH: Duration = Duration::from_secs(5);
-/// Minimum length of texts that are redacted in responses: shorter ones would match by chance.
-pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
-/// Replaces removed values.
-pub(super) const REDACTED: &str = "[redacted]";
 
 /// Future of a requested credential.
-pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Vec<Secret>, NoSecret>> + Send + 'a>>;
+pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Fetched, NoSecret>> + Send + 'a>>;
+
+/// A credential as read from its source. Its `Debug` output contains no value.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// The values of the requested fields.
+    pub values: Vec<Secret>,
+    /// Name of the version in the audit log: the id in the store, or the modification time of a file.
+    pub version: Option<String>,
+}
 
 /// A source of credentials. Implementations cache values, coalesce requests, and have a timeout.
 pub trait Secrets: fmt::Debug + Send + Sync {
@@ -67,6 +75,10 @@ pub(super) struct Injection {
     grants: Grants,
     ports: Vec<u16>,
     pub(super) insecure: bool,
+    /// Whether bodies of responses pass unchanged.
+    may_echo: bool,
+    /// The current value in all encodings, with its digest.
+    spellings: Mutex<Option<([u8; 32], Arc<Spellings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
     /// SHA-256 of the last value that a server rejected. A rejected value is reloaded once, not by each request.
@@ -76,7 +88,7 @@ pub(super) struct Injection {
 #[derive(Debug)]
 enum Source {
     Store { path: String, fields: Vec<Vec<String>> },
-    File { path: PathBuf, known: Mutex<Option<(Instant, Arc<Secret>)>> },
+    File { path: PathBuf, known: Mutex<Option<(Instant, Fetched)>> },
 }
 
 /// An injected credential, with the texts to redact in responses.
@@ -84,6 +96,7 @@ pub(crate) struct Injected {
     injection: Arc<Injection>,
     needles: Vec<Zeroizing<Vec<u8>>>,
     digest: [u8; 32],
+    version: Option<String>,
 }
 
 impl Injection {
@@ -152,6 +165,8 @@ impl Injection {
             grants: text.grants(),
             ports: text.port.clone(),
             insecure: text.insecure,
+            may_echo: text.allow_echo,
+            spellings: Mutex::default(),
             is_missing: AtomicBool::new(false),
             refused: Mutex::default(),
         })
@@ -192,13 +207,13 @@ impl Injection {
     ) -> Result<Injected, NoSecret> {
         // Removed first, so that the client's own value is never forwarded, even after an error.
         headers.remove(&self.header);
-        let texts = match &self.source {
+        let Fetched { values: texts, version } = match &self.source {
             Source::Store { path, fields } => {
                 let store =
                     secrets.ok_or_else(|| NoSecret::Away("no credential store is configured".to_owned()))?;
                 store.fetch(path, fields).await?
             }
-            Source::File { path, known } => vec![Secret::new(of_file(path, known).await?.expose())],
+            Source::File { path, known } => of_file(path, known).await?,
         };
         let (value, needles) = self.written(&texts)?;
         let digest = digest(&SHA256, &value);
@@ -208,7 +223,7 @@ impl Injection {
         header.set_sensitive(true);
         headers.insert(self.header.clone(), header);
         let digest = digest.as_ref().try_into().unwrap_or_default();
-        Ok(Injected { injection: Arc::clone(self), needles, digest })
+        Ok(Injected { injection: Arc::clone(self), needles, digest, version })
     }
 
     /// Returns the value of the header field, and the texts to redact in responses.
@@ -265,24 +280,21 @@ fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
     into
 }
 
-async fn of_file(
-    path: &Path,
-    known: &Mutex<Option<(Instant, Arc<Secret>)>>,
-) -> Result<Arc<Secret>, NoSecret> {
-    if let Some((read_at, secret)) = &*known.lock()
+async fn of_file(path: &Path, known: &Mutex<Option<(Instant, Fetched)>>) -> Result<Fetched, NoSecret> {
+    if let Some((read_at, fetched)) = &*known.lock()
         && read_at.elapsed() < FILE_FRESH
     {
-        return Ok(Arc::clone(secret));
+        return Ok(fetched.clone());
     }
     let owned = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read_file(&owned)).await;
-    let secret = Arc::new(read.map_err(|error| NoSecret::Away(error.to_string()))??);
-    *known.lock() = Some((Instant::now(), Arc::clone(&secret)));
-    Ok(secret)
+    let fetched = read.map_err(|error| NoSecret::Away(error.to_string()))??;
+    *known.lock() = Some((Instant::now(), fetched.clone()));
+    Ok(fetched)
 }
 
 /// Reads a file that only its owner may read, without its final line break.
-fn read_file(path: &Path) -> Result<Secret, NoSecret> {
+fn read_file(path: &Path) -> Result<Fetched, NoSecret> {
     let failed = |why: String| NoSecret::Unusable(format!("{}: {why}", path.display()));
     // Opening a named pipe must not block until there is a writer.
     let mut options = std::fs::OpenOptions::new();
@@ -300,7 +312,9 @@ fn read_file(path: &Path) -> Result<Secret, NoSecret> {
     if text.len() as u64 > FILE_OCTETS_MAX {
         return Err(failed(format!("the file has more than {FILE_OCTETS_MAX} bytes")));
     }
-    Ok(Secret::new(text.trim_end_matches(['\r', '\n'])))
+    let written = about.modified().ok().and_then(|at| Timestamp::try_from(at).ok());
+    let values = vec![Secret::new(text.trim_end_matches(['\r', '\n']))];
+    Ok(Fetched { values, version: written.map(|at| at.to_string()) })
 }
 
 impl Injected {
@@ -312,6 +326,11 @@ impl Injected {
     /// Returns the name of the credential in logs, never its value.
     pub(crate) fn name(&self) -> Arc<str> {
         self.injection.called().into()
+    }
+
+    /// Returns the name of the value's version.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     /// Returns whether both are the same credential with the same value.
@@ -329,40 +348,23 @@ impl Injected {
         self.injection.doubt(self.digest, secrets);
     }
 
-    /// Redacts the credential in a response's header.
-    pub(crate) fn redact(&self, headers: &mut HeaderMap) {
-        for value in headers.values_mut() {
-            let mut text: Option<Zeroizing<Vec<u8>>> = None;
-            for needle in &self.needles {
-                let seen = text.as_deref().map_or(value.as_bytes(), Vec::as_slice);
-                if let Some(without) = replaced(seen, needle) {
-                    text = Some(without);
-                }
-            }
-            if let Some(text) = text {
-                *value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(REDACTED));
-            }
-        }
+    /// Returns whether the response's body passes unchanged.
+    pub(crate) fn may_echo(&self) -> bool {
+        self.injection.may_echo
     }
-}
 
-fn replaced(text: &[u8], needle: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let find =
-        |from: usize| text[from..].windows(needle.len()).position(|some| some == needle).map(|at| from + at);
-    let mut at = find(0)?;
-    let mut without = Zeroizing::new(Vec::with_capacity(text.len() + REDACTED.len()));
-    let mut from = 0;
-    loop {
-        without.extend_from_slice(&text[from..at]);
-        without.extend_from_slice(REDACTED.as_bytes());
-        from = at + needle.len();
-        match find(from) {
-            Some(next) => at = next,
-            None => break,
+    /// Returns the value in all encodings, to be searched in the response.
+    pub(super) fn spellings(&self) -> Arc<Spellings> {
+        let mut known = self.injection.spellings.lock();
+        if let Some((digest, spellings)) = &*known
+            && *digest == self.digest
+        {
+            return Arc::clone(spellings);
         }
+        let spellings = Arc::new(Spellings::of(self.needles()));
+        *known = Some((self.digest, Arc::clone(&spellings)));
+        spellings
     }
-    without.extend_from_slice(&text[from..]);
-    Some(without)
 }
 
 #[cfg(test)]
@@ -417,11 +419,9 @@ mod tests {
             let all: Vec<_> = headers.get_all(&injection.header).iter().collect();
             assert_eq!(all, [&HeaderValue::from_str(wanted).unwrap()]);
             assert!(!format!("{headers:?}{injection:?}").contains("word"), "{headers:?}");
-            let mut echo = HeaderMap::new();
-            echo.insert("x-echo", HeaderValue::from_str(&format!("a {wanted} b {wanted}")).unwrap());
-            echo.insert("x-other", HeaderValue::from_static("stays"));
-            injected.redact(&mut echo);
-            let echo = format!("{echo:?}");
+            let echo = format!("a {wanted} b {wanted} stays");
+            let echo = injected.spellings().taken_out(echo.as_bytes()).unwrap().unwrap();
+            let echo = String::from_utf8(echo.to_vec()).unwrap();
             assert!(!echo.contains("word") && !echo.contains("bWU6") && echo.contains("stays"), "{echo}");
         }
     }

@@ -61,7 +61,8 @@ impl RequestLog {
         let record = options.record.as_ref();
         let recorder =
             record.map(|record| Arc::new(Recorder::start(record, metrics, tasks, &reopen.recorder)));
-        let open = |audit| AuditLog::open(audit, Arc::clone(&reopen.audit));
+        let lost = &metrics.outcomes_lost;
+        let open = |audit| AuditLog::open(audit, Arc::clone(&reopen.audit), tasks, lost);
         let audit = options.audit.as_ref().map(open).transpose().map_err(StartError::AuditLog)?.map(
             |(audit, work)| {
                 tasks.spawn(work);
@@ -90,6 +91,11 @@ impl RequestLog {
     /// Returns whether there is an audit log.
     pub(crate) fn audits(&self) -> bool {
         self.audit.is_some()
+    }
+
+    /// Returns the audit log, if there is one.
+    pub(crate) fn audit_log(&self) -> Option<&AuditLog> {
+        self.audit.as_ref()
     }
 
     /// Writes the event that `make` returns to the audit log, if there is one, and waits until it is written.

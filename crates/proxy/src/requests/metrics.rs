@@ -21,6 +21,7 @@ pub struct RequestMetrics {
     pub(super) recorded: Counter,
     pub(super) recordings_dropped: Counter,
     pub(crate) lines_dropped: Counter,
+    pub(super) outcomes_lost: Counter,
 }
 
 impl RequestMetrics {
@@ -52,6 +53,11 @@ impl RequestMetrics {
             "access_lines_dropped",
             "Access log lines dropped because the queue was full or the write failed",
             self.lines_dropped.clone(),
+        );
+        registry.register(
+            "audit_outcomes_lost",
+            "Ended requests whose outcome could not be written to the audit log",
+            self.outcomes_lost.clone(),
         );
     }
 

@@ -3,12 +3,14 @@
 //! - `compile`: which rule matches; `apply`: what it does.
 //! - `inject`: credentials that are put into requests.
 //! - `log`: the access log, the audit log (`audit`) and recordings (`recording`, `har`).
+//! - `response_filter`: removal of injected values from responses: `decoding`, and `scrub` with `spellings`.
 //! - `needles`, `fields`, `body`: redaction of recordings.
 
 mod apply;
 mod audit;
 mod body;
 mod compile;
+mod decoding;
 mod fields;
 mod har;
 mod inject;
@@ -18,21 +20,29 @@ mod metrics;
 mod needles;
 mod options;
 mod recording;
+mod response_filter;
 mod rewrite;
 mod rule;
+mod scrub;
+mod scrubbed_stream;
 mod setting;
+mod spellings;
 
 pub use audit::AuditOptions;
 pub use compile::{RULES_MAX, RequestRules};
 pub use har::RecordOptions;
 pub use http_relay::access_log::AccessLog;
-pub use inject::{Fetching, NoSecret, Secrets};
+pub use inject::{Fetched, Fetching, NoSecret, Secrets};
 pub use metrics::RequestMetrics;
 pub use options::Options;
 pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
+pub use scrub::Scrubber;
+pub use spellings::TooMuch;
 
-pub(crate) use apply::{Destination, MatchedRules, redact, was_taken};
-pub(crate) use audit::{AuditEvent, NotAudited};
+pub(crate) use apply::{Destination, MatchedRules, was_taken};
+pub(crate) use audit::{AuditEvent, AuditLog, NotAudited};
 pub(crate) use inject::Injected;
 pub(crate) use live::{LiveRules, RuleSet};
 pub(crate) use log::{Reopen, RequestLog};
+pub(crate) use response_filter::{NotSearchable, ResponseFilter, make_searchable};
+pub(crate) use scrubbed_stream::ScrubbedStream;

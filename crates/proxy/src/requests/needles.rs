@@ -8,8 +8,10 @@ use data_encoding::HEXLOWER;
 use percent_encoding::percent_decode;
 use zeroize::Zeroizing;
 
-use super::inject::{NEEDLE_OCTETS_MIN, REDACTED};
-
+/// Replaces removed values.
+pub(super) const REDACTED: &str = "[redacted]";
+/// Minimum length of texts that are redacted in responses: shorter ones would match by chance.
+pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
 /// Maximum texts of one exchange, because each costs a search, and the client chooses its number of cookies.
 const NEEDLES_MAX: usize = 128;
 /// Minimum bytes of redacted values from client or server: shorter ones would match by chance.
@@ -19,7 +21,7 @@ const SPELLING_OCTETS_MAX: usize = 24;
 /// Maximum backslashes before a character: for nested texts, four levels deep.
 const BACKSLASHES_MAX: usize = 16;
 /// Maximum concurrent positions of a match, as backslashes have several interpretations. Beyond it, the text counts as found.
-const PLACES_MAX: usize = 64;
+pub(super) const PLACES_MAX: usize = 64;
 /// Maximum comparisons of characters for one exchange: enough for [`NEEDLES_MAX`] texts in two fully escaped bodies of 64 KiB.
 /// Without a limit, repetitive texts could take hours.
 const STEPS_MAX: u64 = 1 << 23;
@@ -54,19 +56,8 @@ impl Needles {
     /// Adds an injected credential: as it is, in base64 at any offset, and in hexadecimal.
     pub(super) fn inject(&mut self, text: &[u8]) {
         self.has_injected = true;
-        let mut hex = Zeroizing::new(vec![0; 2 * text.len()]);
-        HEXLOWER.encode_mut(text, &mut hex);
-        for offset in 0..3 {
-            let mut shifted = Zeroizing::new(vec![0; offset]);
-            shifted.extend_from_slice(text);
-            for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
-                let coded = Zeroizing::new(engine.encode(&*shifted));
-                // The first and the last character also encode bits of neighbouring bytes.
-                let inner = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
-                self.put(coded.as_bytes().get(inner).unwrap_or_default());
-            }
-        }
-        self.put(&hex);
+        of_base64(text, &mut |coded| self.put(coded));
+        self.put(&of_hex(text));
         self.put(text);
     }
 
@@ -127,6 +118,27 @@ impl Needles {
         without.extend_from_slice(&text[done..]);
         Ok(without)
     }
+}
+
+/// Calls `put` with the base64 forms of `text` at any offset in a longer text, in both alphabets.
+pub(super) fn of_base64(text: &[u8], put: &mut dyn FnMut(&[u8])) {
+    for offset in 0..3 {
+        let mut shifted = Zeroizing::new(vec![0; offset]);
+        shifted.extend_from_slice(text);
+        for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+            let coded = Zeroizing::new(engine.encode(&*shifted));
+            // The first and the last character also encode bits of neighbouring bytes.
+            let inner = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
+            put(coded.as_bytes().get(inner).unwrap_or_default());
+        }
+    }
+}
+
+/// Returns `text` in hexadecimal.
+pub(super) fn of_hex(text: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut hex = Zeroizing::new(vec![0; 2 * text.len()]);
+    HEXLOWER.encode_mut(text, &mut hex);
+    hex
 }
 
 /// Search in one text.
@@ -197,7 +209,7 @@ impl Search<'_> {
 }
 
 /// Returns the first character and its length in bytes. A byte that is not part of a character is returned as itself.
-fn character_of(octets: &[u8]) -> (usize, Option<char>) {
+pub(super) fn character_of(octets: &[u8]) -> (usize, Option<char>) {
     for length in 1..=octets.len().min(4) {
         if let Ok(text) = std::str::from_utf8(&octets[..length]) {
             return (length, text.chars().next());
@@ -212,7 +224,13 @@ fn begins_spelling(rest: &[u8]) -> bool {
 
 /// Collects all ends of the character at `from`: literal, in upper or lower case, or escaped as in URLs, forms, JSON or HTML.
 /// Returns the number of comparisons.
-fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, ends: &mut Vec<usize>) -> u64 {
+pub(super) fn spelled(
+    text: &[u8],
+    from: usize,
+    octets: &[u8],
+    character: Option<char>,
+    ends: &mut Vec<usize>,
+) -> u64 {
     let Some(rest) = text.get(from..) else { return 1 };
     let mut steps = 1;
     if rest.get(..octets.len()).is_some_and(|some| some.eq_ignore_ascii_case(octets)) {

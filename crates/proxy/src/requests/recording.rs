@@ -9,9 +9,8 @@ use inbound::ServiceTasks;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::har::{Exchange, HarFolder, RecordOptions, Recorded};
-use super::inject::REDACTED;
 use super::metrics::RequestMetrics;
-use super::needles::Needles;
+use super::needles::{Needles, REDACTED};
 
 /// Maximum recordings in progress or waiting to be written. Each has two bodies up to the configured limit in memory.
 const RECORDINGS_MAX: usize = 256;

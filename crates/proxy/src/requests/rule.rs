@@ -131,6 +131,9 @@ pub struct InjectText {
     /// Whether the credential may be sent over plain HTTP, or to a server whose certificate is not verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+    /// Whether the body of a response may contain the credential. By default it is masked there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_echo: bool,
 }
 
 impl InjectText {

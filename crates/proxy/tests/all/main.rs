@@ -6,6 +6,7 @@ mod access;
 mod certificate_store;
 mod destinations;
 mod echo;
+mod echoes;
 mod generated;
 mod hostile;
 mod hostile_http2;

@@ -10,7 +10,7 @@ use keys::Secret;
 use parking_lot::Mutex;
 use proxy::policy::Policy;
 use proxy::requests::{
-    Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
+    Fetched, Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
 };
 use proxy::{Options, Rules};
 
@@ -37,7 +37,8 @@ impl Secrets for Store {
         let value = self.value.lock().clone().map(Secret::new);
         Box::pin(async move {
             assert_eq!(path, "/team/api");
-            value.map(|value| vec![value]).ok_or(NoSecret::Away("it is a test".to_owned()))
+            let fetched = |value| Fetched { values: vec![value], version: Some("v1".to_owned()) };
+            value.map(fetched).ok_or(NoSecret::Away("it is a test".to_owned()))
         })
     }
 
@@ -54,7 +55,8 @@ fn rule(path: &str) -> RuleText {
 
 pub(crate) fn inject(host: &str, port: u16) -> RuleText {
     let credential = Some("/team/api".to_owned());
-    let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
+    // Tests see in the response what the server was sent.
+    let inject = InjectText { credential, port: vec![port], allow_echo: true, ..InjectText::default() };
     RuleText { host: list(&[host]), inject: Some(inject), ..RuleText::default() }
 }
 

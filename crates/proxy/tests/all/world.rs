@@ -135,6 +135,9 @@ pub(crate) async fn say(
     if request.uri().path().starts_with("/ws") {
         return Ok(crate::echo::upgraded(request));
     }
+    if let Some(way) = request.uri().path().strip_prefix("/echo/") {
+        return Ok(crate::echoes::echoed(&way.to_owned(), request));
+    }
     if request.uri().path() == "/held" {
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
         return Ok(Response::new(StreamBody::new(never).boxed_unsync()));

@@ -1,0 +1,170 @@
+//! Removal of injected values from responses.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_relay::upstream::BodyFilter;
+use hyper::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, IF_RANGE, RANGE,
+    SEC_WEBSOCKET_EXTENSIONS,
+};
+
+use super::decoding::{Coding, Decoder};
+use super::inject::Injected;
+use super::scrub::Scrubber;
+use super::spellings::Spellings;
+
+/// Codings that are decoded here.
+const READ_HERE: [&str; 3] = ["gzip", "x-gzip", "identity"];
+
+/// Prepares a request that gets a credential: the response must be one that can be searched. Compressed only with gzip, complete
+/// (parts of a value are not found), and of a WebSocket uncompressed.
+pub(crate) fn make_searchable(headers: &mut HeaderMap) {
+    headers.remove(RANGE);
+    headers.remove(IF_RANGE);
+    headers.remove(SEC_WEBSOCKET_EXTENSIONS);
+    if !headers.contains_key(ACCEPT_ENCODING) {
+        return;
+    }
+    let accepted: Vec<String> = headers
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|coding| coding.trim().to_ascii_lowercase())
+        .filter(|coding| {
+            let name = coding.split(';').next().unwrap_or_default().trim_end();
+            READ_HERE.contains(&name)
+        })
+        .collect();
+    let accepted = if accepted.is_empty() { "identity".to_owned() } else { accepted.join(", ") };
+    if let Ok(value) = HeaderValue::try_from(accepted) {
+        headers.insert(ACCEPT_ENCODING, value);
+    }
+}
+
+/// The response has a content coding that cannot be searched.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "the response has a content coding that cannot be searched for the injected credential: gzip, deflate and identity can"
+)]
+pub(crate) struct NotSearchable;
+
+/// Removes injected values from one response.
+pub(crate) struct ResponseFilter {
+    values: Vec<Arc<Spellings>>,
+    decoder: Decoder,
+    /// `None` if the body is not searched.
+    scrubber: Option<Scrubber>,
+    is_finished: bool,
+    is_flushed: bool,
+    /// Number of values removed from headers and trailers.
+    in_headers: u64,
+}
+
+impl ResponseFilter {
+    /// Creates the filter of a response to a request with these credentials. Removes the values from `headers`. If the body will be
+    /// decoded, removes its coding and length. `has_body`: false for responses to HEAD, for example.
+    ///
+    /// # Errors
+    /// [`NotSearchable`]
+    pub(crate) fn new(
+        injected: &[Injected],
+        headers: &mut HeaderMap,
+        has_body: bool,
+    ) -> Result<Self, NotSearchable> {
+        let values = injected.iter().map(Injected::spellings).collect();
+        let searched: Vec<_> =
+            injected.iter().filter(|one| !one.may_echo()).map(Injected::spellings).collect();
+        let is_searched = has_body && !searched.is_empty();
+        let coding = if is_searched { Coding::of(headers).ok_or(NotSearchable)? } else { Coding::Identity };
+        if coding != Coding::Identity {
+            headers.remove(CONTENT_ENCODING);
+            headers.remove(CONTENT_LENGTH);
+        }
+        let mut filter = Self {
+            values,
+            decoder: Decoder::new(coding),
+            scrubber: is_searched.then(|| Scrubber::new(searched)),
+            is_finished: false,
+            is_flushed: false,
+            in_headers: 0,
+        };
+        filter.redact(headers);
+        Ok(filter)
+    }
+
+    /// Returns a scrubber for the bytes of an upgraded connection.
+    pub(crate) fn into_scrubber(self) -> Option<Scrubber> {
+        self.scrubber
+    }
+
+    /// Removes the values from the names and values of `headers`.
+    fn redact(&mut self, headers: &mut HeaderMap) {
+        for spellings in &self.values {
+            let mut named: Vec<HeaderName> = Vec::new();
+            for (name, value) in headers.iter_mut() {
+                if !matches!(spellings.taken_out(name.as_str().as_bytes()), Ok(None)) {
+                    named.push(name.clone());
+                }
+                let Some(text) = spellings.taken_out(value.as_bytes()).transpose() else { continue };
+                self.in_headers += 1;
+                let text = text.ok().and_then(|text| HeaderValue::from_bytes(&text).ok());
+                *value = text.unwrap_or(HeaderValue::from_static(super::needles::REDACTED));
+            }
+            self.in_headers += named.len() as u64;
+            named.iter().for_each(|name| drop(headers.remove(name)));
+        }
+    }
+}
+
+impl BodyFilter for ResponseFilter {
+    fn keeps_length(&self) -> bool {
+        self.decoder.keeps_length()
+    }
+
+    fn push(&mut self, data: Bytes) {
+        self.decoder.push(data);
+    }
+
+    fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    fn pull(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            let (data, is_end) = match self.decoder.pull()? {
+                Some(data) => {
+                    let is_end = self.is_finished && self.decoder.is_drained();
+                    self.is_flushed |= is_end;
+                    (data, is_end)
+                }
+                None if self.is_finished && !self.is_flushed => {
+                    self.is_flushed = true;
+                    (self.decoder.finish()?, true)
+                }
+                None => return Ok(None),
+            };
+            let clean = match &mut self.scrubber {
+                Some(scrubber) => scrubber.pass(data, is_end).map_err(io::Error::other)?,
+                None => data,
+            };
+            if !clean.is_empty() {
+                return Ok(Some(clean));
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_flushed
+    }
+
+    fn trailers(&mut self, trailers: &mut HeaderMap) {
+        self.redact(trailers);
+    }
+
+    fn removed(&self) -> u64 {
+        self.in_headers + self.scrubber.as_ref().map_or(0, Scrubber::found)
+    }
+}

@@ -1,0 +1,324 @@
+//! Removal of injected values from upgraded connections: frames of WebSockets (RFC 6455), or bytes of other protocols.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::scrub::Scrubber;
+use super::spellings::TooMuch;
+
+/// Bytes that are read at once.
+const READ: usize = 16 << 10;
+/// Maximum bytes of a control frame (RFC 6455 section 5.5).
+const CONTROL_MAX: usize = 125;
+
+/// A connection to an upstream from which injected values are removed. Each byte of a value is masked, so that lengths of frames
+/// stay.
+pub(crate) struct ScrubbedStream<S> {
+    stream: S,
+    filter: Option<StreamFilter>,
+    /// Bytes to be read by the client.
+    ready: VecDeque<Bytes>,
+    is_ended: bool,
+    is_cut: bool,
+}
+
+/// The filter of a stream, by protocol.
+struct StreamFilter {
+    scrubber: Scrubber,
+    /// `None` for other protocols than WebSockets.
+    frames: Option<Frames>,
+}
+
+impl<S> ScrubbedStream<S> {
+    /// Removes what `filter` finds; it says whether the stream is a WebSocket.
+    pub(crate) fn new(stream: S, filter: Option<(Scrubber, bool)>) -> Self {
+        let filter = filter.map(|(scrubber, is_websocket)| StreamFilter {
+            scrubber,
+            frames: is_websocket.then(Frames::default),
+        });
+        Self { stream, filter, ready: VecDeque::new(), is_ended: false, is_cut: false }
+    }
+
+    /// Returns the number of removed values.
+    pub(crate) fn removed(&self) -> u64 {
+        self.filter.as_ref().map_or(0, |filter| filter.scrubber.found())
+    }
+
+    /// Returns whether the stream was cut off because it cannot be searched.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+}
+
+impl StreamFilter {
+    fn pass(&mut self, data: Bytes, is_end: bool, ready: &mut VecDeque<Bytes>) -> Result<(), NotPassed> {
+        match &mut self.frames {
+            Some(frames) => frames.pass(data, &mut self.scrubber, ready),
+            None => {
+                ready.push_back(self.scrubber.pass(data, is_end)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Why a stream is cut off.
+#[derive(Debug, thiserror::Error)]
+enum NotPassed {
+    #[error(transparent)]
+    TooMuch(#[from] TooMuch),
+    #[error("a frame of the upstream is compressed or masked, so that it cannot be searched")]
+    Frame,
+}
+
+/// State of a WebSocket's frames.
+#[derive(Default)]
+struct Frames {
+    /// Bytes of a header, or of a control frame, that is not complete.
+    begun: BytesMut,
+    /// Remaining bytes of the current frame's payload.
+    left: u64,
+    /// Whether the current frame is the last of its message.
+    is_final: bool,
+    /// What follows in the stream: headers, and lengths of payloads that the scrubber returns.
+    order: VecDeque<Piece>,
+    /// Clean payload that is not forwarded yet.
+    clean: BytesMut,
+}
+
+enum Piece {
+    Whole(Bytes),
+    Payload(u64),
+}
+
+impl Frames {
+    fn pass(
+        &mut self,
+        mut data: Bytes,
+        scrubber: &mut Scrubber,
+        ready: &mut VecDeque<Bytes>,
+    ) -> Result<(), NotPassed> {
+        while !data.is_empty() {
+            if self.left == 0 {
+                self.header(&mut data, scrubber)?;
+            } else {
+                let payload = data.split_to(data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
+                self.left -= payload.len() as u64;
+                let is_end = self.left == 0 && self.is_final;
+                self.clean.extend_from_slice(&scrubber.pass(payload, is_end)?);
+            }
+            self.forward(ready);
+        }
+        Ok(())
+    }
+
+    /// Reads a header, and the payload of a control frame.
+    fn header(&mut self, data: &mut Bytes, scrubber: &mut Scrubber) -> Result<(), NotPassed> {
+        self.begun.extend_from_slice(&data.split_to(1));
+        let (Some(first), Some(second)) = (self.begun.first(), self.begun.get(1)) else { return Ok(()) };
+        let (is_final, opcode) = (first & 0x80 != 0, first & 0xf);
+        if first & 0x70 != 0 || second & 0x80 != 0 {
+            return Err(NotPassed::Frame);
+        }
+        let more = match second & 0x7f {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        if self.begun.len() < 2 + more {
+            return Ok(());
+        }
+        let length = match more {
+            0 => u64::from(second & 0x7f),
+            _ => self.begun[2..2 + more].iter().fold(0, |length, octet| length << 8 | u64::from(*octet)),
+        };
+        if opcode < 8 {
+            self.order.push_back(Piece::Whole(self.begun.split().freeze()));
+            self.order.push_back(Piece::Payload(length));
+            (self.left, self.is_final) = (length, is_final);
+            if length == 0 && is_final {
+                self.clean.extend_from_slice(&scrubber.pass(Bytes::new(), true)?);
+            }
+            return Ok(());
+        }
+        let whole = 2 + length as usize;
+        if length > CONTROL_MAX as u64 {
+            return Err(NotPassed::Frame);
+        }
+        let missing = (whole - self.begun.len()).min(data.len());
+        self.begun.extend_from_slice(&data.split_to(missing));
+        if self.begun.len() == whole {
+            let frame = self.begun.split().freeze();
+            let payload = scrubber.alone(frame.slice(2..))?;
+            self.order.push_back(Piece::Whole(frame.slice(..2)));
+            self.order.push_back(Piece::Whole(payload));
+        }
+        Ok(())
+    }
+
+    /// Forwards what is clean, in the order of the stream.
+    fn forward(&mut self, ready: &mut VecDeque<Bytes>) {
+        while let Some(piece) = self.order.front_mut() {
+            match piece {
+                Piece::Whole(octets) => ready.push_back(std::mem::take(octets)),
+                Piece::Payload(0) => {}
+                Piece::Payload(length) => {
+                    let most = usize::try_from(*length).unwrap_or(usize::MAX).min(self.clean.len());
+                    if most == 0 {
+                        return;
+                    }
+                    *length -= most as u64;
+                    ready.push_back(self.clean.split_to(most).freeze());
+                    if *length > 0 {
+                        return;
+                    }
+                }
+            }
+            self.order.pop_front();
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ScrubbedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let Some(filter) = &mut this.filter else { return Pin::new(&mut this.stream).poll_read(cx, buffer) };
+        loop {
+            while let Some(first) = this.ready.front_mut() {
+                let some = first.len().min(buffer.remaining());
+                buffer.put_slice(&first[..some]);
+                first.advance(some);
+                if !first.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                this.ready.pop_front();
+            }
+            if !buffer.filled().is_empty() || this.is_ended {
+                return Poll::Ready(Ok(()));
+            }
+            let mut read = BytesMut::zeroed(READ);
+            let mut into = ReadBuf::new(&mut read);
+            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut into))?;
+            let length = into.filled().len();
+            read.truncate(length);
+            this.is_ended = length == 0;
+            if let Err(error) = filter.pass(read.freeze(), this.is_ended, &mut this.ready) {
+                this.is_cut = true;
+                tracing::warn!(%error, "an upgraded connection was cut off");
+                return Poll::Ready(Err(io::Error::other(error)));
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ScrubbedStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::spellings::Spellings;
+    use super::*;
+
+    const SECRET: &str = "hunter2-hunter3";
+
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let length = payload.len();
+        let mut frame = match length {
+            0..126 => vec![first, length as u8],
+            _ => [&[first, 126][..], &(length as u16).to_be_bytes()].concat(),
+        };
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// Returns what the client reads if the upstream writes `sent` in pieces of `size`.
+    async fn read(sent: &[u8], size: usize, is_websocket: bool) -> io::Result<Vec<u8>> {
+        let (near, mut far) = tokio::io::duplex(size);
+        let scrubber = Scrubber::new(vec![Arc::new(Spellings::of([SECRET.as_bytes()].into_iter()))]);
+        let mut stream = ScrubbedStream::new(near, Some((scrubber, is_websocket)));
+        let sent = sent.to_vec();
+        let writer = tokio::spawn(async move {
+            let _ = far.write_all(&sent).await;
+        });
+        let mut all = Vec::new();
+        let read = stream.read_to_end(&mut all).await;
+        assert_eq!(read.is_err(), stream.is_cut());
+        drop(stream);
+        writer.await.unwrap();
+        read.map(|_| all)
+    }
+
+    #[tokio::test]
+    async fn a_value_is_masked_in_frames_and_across_them() {
+        let (text, more, last, ping, close) = (1, 0, 0x80, 0x89, 0x88);
+        let long = format!("{}{SECRET}{}", "x".repeat(200), "y".repeat(200));
+        let sent = [
+            frame(0x81, format!("it is {SECRET}").as_bytes()),
+            frame(text, b"in pieces: hunt"),
+            frame(ping, SECRET.as_bytes()),
+            frame(more, b"er2-"),
+            frame(more, b""),
+            frame(last, b"hunter3."),
+            frame(0x81, b"ends with hunt"),
+            frame(0x81, b"er2, which is none"),
+            frame(0x82, long.as_bytes()),
+            frame(close, &[b"\x03\xe8", SECRET.as_bytes()].concat()),
+        ]
+        .concat();
+        let stars = "*".repeat(SECRET.len());
+        let long = long.replace(SECRET, &stars);
+        let wanted = [
+            frame(0x81, format!("it is {stars}").as_bytes()),
+            frame(text, b"in pieces: ****"),
+            frame(ping, stars.as_bytes()),
+            frame(more, b"****"),
+            frame(more, b""),
+            frame(last, b"*******."),
+            frame(0x81, b"ends with ****"),
+            frame(0x81, b"er2, which is none"),
+            frame(0x82, long.as_bytes()),
+            frame(close, &[b"\x03\xe8", stars.as_bytes()].concat()),
+        ]
+        .concat();
+        for size in [1, 2, 3, 64, 4_096] {
+            let seen = read(&sent, size, true).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&seen), String::from_utf8_lossy(&wanted), "{size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_searched_is_cut_off_and_other_protocols_are_searched_as_they_are() {
+        let compressed = frame(0xc1, b"..");
+        let masked = [&[0x81, 0x82][..], b"mask.."].concat();
+        for sent in [compressed, masked] {
+            assert!(read(&sent, 64, true).await.is_err(), "{sent:?}");
+        }
+        let sent = format!("\x00\x01{SECRET}\x02");
+        let wanted = format!("\x00\x01{}\x02", "*".repeat(SECRET.len()));
+        assert_eq!(read(sent.as_bytes(), 5, false).await.unwrap(), wanted.as_bytes());
+    }
+}

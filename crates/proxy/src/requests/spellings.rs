@@ -1,0 +1,327 @@
+//! Search for an injected value in responses, in every encoding, while they are streamed.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use super::needles::{NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, character_of, of_base64, of_hex, spelled};
+
+/// Maximum texts of one value: as many as a mask has bits.
+const TEXTS_MAX: usize = 64;
+/// Maximum bytes of an escape sequence at the end of the known text.
+const ESCAPE_OCTETS_MAX: usize = 64;
+/// Maximum bytes of an HTML reference: `&#x10ffff;`.
+const REFERENCE_OCTETS_MAX: usize = 10;
+/// Comparisons that a search may take at first.
+const STEPS_FREE: u64 = 1 << 20;
+/// Comparisons that a search may take for each byte: usual texts take less than one, fully escaped ones about 10.
+const STEPS_EACH: u64 = 64;
+
+/// An injected value in all encodings. Not shown by `Debug`, and zeroed when dropped.
+pub(super) struct Spellings {
+    all: Vec<Text>,
+    /// For each byte, the texts that it may begin.
+    first: [u64; 256],
+    /// For each byte, the texts that it may continue as the second byte.
+    second: [u64; 256],
+}
+
+struct Text {
+    octets: Zeroizing<Vec<u8>>,
+    /// Whether the text is base64, which may have line breaks.
+    has_breaks: bool,
+}
+
+impl fmt::Debug for Spellings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spellings").field("count", &self.all.len()).finish_non_exhaustive()
+    }
+}
+
+/// The limit of a search: so many comparisons for so many bytes.
+#[derive(Debug)]
+pub(super) struct Steps {
+    left: u64,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { left: STEPS_FREE }
+    }
+}
+
+impl Steps {
+    /// Permits the search in `octets` more bytes.
+    pub(super) fn earn(&mut self, octets: usize) {
+        self.left = self.left.saturating_add(STEPS_EACH * octets as u64);
+    }
+
+    fn take(&mut self, steps: u64) -> Result<(), TooMuch> {
+        self.left = self.left.checked_sub(steps).ok_or(TooMuch)?;
+        Ok(())
+    }
+}
+
+/// The search exceeded its limit of work or memory: what follows may contain the value and must not be passed on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the search for an injected credential in the response exceeds its limit")]
+pub struct TooMuch;
+
+/// Result of a search at one position.
+enum Met {
+    No,
+    /// The text ends here.
+    Until(usize),
+    /// The known text ends before it is decided, after so many bytes of the value.
+    Open(usize),
+}
+
+impl Spellings {
+    /// Encodes the `texts` of a value.
+    pub(super) fn of<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut spellings = Self { all: Vec::new(), first: [0; 256], second: [0; 256] };
+        for text in texts {
+            spellings.put(text, false);
+            spellings.put(&of_hex(text), false);
+            of_base64(text, &mut |coded| spellings.put(coded, true));
+            // UTF-16 of both byte orders, without the outer zero.
+            let mut wide = Zeroizing::new(text.iter().flat_map(|octet| [*octet, 0]).collect::<Vec<u8>>());
+            wide.pop();
+            spellings.put(&wide, false);
+        }
+        spellings
+    }
+
+    fn put(&mut self, text: &[u8], has_breaks: bool) {
+        let is_known = self.all.iter().any(|one| *one.octets == text);
+        if text.len() < NEEDLE_OCTETS_MIN || is_known || self.all.len() == TEXTS_MAX {
+            return;
+        }
+        let bit = 1 << self.all.len();
+        let (length, _) = character_of(text);
+        begin(&mut self.first, text[0], bit);
+        match length {
+            1 => begin(&mut self.second, text[1], bit),
+            _ => self.second[usize::from(text[1])] |= bit,
+        }
+        if has_breaks {
+            b"\r\n".iter().for_each(|octet| self.second[usize::from(*octet)] |= bit);
+        }
+        self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks });
+    }
+
+    /// Collects the ranges of the value in `text` in `found`. Returns the length of the text that is decided: from there on, the
+    /// value may begin and continue in later text. If the text `is_whole`, all is decided.
+    ///
+    /// # Errors
+    /// [`TooMuch`]
+    pub(super) fn search(
+        &self,
+        text: &[u8],
+        is_whole: bool,
+        steps: &mut Steps,
+        found: &mut Vec<(usize, usize)>,
+    ) -> Result<usize, TooMuch> {
+        let mut places = Places::default();
+        for at in 0..text.len() {
+            let mut mask = self.first[usize::from(text[at])];
+            if mask == 0 {
+                continue;
+            }
+            if let Some(next) = text.get(at + 1)
+                && !is_escape(text[at])
+            {
+                mask &= self.second[usize::from(*next)];
+            }
+            let mut end = None;
+            while mask != 0 {
+                let one = &self.all[mask.trailing_zeros() as usize];
+                mask &= mask - 1;
+                let until = match one.met(text, at, steps, &mut places)? {
+                    Met::No => continue,
+                    Met::Until(until) => until,
+                    // A part of the value at the end, as in a truncated text.
+                    Met::Open(octets) if is_whole && octets < NEEDLE_OCTETS_MIN => continue,
+                    Met::Open(_) if is_whole => text.len(),
+                    Met::Open(_) => return Ok(at),
+                };
+                end = end.max(Some(until));
+            }
+            found.extend(end.map(|end| (at, end)));
+        }
+        Ok(text.len())
+    }
+
+    /// Returns `text` without the value; `None` if it does not contain it.
+    ///
+    /// # Errors
+    /// [`TooMuch`]
+    pub(super) fn taken_out(&self, text: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, TooMuch> {
+        let (mut steps, mut found) = (Steps::default(), Vec::new());
+        steps.earn(text.len());
+        self.search(text, true, &mut steps, &mut found)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        let mut without = Zeroizing::new(Vec::with_capacity(text.len() + REDACTED.len()));
+        let mut done = 0;
+        for (start, end) in found {
+            if start >= done {
+                without.extend_from_slice(&text[done..start]);
+                without.extend_from_slice(REDACTED.as_bytes());
+            }
+            done = done.max(end);
+        }
+        without.extend_from_slice(&text[done..]);
+        Ok(Some(without))
+    }
+}
+
+/// Notes all bytes with which an encoding of `octet` begins.
+fn begin(table: &mut [u64; 256], octet: u8, bit: u64) {
+    let plus = if octet == b' ' { b'+' } else { octet };
+    for begins in [octet.to_ascii_lowercase(), octet.to_ascii_uppercase(), plus, b'%', b'\\', b'&'] {
+        table[usize::from(begins)] |= bit;
+    }
+}
+
+fn is_escape(octet: u8) -> bool {
+    matches!(octet, b'%' | b'\\' | b'&')
+}
+
+/// Positions of one search, one for each interpretation of the text.
+#[derive(Default)]
+struct Places {
+    now: Vec<usize>,
+    next: Vec<usize>,
+}
+
+impl Text {
+    /// Searches the text at `start`, with each character in any encoding.
+    fn met(&self, text: &[u8], start: usize, steps: &mut Steps, places: &mut Places) -> Result<Met, TooMuch> {
+        places.now.clear();
+        places.now.push(start);
+        let (mut read, mut open) = (0, None);
+        while read < self.octets.len() {
+            let (length, character) = character_of(&self.octets[read..]);
+            let octets = &self.octets[read..read + length];
+            places.next.clear();
+            for from in &places.now {
+                let breaks = if self.has_breaks && read > 0 { line_break(&text[*from..]) } else { 0 };
+                for from in [Some(*from), (breaks > 0).then_some(from + breaks)].into_iter().flatten() {
+                    if may_go_on(&text[from..], octets) {
+                        open = Some(read);
+                    }
+                    steps.take(spelled(text, from, octets, character, &mut places.next))?;
+                }
+            }
+            if places.next.is_empty() {
+                return Ok(open.map_or(Met::No, Met::Open));
+            }
+            places.next.sort_unstable();
+            places.next.dedup();
+            if places.next.len() > PLACES_MAX {
+                return Err(TooMuch);
+            }
+            std::mem::swap(&mut places.now, &mut places.next);
+            read += length;
+        }
+        Ok(places.now.last().map_or(Met::No, |end| Met::Until(*end)))
+    }
+}
+
+/// Returns the length of a line break, as it is or escaped in JSON.
+fn line_break(rest: &[u8]) -> usize {
+    let all: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
+    all.iter().find(|one| rest.starts_with(one)).map_or(0, |one| one.len())
+}
+
+/// Returns whether `rest`, the end of the known text, may be the beginning of an encoding of `octets`.
+fn may_go_on(rest: &[u8], octets: &[u8]) -> bool {
+    let is_all = |of: fn(&u8) -> bool| rest.len() < ESCAPE_OCTETS_MAX && rest.iter().all(of);
+    match rest.first() {
+        None => true,
+        Some(b'%') => is_all(|octet| octet.is_ascii_hexdigit() || *octet == b'%'),
+        Some(b'\\') => {
+            is_all(|octet| octet.is_ascii_hexdigit() || matches!(octet, b'\\' | b'u' | b'U' | b'x' | b'X'))
+        }
+        Some(b'&') => {
+            rest.len() < REFERENCE_OCTETS_MAX
+                && rest[1..].iter().all(|octet| octet.is_ascii_alphanumeric() || *octet == b'#')
+        }
+        Some(b'\r') => rest.len() == 1,
+        Some(_) => rest.len() < octets.len() && octets.starts_with(rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spellings(text: &str) -> Spellings {
+        Spellings::of([text.as_bytes()].into_iter())
+    }
+
+    /// Returns what of `text` is decided, and the ranges that are found.
+    fn searched(spellings: &Spellings, text: &[u8], is_whole: bool) -> (usize, Vec<(usize, usize)>) {
+        let (mut steps, mut found) = (Steps::default(), Vec::new());
+        let decided = spellings.search(text, is_whole, &mut steps, &mut found).unwrap();
+        (decided, found)
+    }
+
+    #[test]
+    fn what_may_go_on_is_left_open_and_nothing_else_is() {
+        let spellings = spellings("hunter2-\u{e9}t\u{e9}");
+        for (text, open) in [
+            ("it is hunter2-", 6),
+            ("it is h", 6),
+            ("it is hunter2\\u00", 6),
+            ("it is %6", 6),
+            ("it is %68unter2-%C3%A", 6),
+            ("it is hunter2-\\", 6),
+            ("it is hunter2&#4", 6),
+            ("data: hunting\n\n", 15),
+            ("{\"a\": 1}\n", 9),
+            ("100% sure, a\\b & c", 18),
+        ] {
+            assert_eq!(searched(&spellings, text.as_bytes(), false), (open, vec![]), "{text}");
+        }
+        let cut = &"hunter2-\u{e9}".as_bytes()[..9];
+        assert_eq!(searched(&spellings, cut, false).0, 0, "within a character");
+        assert_eq!(searched(&spellings, b"it is hunter2", true).1, [(6, 13)]);
+        assert_eq!(searched(&spellings, b"it is hun", true).1, []);
+    }
+
+    #[test]
+    fn base64_is_found_with_its_line_breaks_and_text_of_two_bytes_each() {
+        let secret = "canary-of-line-breaks-and-more";
+        let spellings = spellings(secret);
+        for offset in 0..3 {
+            let coded = base64::Engine::encode(
+                &base64::engine::general_purpose::STANDARD,
+                format!("{}{secret}...", "x".repeat(offset)),
+            );
+            for line_break in ["\n", "\r\n", "\\n", "\\r\\n"] {
+                let lines: Vec<&str> =
+                    coded.as_bytes().chunks(16).map(|line| std::str::from_utf8(line).unwrap()).collect();
+                let text = lines.join(line_break);
+                let (_, found) = searched(&spellings, text.as_bytes(), true);
+                let (start, end) = *found.first().unwrap_or_else(|| panic!("{text}"));
+                assert!(start <= 4 && end + 8 >= text.len(), "{text}: {start} {end}");
+            }
+        }
+        let wide: Vec<u8> = secret.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        assert_eq!(searched(&spellings, &wide, true).1, [(1, wide.len())]);
+    }
+
+    #[test]
+    fn what_repeats_itself_is_given_up_within_the_steps() {
+        let spellings = spellings(&format!("{}Z", "a".repeat(4_000)));
+        let (mut steps, mut found) = (Steps::default(), Vec::new());
+        let text = vec![b'a'; 1 << 20];
+        steps.earn(text.len());
+        let text = [text, b".".to_vec()].concat();
+        assert_eq!(spellings.search(&text, false, &mut steps, &mut found), Err(TooMuch));
+        assert!(found.is_empty() && !format!("{spellings:?}").contains("aaa"));
+    }
+}
