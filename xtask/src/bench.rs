@@ -26,6 +26,7 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("proxy", "proxy", "proxy_costs", "proxied requests beside the bare limit"),
     ("rules", "proxy", "rule_costs", "the cost of 10 to 10,000 proxy rules"),
     ("policy", "proxy", "policy_costs", "decisions of the proxy's policy beside a hash lookup"),
+    ("scrub", "proxy", "scrub_costs", "the search for injected values in responses"),
     ("leaves", "proxy", "store_costs", "the certificate store of the proxy"),
     ("console", "bulla", "console_pages", "pages of the web console at 1k, 100k and 1M certificates"),
     ("store", "store", "growth", "the inventory at 100,000 endpoints"),

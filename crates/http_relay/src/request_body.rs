@@ -1,18 +1,33 @@
 //! Body of a request to an upstream.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access_log::Tee;
 use super::client_body::ClientBody;
 use super::stall::{AnswerTimer, UploadTimer};
+
+/// Maximum bytes of all kept bodies together. Further bodies are not kept.
+const KEPT_OCTETS_MAX: usize = 64 << 20;
+static KEPT_OCTETS: Semaphore = Semaphore::const_new(KEPT_OCTETS_MAX);
+
+/// A body that was read completely, so that it can be sent again.
+#[derive(Clone)]
+struct KeptBody {
+    data: Bytes,
+    trailers: Option<HeaderMap>,
+    is_sent: bool,
+    _place: Arc<SemaphorePermit<'static>>,
+}
 
 /// Body of a request to an upstream. It fails with an error if no data arrives within its timeout.
 pub struct RequestBody {
@@ -21,6 +36,8 @@ pub struct RequestBody {
     upload: UploadTimer,
     /// Removes trailers that are not forwarded.
     clean_trailers: fn(&mut HeaderMap),
+    /// The whole body, instead of `body`.
+    kept: Option<KeptBody>,
 }
 
 impl RequestBody {
@@ -31,7 +48,7 @@ impl RequestBody {
         upload: UploadTimer,
         clean_trailers: fn(&mut HeaderMap),
     ) -> Self {
-        Self { body, tee, upload, clean_trailers }
+        Self { body, tee, upload, clean_trailers, kept: None }
     }
 
     /// Returns an empty body for a request that the proxy itself sends.
@@ -40,13 +57,36 @@ impl RequestBody {
         Self::new(ClientBody::empty(), None, upload, |_| {})
     }
 
-    /// Returns a new empty body to retry the request with; `None` if this body is not empty.
-    pub fn empty_copy(&self) -> Option<Self> {
-        self.is_end_stream().then(|| Self {
+    /// Reads the body now and keeps it, so that the request can be sent again, if its length is known and at most `most` bytes.
+    ///
+    /// # Errors
+    /// The client stopped sending, or sent something invalid.
+    pub async fn keep(&mut self, most: usize) -> io::Result<()> {
+        let length = self.size_hint().exact().filter(|length| (1..=most as u64).contains(length));
+        let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else { return Ok(()) };
+        let Ok(place) = KEPT_OCTETS.try_acquire_many(length) else { return Ok(()) };
+        let (mut data, mut trailers) = (BytesMut::with_capacity(length as usize), None);
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await {
+            match frame?.into_data() {
+                Ok(piece) => data.extend_from_slice(&piece),
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        let (data, _place) = (data.freeze(), Arc::new(place));
+        self.kept = Some(KeptBody { data, trailers, is_sent: false, _place });
+        Ok(())
+    }
+
+    /// Returns a copy to send the request again with; `None` if the body is neither empty nor kept.
+    pub fn copy(&self) -> Option<Self> {
+        let kept = self.kept.clone().filter(|kept| !kept.is_sent);
+        (kept.is_some() || self.is_end_stream()).then(|| Self {
             body: ClientBody::empty(),
-            tee: self.tee.clone(),
+            // Bytes are counted when they arrive from the client.
+            tee: None,
             upload: self.upload.restarted(),
             clean_trailers: self.clean_trailers,
+            kept,
         })
     }
 
@@ -64,6 +104,14 @@ impl Body for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if let Some(kept) = &mut self.kept {
+            let frame = match std::mem::replace(&mut kept.is_sent, true) {
+                false => Some(Frame::data(std::mem::take(&mut kept.data))),
+                true => kept.trailers.take().map(Frame::trailers),
+            };
+            self.upload.over();
+            return Poll::Ready(frame.map(Ok));
+        }
         let Poll::Ready(mut frame) = Pin::new(&mut self.body).poll_frame(cx) else {
             ready!(self.upload.poll(cx));
             self.body.give_up();
@@ -87,10 +135,15 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.kept
+            .as_ref()
+            .map_or_else(|| self.body.is_end_stream(), |kept| kept.is_sent && kept.trailers.is_none())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.kept {
+            Some(kept) => SizeHint::with_exact(kept.data.len() as u64),
+            None => self.body.size_hint(),
+        }
     }
 }

@@ -33,6 +33,9 @@ use super::requests::{
 use super::rotation::Sending;
 use super::rules::Action;
 
+/// Maximum bytes of a body that is kept, to send the request again after a rotation.
+const REPEATED_OCTETS_MAX: usize = 64 << 10;
+
 impl Proxy {
     /// Like [`Self::exchange`], for callers that need an owned future.
     pub(super) async fn exchanged(
@@ -241,13 +244,14 @@ impl Proxy {
                 return rejected_page(&place.origin.target);
             }
             let verified = self.upstreams.verifies(&place.origin);
-            injected = match judged.inject(&mut request, verified, secrets, self.requests.metrics()).await {
-                Ok(injected) => injected,
-                Err(answer) => {
-                    self.note_unsent(audited.as_ref()).await;
-                    return answer;
-                }
-            };
+            injected =
+                match judged.inject(&mut request, verified, (secrets, &[]), self.requests.metrics()).await {
+                    Ok(injected) => injected,
+                    Err(answer) => {
+                        self.note_unsent(audited.as_ref()).await;
+                        return answer;
+                    }
+                };
             if injected.iter().any(|one| !one.may_echo()) {
                 make_searchable(request.headers_mut());
             }
@@ -258,6 +262,14 @@ impl Proxy {
                 });
             }
         }
+        let is_upgrade = upgrade.is_some() || websocket.is_some();
+        if !injected.is_empty() && !is_upgrade && request.body_mut().keep(REPEATED_OCTETS_MAX).await.is_err()
+        {
+            self.note_unsent(audited.as_ref()).await;
+            let detail = "the request has no whole body";
+            return unread(&uploading, version)
+                .unwrap_or_else(|| page::problem(StatusCode::BAD_REQUEST, "http_request_error", detail));
+        }
         // Audited first: no credential is sent without an audit event.
         if let Some(audited) = &audited
             && let Err(error) = self.requests.audit(|| audited.sent(&injected)).await
@@ -267,7 +279,6 @@ impl Proxy {
         if let (Some(audited), Some(entry), Some(log)) = (&audited, &mut *entry, self.requests.audit_log()) {
             entry.keep(audited.outcome(log));
         }
-        let is_upgrade = upgrade.is_some() || websocket.is_some();
         let sending = Sending { place: &place, judged, secrets, audited: audited.as_ref(), is_upgrade };
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {

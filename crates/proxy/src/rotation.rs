@@ -10,6 +10,10 @@ use super::audited::Audited;
 use super::proxy::Proxy;
 use super::requests::{Destination, Injected, MatchedRules, Secrets, was_taken};
 
+/// How often a request is sent again: with the version that the source has, and with the other one. A server may switch between two
+/// tries, so that the first one is right then.
+const MORE_TRIES: usize = 2;
+
 /// A request that is ready to be sent, except for its credentials.
 pub(super) struct Sending<'a> {
     pub(super) place: &'a Destination,
@@ -21,8 +25,9 @@ pub(super) struct Sending<'a> {
 }
 
 impl Proxy {
-    /// Sends a request with the credentials `injected`. Retries once with new credentials if the server responds with 401, the
-    /// request has no body, and the credentials have changed meanwhile. `injected` then contains all sent credentials.
+    /// Sends a request with the credentials `injected`. If the server responds with 401, sends it again with another version of the
+    /// credentials, as long as there is one: the source may have a new one that the server knows already, or not yet. Only if the
+    /// request has no body, or a kept one. `injected` then contains all sent credentials.
     pub(super) async fn send(
         &self,
         request: Request<RequestBody>,
@@ -32,10 +37,17 @@ impl Proxy {
     ) -> Result<Response<Relayed>, NoAnswer> {
         let may_repeat = !injected.is_empty() && !sending.is_upgrade;
         let again = if may_repeat { copy_of(&request) } else { None };
-        let response = self.send_once(request, sending.place).await?;
+        let mut response = self.send_once(request, sending.place).await?;
         was_taken(response.status(), injected, sending.secrets);
-        let (Some(again), StatusCode::UNAUTHORIZED) = (again, response.status()) else { return Ok(response) };
-        Ok(self.send_again(again, injected, entry, sending).await.unwrap_or(response))
+        for _ in 0..MORE_TRIES {
+            if response.status() != StatusCode::UNAUTHORIZED {
+                break;
+            }
+            let Some(request) = again.as_ref().and_then(copy_of) else { break };
+            let Some(other) = self.send_again(request, injected, entry, sending).await else { break };
+            response = other;
+        }
+        Ok(response)
     }
 
     async fn send_again(
@@ -47,9 +59,9 @@ impl Proxy {
     ) -> Option<Response<Relayed>> {
         let judged = sending.judged?;
         let verified = self.upstreams.verifies(&sending.place.origin);
-        let fresh =
-            judged.inject(&mut request, verified, sending.secrets, self.requests.metrics()).await.ok()?;
-        if fresh.iter().all(|one| injected.iter().any(|old| one.is_same(old))) {
+        let with = (sending.secrets, injected.as_slice());
+        let fresh = judged.inject(&mut request, verified, with, self.requests.metrics()).await.ok()?;
+        if fresh.iter().all(|one| one.is_last_of(injected)) {
             return None;
         }
         if let Some(audited) = sending.audited {
@@ -59,8 +71,11 @@ impl Proxy {
             .iter_mut()
             .for_each(|entry| fresh.iter().for_each(|one| entry.hide(one.header(), one.needles())));
         tracing::debug!("a credential was rotated: retrying its request once");
+        let response = self.send_once(request, sending.place).await;
+        let status = response.as_ref().map(Response::status);
+        status.into_iter().for_each(|status| was_taken(status, &fresh, sending.secrets));
         injected.extend(fresh);
-        self.send_once(request, sending.place).await.ok()
+        response.ok()
     }
 
     async fn send_once(
@@ -75,9 +90,9 @@ impl Proxy {
     }
 }
 
-/// Copies the request; `None` if it has a body.
+/// Copies the request; `None` if it has a body that is not kept.
 fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let mut copy = Request::new(request.body().empty_copy()?);
+    let mut copy = Request::new(request.body().copy()?);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.version_mut() = request.version();

@@ -260,7 +260,7 @@ impl Upstreams {
                 (sent, Some(GiveBack { pool, origin, sender: one }), server_key)
             }
             Sender::Http2(Http2 { mut sender, server_key, .. }) => {
-                copy = copy_without_body(&request);
+                copy = copy_of(&request);
                 (self.in_time(request, |request| sender.try_send_request(request)).await, None, server_key)
             }
         };
@@ -316,9 +316,9 @@ pub(super) fn unsent_or_broken(
     }
 }
 
-/// Copies the request for a retry; `None` if it has a body.
-fn copy_without_body(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
-    let body = request.body().empty_copy()?;
+/// Copies the request for a retry; `None` if it has a body that is not kept.
+fn copy_of(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
+    let body = request.body().copy()?;
     let mut copy = Request::new(body);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();

@@ -219,12 +219,12 @@ impl MatchedRules {
     }
 
     /// Injects credentials. Returns an error response if a required credential is missing. `is_verified`: whether the upstream's
-    /// certificate is verified.
+    /// certificate is verified. `tried`: the credentials that the server has rejected in the same request.
     pub(crate) async fn inject<B>(
         &self,
         request: &mut Request<B>,
         is_verified: bool,
-        secrets: Option<&dyn Secrets>,
+        (secrets, tried): (Option<&dyn Secrets>, &[Injected]),
         metrics: &RequestMetrics,
     ) -> Result<Vec<Injected>, Response<Body>> {
         let mut all: Vec<Injected> = Vec::new();
@@ -246,7 +246,7 @@ impl MatchedRules {
                 }
                 settle_path(request);
             }
-            match injection.put(request.headers_mut(), secrets).await {
+            match injection.put(request.headers_mut(), secrets, tried).await {
                 Ok(injected) => {
                     injection.is_news(false);
                     metrics.injected("done");
@@ -410,9 +410,11 @@ fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     Some(Destination { origin: Arc::new(origin), authority })
 }
 
-/// Invalidates a credential if the server rejected it.
+/// Notes whether the server accepted the credentials. Those that it rejected are read again.
 pub(crate) fn was_taken(status: StatusCode, injected: &[Injected], secrets: Option<&dyn Secrets>) {
     if status == StatusCode::UNAUTHORIZED {
         injected.iter().for_each(|one| one.refused(secrets));
+    } else if !status.is_client_error() && !status.is_server_error() {
+        injected.iter().for_each(Injected::accepted);
     }
 }

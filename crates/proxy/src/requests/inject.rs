@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -27,6 +27,10 @@ use super::setting::{InvalidSetting, header_name, invalid};
 use super::spellings::Spellings;
 use crate::policy::Grants;
 
+/// How long the version before the current one is used for servers that reject the current one.
+const GRACE: Duration = Duration::from_secs(600);
+/// Minimum time between two reloads of a value that servers reject.
+const RELOAD_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum bytes of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
 /// How long the content of a file is cached.
@@ -81,8 +85,62 @@ pub(super) struct Injection {
     spellings: Mutex<Option<([u8; 32], Arc<Spellings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
-    /// SHA-256 of the last value that a server rejected. A rejected value is reloaded once, not by each request.
-    refused: Mutex<Option<[u8; 32]>>,
+    /// SHA-256 of the last value that a server rejected, and when it was reloaded. It is not reloaded by each request.
+    refused: Mutex<Option<([u8; 32], Instant)>>,
+    versions: Mutex<Versions>,
+}
+
+/// The last two versions of a credential. A server may know the new one later than the source does.
+#[derive(Debug, Default)]
+struct Versions {
+    current: Option<Version>,
+    /// The version before, and when it was replaced.
+    previous: Option<(Version, Instant)>,
+    /// Whether the last request that a server accepted had the version before.
+    prefers_previous: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Version {
+    fetched: Fetched,
+    /// SHA-256 of the values.
+    digest: [u8; 32],
+}
+
+impl Version {
+    fn of(fetched: Fetched) -> Self {
+        let mut context = Context::new(&SHA256);
+        for value in &fetched.values {
+            context.update(&(value.expose().len() as u64).to_be_bytes());
+            context.update(value.expose().as_bytes());
+        }
+        let digest = context.finish().as_ref().try_into().unwrap_or_default();
+        Self { fetched, digest }
+    }
+}
+
+impl Versions {
+    /// Takes the version that was read, and returns the one to send. `refused`: the version that the server has just rejected.
+    fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> Version {
+        if self.current.as_ref().is_none_or(|current| current.digest != read.digest) {
+            let replaced = self.current.replace(read.clone());
+            self.previous = replaced.map(|version| (version, Instant::now()));
+            self.prefers_previous = false;
+        }
+        let previous =
+            self.previous.as_ref().filter(|(_, at)| at.elapsed() < GRACE).map(|(version, _)| version);
+        let is_previous = |previous: &Version| match refused {
+            Some(refused) => read.digest == refused && previous.digest != refused,
+            None => self.prefers_previous,
+        };
+        previous.filter(|one| is_previous(one)).cloned().unwrap_or(read)
+    }
+
+    /// Notes that a server accepted a version.
+    fn accepted(&mut self, digest: &[u8; 32]) {
+        self.prefers_previous = self.current.as_ref().is_some_and(|current| current.digest != *digest)
+            && self.previous.as_ref().is_some_and(|(previous, _)| previous.digest == *digest);
+    }
 }
 
 #[derive(Debug)]
@@ -169,6 +227,7 @@ impl Injection {
             spellings: Mutex::default(),
             is_missing: AtomicBool::new(false),
             refused: Mutex::default(),
+            versions: Mutex::default(),
         })
     }
 
@@ -199,15 +258,16 @@ impl Injection {
         }
     }
 
-    /// Injects the credential, replacing a value from the client.
+    /// Injects the credential, replacing a value from the client. `tried`: what was sent before and rejected.
     pub(super) async fn put(
         self: &Arc<Self>,
         headers: &mut HeaderMap,
         secrets: Option<&dyn Secrets>,
+        tried: &[Injected],
     ) -> Result<Injected, NoSecret> {
         // Removed first, so that the client's own value is never forwarded, even after an error.
         headers.remove(&self.header);
-        let Fetched { values: texts, version } = match &self.source {
+        let read = match &self.source {
             Source::Store { path, fields } => {
                 let store =
                     secrets.ok_or_else(|| NoSecret::Away("no credential store is configured".to_owned()))?;
@@ -215,14 +275,15 @@ impl Injection {
             }
             Source::File { path, known } => of_file(path, known).await?,
         };
+        let refused = tried.iter().rev().find(|one| Arc::ptr_eq(&one.injection, self)).map(|one| one.digest);
+        let Version { fetched, digest } = self.versions.lock().choose(Version::of(read), refused);
+        let Fetched { values: texts, version } = fetched;
         let (value, needles) = self.written(&texts)?;
-        let digest = digest(&SHA256, &value);
         let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value))
             .map_err(|_| NoSecret::Unusable(format!("{} cannot be sent in a header", self.called())))?;
         // Excluded from Debug output and from the tables of HPACK.
         header.set_sensitive(true);
         headers.insert(self.header.clone(), header);
-        let digest = digest.as_ref().try_into().unwrap_or_default();
         Ok(Injected { injection: Arc::clone(self), needles, digest, version })
     }
 
@@ -261,8 +322,12 @@ impl Injection {
     }
 
     fn doubt(&self, digest: [u8; 32], secrets: Option<&dyn Secrets>) {
-        if self.refused.lock().replace(digest) == Some(digest) {
-            return;
+        {
+            let mut refused = self.refused.lock();
+            if refused.is_some_and(|(one, at)| one == digest && at.elapsed() < RELOAD_AGAIN) {
+                return;
+            }
+            *refused = Some((digest, Instant::now()));
         }
         match &self.source {
             Source::Store { path, .. } => secrets.into_iter().for_each(|store| store.doubt(path)),
@@ -333,14 +398,24 @@ impl Injected {
         self.version.as_deref()
     }
 
-    /// Returns whether both are the same credential with the same value.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.injection, &other.injection) && self.digest == other.digest
+    /// Returns whether the same value was sent last, of the credentials `sent`.
+    pub(crate) fn is_last_of(&self, sent: &[Self]) -> bool {
+        let last = sent.iter().rev().find(|one| Arc::ptr_eq(&one.injection, &self.injection));
+        last.is_some_and(|last| last.digest == self.digest)
     }
 
     /// Returns the texts to redact.
     pub(crate) fn needles(&self) -> impl Iterator<Item = &[u8]> {
         self.needles.iter().map(|needle| needle.as_slice())
+    }
+
+    /// Notes that the server accepted the credential.
+    pub(super) fn accepted(&self) {
+        self.injection.versions.lock().accepted(&self.digest);
+        let mut refused = self.injection.refused.lock();
+        if refused.is_some_and(|(digest, _)| digest == self.digest) {
+            *refused = None;
+        }
     }
 
     /// Notes that the server rejected the credential.
@@ -401,7 +476,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let mut headers = HeaderMap::new();
         headers.append(AUTHORIZATION, HeaderValue::from_static("mine"));
-        let refused = bearer.put(&mut headers, None).await.err().unwrap();
+        let refused = bearer.put(&mut headers, None, &[]).await.err().unwrap();
         assert!(refused.to_string().contains("chmod 600") && headers.is_empty(), "{refused}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(!bearer.is_news(false) && bearer.is_news(true) && !bearer.is_news(true), "said once");
@@ -415,7 +490,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.append(&injection.header, HeaderValue::from_static("mine"));
             headers.append(&injection.header, HeaderValue::from_static("mine too"));
-            let injected = injection.put(&mut headers, None).await.unwrap();
+            let injected = injection.put(&mut headers, None, &[]).await.unwrap();
             let all: Vec<_> = headers.get_all(&injection.header).iter().collect();
             assert_eq!(all, [&HeaderValue::from_str(wanted).unwrap()]);
             assert!(!format!("{headers:?}{injection:?}").contains("word"), "{headers:?}");
@@ -424,5 +499,31 @@ mod tests {
             let echo = String::from_utf8(echo.to_vec()).unwrap();
             assert!(!echo.contains("word") && !echo.contains("bWU6") && echo.contains("stays"), "{echo}");
         }
+    }
+
+    #[test]
+    fn the_version_before_is_used_while_servers_reject_the_new_one() {
+        let version = |text: &str| {
+            Version::of(Fetched { values: vec![Secret::new(text)], version: Some(text.to_owned()) })
+        };
+        let (one, two, three) = (version("one"), version("two"), version("three"));
+        let mut versions = Versions::default();
+        let sent = |versions: &mut Versions, read: &Version, refused: Option<&Version>| {
+            versions.choose(read.clone(), refused.map(|one| one.digest)).fetched.version.unwrap()
+        };
+        assert_eq!(sent(&mut versions, &one, None), "one");
+        assert_eq!(sent(&mut versions, &one, Some(&one)), "one", "there is no other");
+        // The source has the new one, and the server does not.
+        assert_eq!(sent(&mut versions, &two, None), "two");
+        assert_eq!(sent(&mut versions, &two, Some(&two)), "one");
+        versions.accepted(&one.digest);
+        assert_eq!(sent(&mut versions, &two, None), "one", "without a request for each try");
+        // The server switches, also between two tries of a request.
+        assert_eq!(sent(&mut versions, &two, Some(&one)), "two");
+        versions.accepted(&two.digest);
+        assert_eq!(sent(&mut versions, &two, None), "two");
+        // The proxy reads the next one after a rejection, and not before.
+        assert_eq!(sent(&mut versions, &three, Some(&two)), "three");
+        assert_eq!(sent(&mut versions, &three, Some(&three)), "two");
     }
 }

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::echo::{MASK, TEXT, read_frame, write_frame};
 use crate::requests::{CANARY, Store, list};
-use crate::world::{AnyBody, Client, Speaks, Upstream, World, get, http2};
+use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, get, http2};
 
 /// What the client gets of each way. `Some`: a text that must be in the body or the headers.
 const WAYS: [(&str, &str); 26] = [
@@ -74,7 +74,8 @@ fn in_pieces(body: Vec<u8>, size: usize, trailers: HeaderMap) -> AnyBody {
 }
 
 /// What a server answers that shows the credential it was sent in this way.
-pub(crate) fn echoed(way: &str, request: Request<Incoming>) -> Response<AnyBody> {
+fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
+    let way = request.uri().path().trim_start_matches("/echo/");
     let authorization = request.headers()["authorization"].to_str().unwrap().to_owned();
     let token = authorization.strip_prefix("Bearer ").unwrap().to_owned();
     let escaped: String = token.bytes().map(|octet| format!("\\u{octet:04x}")).collect();
@@ -160,6 +161,12 @@ pub(crate) fn echoed(way: &str, request: Request<Incoming>) -> Response<AnyBody>
     response.map(|()| body)
 }
 
+/// A server that shows what it was sent.
+fn speaks() -> Speaks {
+    let answers: Answers = |request| Box::pin(async move { echoed(request) });
+    Speaks { answers: Some(answers), ..Speaks::default() }
+}
+
 /// A proxy that injects the credential, and the target of the server.
 async fn world(upstream: &Upstream, allow_echo: bool) -> World {
     let credential = Some("/team/api".to_owned());
@@ -208,7 +215,7 @@ async fn seen(world: &World, upstream: &Upstream, alpn: &str, way: &str) -> (Sta
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_way_to_have_it_echoed_shows_it() {
-    let upstream = Upstream::that(Speaks::default()).await;
+    let upstream = Upstream::that(speaks()).await;
     let world = world(&upstream, false).await;
     for alpn in ["http/1.1", "h2"] {
         for (way, wanted) in WAYS {
@@ -238,7 +245,7 @@ async fn no_way_to_have_it_echoed_shows_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_allows_it_passes_bodies_on_unchanged() {
-    let upstream = Upstream::that(Speaks::default()).await;
+    let upstream = Upstream::that(speaks()).await;
     let world = world(&upstream, true).await;
     let (status, said) = seen(&world, &upstream, "h2", "range").await;
     assert!(status == StatusCode::PARTIAL_CONTENT && said.ends_with("4711-injected."), "{said}");
@@ -249,7 +256,7 @@ async fn a_rule_that_allows_it_passes_bodies_on_unchanged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_websocket_does_not_show_it() {
     // The server says again in capitals what it is told.
-    let upstream = Upstream::that(Speaks { alpn: &["http/1.1"], ..Speaks::default() }).await;
+    let upstream = Upstream::that(Speaks { alpn: &["http/1.1"], ..speaks() }).await;
     let world = world(&upstream, false).await;
     let target = format!("localhost:{}", upstream.address.port());
     let mut stream = world.tls(&Client::of(&world.root, "http/1.1"), &target, "localhost").await.unwrap();

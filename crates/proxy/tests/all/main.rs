@@ -19,6 +19,7 @@ mod permission;
 mod proxy;
 mod recordings;
 mod requests;
+mod rotations;
 mod second_level;
 mod sharing;
 mod stalls;

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -97,7 +98,16 @@ impl Upstream {
                     if speaks.websockets {
                         http.http2().enable_connect_protocol();
                     }
-                    let _ = http.serve_connection_with_upgrades(TokioIo::new(stream), service_fn(say)).await;
+                    let answer = move |request: Request<Incoming>| async move {
+                        match speaks.answers {
+                            Some(answers) if !request.uri().path().starts_with("/ws") => {
+                                Ok(answers(request).await)
+                            }
+                            _ => say(request).await,
+                        }
+                    };
+                    let _ =
+                        http.serve_connection_with_upgrades(TokioIo::new(stream), service_fn(answer)).await;
                 });
             }
         });
@@ -119,11 +129,22 @@ pub(crate) struct Speaks {
     pub(crate) takes: Duration,
     /// Whether it has WebSockets by HTTP/2.
     pub(crate) websockets: bool,
+    /// Its answers, except for WebSockets, if they are not what it was asked.
+    pub(crate) answers: Option<Answers>,
 }
+
+/// Answers of a server.
+pub(crate) type Answers = fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<AnyBody>> + Send>>;
 
 impl Default for Speaks {
     fn default() -> Self {
-        Self { alpn: &["h2", "http/1.1"], streams_max: 200, takes: Duration::ZERO, websockets: false }
+        Self {
+            alpn: &["h2", "http/1.1"],
+            streams_max: 200,
+            takes: Duration::ZERO,
+            websockets: false,
+            answers: None,
+        }
     }
 }
 
@@ -134,9 +155,6 @@ pub(crate) async fn say(
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     if request.uri().path().starts_with("/ws") {
         return Ok(crate::echo::upgraded(request));
-    }
-    if let Some(way) = request.uri().path().strip_prefix("/echo/") {
-        return Ok(crate::echoes::echoed(&way.to_owned(), request));
     }
     if request.uri().path() == "/held" {
         let never = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();

@@ -1,0 +1,129 @@
+//! Rotations under load: the server switches later than the source of credentials, at once, or between two requests.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use keys::Secret;
+use parking_lot::Mutex;
+use proxy::requests::{Fetched, Fetching, InjectText, RequestRules, RuleText, Secrets};
+
+use crate::requests::list;
+use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, get, http2};
+
+const REQUESTS: usize = 10_000;
+const ROTATIONS: usize = 20;
+const CLIENTS: usize = 16;
+const BODY: usize = 1_000;
+
+/// The version that the server accepts.
+static ACCEPTED: AtomicUsize = AtomicUsize::new(0);
+/// Requests that the server has accepted.
+static DONE: AtomicUsize = AtomicUsize::new(0);
+static REFUSED: AtomicUsize = AtomicUsize::new(0);
+
+/// What the server answers: 401 to every other version than the accepted one.
+async fn answered(request: Request<Incoming>) -> Response<AnyBody> {
+    let wanted = format!("Bearer version-{}", ACCEPTED.load(SeqCst));
+    if request.headers()["authorization"] != wanted.as_str() {
+        REFUSED.fetch_add(1, SeqCst);
+        let mut response = Response::new(Full::<Bytes>::default().boxed_unsync());
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+        return response;
+    }
+    let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
+    DONE.fetch_add(1, SeqCst);
+    Response::new(Full::from(length.to_string()).boxed_unsync())
+}
+
+/// A store whose values a cache has until somebody doubts them.
+#[derive(Debug, Default)]
+struct Rotating {
+    value: AtomicUsize,
+    cached: Mutex<usize>,
+}
+
+impl Secrets for Rotating {
+    fn fetch<'a>(&'a self, _: &'a str, _: &'a [Vec<String>]) -> Fetching<'a> {
+        let version = *self.cached.lock();
+        Box::pin(async move {
+            let values = vec![Secret::new(format!("version-{version}"))];
+            Ok(Fetched { values, version: Some(version.to_string()) })
+        })
+    }
+
+    fn doubt(&self, _: &str) {
+        *self.cached.lock() = self.value.load(SeqCst);
+    }
+}
+
+async fn until_done(count: usize) {
+    while DONE.load(SeqCst) < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Rotates: the server switches late, at once, or before the proxy has read the new version.
+async fn rotate(store: &Rotating) {
+    let each = REQUESTS / (ROTATIONS + 1);
+    for version in 1..=ROTATIONS {
+        until_done(version * each).await;
+        store.value.store(version, SeqCst);
+        if version % 3 == 0 {
+            ACCEPTED.store(version, SeqCst);
+            continue;
+        }
+        *store.cached.lock() = version;
+        if version % 3 == 1 {
+            until_done(version * each + each / 2).await;
+        }
+        ACCEPTED.store(version, SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_fails_over_twenty_rotations() {
+    let answers: Answers = |request| Box::pin(answered(request));
+    let upstream = Upstream::that(Speaks { answers: Some(answers), ..Speaks::default() }).await;
+    let port = upstream.address.port();
+    let credential = Some("/team/api".to_owned());
+    let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
+    let rule = RuleText { host: list(&["localhost"]), inject: Some(inject), ..RuleText::default() };
+    let (rules, store) = (RequestRules::compile(&[rule]).unwrap(), Arc::new(Rotating::default()));
+    let secrets: Arc<dyn Secrets> = Arc::<Rotating>::clone(&store);
+    let world = World::new(&upstream.root, |options| {
+        options.requests.rules = rules;
+        options.requests.secrets = Some(secrets);
+    })
+    .await;
+    let target = format!("localhost:{port}");
+    let mut askers = Vec::new();
+    for client in 0..CLIENTS {
+        let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+        let ((sender, _), url) = (http2(stream).await, format!("https://{target}/rotating"));
+        askers.push(tokio::spawn(async move {
+            for number in 0..REQUESTS / CLIENTS {
+                let mut request = get(&url);
+                if number % 2 == 0 {
+                    *request.method_mut() = Method::POST;
+                    *request.body_mut() = Full::from(vec![b'x'; BODY]).boxed_unsync();
+                }
+                let (status, said) = crate::world::answer(&sender, request).await;
+                let wanted = if number % 2 == 0 { BODY.to_string() } else { "0".to_owned() };
+                assert_eq!((status, said), (200, wanted), "request {number} of client {client}");
+            }
+        }));
+    }
+    let rotating = tokio::spawn(async move { rotate(&store).await });
+    for asker in askers {
+        asker.await.unwrap();
+    }
+    rotating.await.unwrap();
+    assert_eq!(DONE.load(SeqCst), REQUESTS, "none was done twice");
+    let refused = REFUSED.load(SeqCst);
+    assert!((ROTATIONS..REQUESTS / 4).contains(&refused), "{refused}: not a request for each try");
+}
