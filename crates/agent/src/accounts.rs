@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(gid_of("root").unwrap(), 0);
         assert_eq!(uid_of("12345").unwrap(), 12_345);
         let error = uid_of("no-such-user").unwrap_err().to_string();
-        assert!(error.contains("no user \"no-such-user\""), "{error}");
+        assert!(error.contains("unknown user \"no-such-user\""), "{error}");
         let root = user("0").unwrap();
         assert_eq!((root.name.as_str(), root.uid, root.home), ("root", 0, PathBuf::from("/root")));
         assert!(user("no-such-user").is_err());

@@ -351,9 +351,9 @@ fn segments(path: &str) -> Vec<&str> {
 fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
     /// Names of other programs, and file names.
     const OTHERS: [&str; 4] = ["net.", "certificatemanager.", "inventory.db-wal", "alerts.yml"];
-    const FILES: [&str; 18] = [
+    const FILES: [&str; 19] = [
         "sig", "jsonl", "org", "net", "rs", "md", "key", "pem", "sock", "db", "toml", "json", "service",
-        "crt", "example", "com", "url", "token",
+        "crt", "example", "com", "url", "token", "so",
     ];
     let sources = sources();
     let (literals, members) = (literals(&sources), members(&sources));

@@ -218,7 +218,7 @@ mod tests {
         let error = judged(&config, 1_000).unwrap_err();
         assert!(error.contains("1000") && error.contains("\"issuer\""), "{error}");
         config.user = "nobody-here".to_owned();
-        assert!(judged(&config, 0).unwrap_err().contains("no user"));
+        assert!(judged(&config, 0).unwrap_err().contains("nobody-here"));
     }
 
     #[test]

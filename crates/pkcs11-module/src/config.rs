@@ -261,8 +261,8 @@ mod tests {
         let usual = "keys = ['unix:/run/keys.sock']\ncertificates = ['/a']\n";
         for (text, wanted) in [
             ("certificates = ['/a']", "missing field `keys`"),
-            ("keys = []\ncertificates = ['/a']", "keys: 0 are named"),
-            ("keys = ['unix:/a']\ncertificates = []", "certificates: 0 are named"),
+            ("keys = []\ncertificates = ['/a']", "keys: 0 are given"),
+            ("keys = ['unix:/a']\ncertificates = []", "certificates: 0 are given"),
             ("keys = ['/a']\ncertificates = ['/a']", "no key service"),
             ("keys = ['tls:keys.example']\ncertificates = ['/a']", "a key service over TLS needs"),
             ("keys = ['unix:/a']\ncertificates = ['/a/*.crt']", "write DIR or DIR/*.pem"),

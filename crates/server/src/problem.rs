@@ -319,7 +319,7 @@ mod tests {
                 "type": "https://bulla.dev/problems/not-found",
                 "title": "Not found",
                 "status": 404,
-                "detail": "unknown profile web",
+                "detail": "there is no profile web",
                 "hint": "see the list",
                 "profile": "web",
             })

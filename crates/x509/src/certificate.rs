@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Fingerprint, SerialNumber, SignatureError, SpkiHash, UnixTime};
+use crate::{Fingerprint, SerialNumber, SpkiHash, UnixTime};
 
 /// A parsed X.509 certificate (RFC 5280 section 4.1). It owns its data and can be shared in an `Arc`.
 #[derive(Clone, Debug)]
@@ -275,20 +275,6 @@ impl Certificate {
     #[must_use]
     pub fn is_self_issued(&self) -> bool {
         self.issuer.matches(&self.subject)
-    }
-
-    /// Returns whether the certificate is self-signed (RFC 5280 section 3.2), as far as can be checked: it is self-issued, and
-    /// neither its key identifiers nor its signature show that another key signed it.
-    #[must_use]
-    pub fn is_self_signed(&self) -> bool {
-        let other_key = self
-            .subject_key_id
-            .as_ref()
-            .zip(self.authority_key_id.as_ref())
-            .is_some_and(|(own, issuer)| own != issuer);
-        self.is_self_issued()
-            && !other_key
-            && self.signed_by(&self.public_key) != Err(SignatureError::Invalid)
     }
 
     /// Returns whether the certificate is marked as a CA. Certificates of version 1 and 2 cannot be marked.

@@ -34,6 +34,20 @@ pub fn verify_signature(
 }
 
 impl Certificate {
+    /// Returns whether the certificate is self-signed (RFC 5280 section 3.2), as far as can be checked: it is self-issued, and
+    /// neither its key identifiers nor its signature show that another key signed it.
+    #[must_use]
+    pub fn is_self_signed(&self) -> bool {
+        let other_key = self
+            .subject_key_id
+            .as_ref()
+            .zip(self.authority_key_id.as_ref())
+            .is_some_and(|(own, issuer)| own != issuer);
+        self.is_self_issued()
+            && !other_key
+            && self.signed_by(&self.public_key) != Err(SignatureError::Invalid)
+    }
+
     /// Verifies that `issuer` signed this certificate.
     ///
     /// # Errors

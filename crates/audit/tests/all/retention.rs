@@ -250,7 +250,7 @@ pub(crate) async fn altered_segments_are_found(place: Fixture) {
     let faults = place.faults().await.join("; ");
     for part in [
         "segment 1: the signature is not by",
-        "does not name the hash of the one before",
+        "does not contain the hash of the previous segment",
         "segment 1 cannot be decrypted",
     ] {
         assert!(faults.contains(part), "{part}: {faults}");

@@ -70,7 +70,7 @@ pub(crate) async fn heads_that_were_deleted_raise_the_alert(place: Fixture) {
     log.send_to_witnesses().await.unwrap();
     assert_eq!(place.told().await, ["audit.witness_failing"]);
     let row = audit::tables::Heads::of(&place.store).witness("file").await.unwrap().unwrap();
-    assert!(row.error.unwrap().contains("it has signed head 3"), "{:?}", row.sequence);
+    assert!(row.error.unwrap().contains("the witness has signed head 3"), "{:?}", row.sequence);
     assert_eq!(std::fs::read_to_string(place.witness()).unwrap().lines().count(), 3);
 }
 

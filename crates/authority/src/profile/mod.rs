@@ -450,7 +450,7 @@ mod tests {
             (json!({"subject": {"fixed": "CN=a"}}), "subject.fixed"),
             (json!({"subject": {"fixed": "nonsense"}}), "subject.fixed"),
             (json!({"policies": ["1.2.x"]}), "policies"),
-            (json!({"requested_extensions": ["2.5.29.17"]}), "2.5.29.17 is always written"),
+            (json!({"requested_extensions": ["2.5.29.17"]}), "the CA always sets 2.5.29.17"),
             (json!({"extended_key_usage": ["serverauth!"]}), "serverauth!"),
             (json!({"extended_key_usage": ["OCSPSigning"]}), "is not allowed: the certificate could sign"),
             (json!({"key_usage": ["keyCertSign"]}), "keyCertSign"),

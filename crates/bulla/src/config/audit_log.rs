@@ -164,7 +164,7 @@ mod tests {
             assert!(error.message.contains(word) && error.hint.is_some(), "{}", error.message);
         };
         wrong(|all| all.head_every_s = 1, "head_every_s");
-        wrong(|all| all.prune_after_days = 30, "seal_after_days 0");
+        wrong(|all| all.prune_after_days = 30, "seal_after_days is 0");
         wrong(|all| (all.seal_after_days, all.prune_after_days) = (90, 30), "prune_after_days is 30");
         wrong(|all| all.witness.file = "heads.jsonl".into(), "witness.file");
         wrong(|all| all.witness.syslog = "logs:514".into(), "witness.syslog");

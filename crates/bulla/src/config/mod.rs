@@ -736,8 +736,8 @@ mod tests {
         let sign = &loaded.programs["sign"];
         assert_eq!((sign.argv.len(), sign.timeout_s, sign.environment["REGION"].as_str()), (2, 30, "north"));
         for (wrong, word) in [
-            ("argv = []", "absolute path"),
-            ("argv = [\"sign\"]", "absolute path"),
+            ("argv = []", "full path"),
+            ("argv = [\"sign\"]", "full path"),
             ("argv = [\"/bin/true\"]\nshell = true", "shell"),
             ("argv = [\"/bin/true\"]\ntimeout_s = 0", "timeout_s"),
         ] {

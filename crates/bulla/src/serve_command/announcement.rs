@@ -87,8 +87,8 @@ mod tests {
              \x20 signer  running  in the server\n\
              \x20 proxy   running  http://127.0.0.1:3128\n\
              \x20                  clients trust /d/proxy-ca.pem\n\
-             \x20 edge    off      edge.upstream or edge.routes turns it on\n\
-             \x20 agent   off      a policy turns it on: `bulla agent policy init` writes /no/such/policy.toml\n"
+             \x20 edge    off      set edge.upstream or edge.routes to enable it\n\
+             \x20 agent   off      create a policy to enable it: `bulla agent policy init` writes /no/such/policy.toml\n"
         );
     }
 }

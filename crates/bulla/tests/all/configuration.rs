@@ -70,7 +70,7 @@ fn what_the_credential_store_would_not_start_with_is_refused_before() {
 fn wrong_arguments_say_what_would_be_right() {
     for (arguments, wanted) in [
         (&["scan"][..], "no targets given"),
-        (&["scan", "a.example", "--timeout", "5"], "unknown unit"),
+        (&["scan", "a.example", "--timeout", "5"], "has no unit"),
         (&["scan", "a.example", "--starttls", "gopher"], "hint: use one of: smtp"),
         (&["scan", "a.example", "--dns", "resolver"], "hint: give an IP address"),
         (&["scan", "a.example", "--port", "0-70000"], "hint: for example --port"),

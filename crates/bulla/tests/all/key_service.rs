@@ -254,7 +254,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
         (&[][..], 2, "--dir"),
         (&["--dir", "none"], 5, "--dir"),
         (&["--dir", "keys", "--certificate", "server.pem"], 2, ""),
-        (&["--dir", "keys", "--certificate", "server.pem", "--key", "server.key"], 2, "authority"),
+        (&["--dir", "keys", "--certificate", "server.pem", "--key", "server.key"], 2, "--client-ca"),
         (
             &["--dir", "keys", "--certificate", "server.pem", "--key", "ca.key", "--client-ca", "ca.pem"],
             2,

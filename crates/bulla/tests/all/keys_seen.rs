@@ -218,7 +218,7 @@ fn a_request_is_found_by_its_trace() {
     let is_failed = |request: &&Value| request["outcome"] != "done";
     let request = failed["requests"].as_array().unwrap().iter().find(is_failed).unwrap();
     assert_eq!(request["key"], "09".repeat(20));
-    assert!(request["failure"].as_str().unwrap().contains("no such key"), "{failed}");
+    assert!(request["failure"].as_str().unwrap().contains("unknown key"), "{failed}");
     let again = world.json(&["trace", request["trace_id"].as_str().unwrap(), "--json", "--url", &world.url]);
     assert_eq!(again["requests"][0]["span_id"], request["span_id"]);
 

@@ -38,7 +38,7 @@ fn more_connections_than_the_server_has_are_refused() {
         let refused = with("1000", arguments);
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {}", describe(&refused));
         let said = stderr(&refused);
-        assert!(said.contains("opens 1000 database connections, and the server has "), "{said}");
+        assert!(said.contains("opens 1000 database connections, but the server allows "), "{said}");
         assert!(said.contains("lower store.connections, or raise max_connections"), "{said}");
     }
     let fits = with("5", &["config", "check"]);

@@ -193,7 +193,7 @@ fn an_authority_that_cannot_be_is_refused_with_a_hint() {
     for (arguments, wanted) in [
         (["--ca-certificate", "up.pem", "--ca-key", "up.key"], "is not a CA certificate: it needs"),
         (["--ca-certificate", "ca.pem", "--ca-key", "up.key"], "the key does not match the certificate of"),
-        (["--tunnel", "a*.example", "--reject", "b.example"], "server_name is not a host name or IP address"),
+        (["--tunnel", "a*.example", "--reject", "b.example"], "is not a host name, address or network"),
     ] {
         let output = run(&mut world.command(&arguments));
         let said = describe(&output);

@@ -185,7 +185,7 @@ fn upstreams_that_cannot_be_are_refused_with_a_hint() {
         ("[proxy.parent]\ncredentials_file = \"credentials\"", "but no parent proxy"),
         ("[proxy.parent]\nurl = \"http://p:1\"\ncredentials_file = \"credentials\"", "USER:PASSWORD"),
         ("[[proxy.upstreams]]\nnames = []", "the entry has no names"),
-        ("[[proxy.upstreams]]\nnames = [\"a*\"]", "server_name is not a host name or IP address"),
+        ("[[proxy.upstreams]]\nnames = [\"a*\"]", "is not a host name or address"),
         ("[[proxy.upstreams]]\nnames = [\"a\"]\nverify = false\nca_files = [\"ca.pem\"]", "have no effect"),
         ("[[proxy.upstreams]]\nnames = [\"a\"]\nclient_key_file = \"up.key\"", "must be set together"),
     ] {

@@ -804,7 +804,7 @@ fn a_policy_that_cannot_be_says_where_it_is_wrong() {
         (
             "name = \"no-keys\"\n",
             "name = \"no-keys\"\npreset = \"github-read\"\n",
-            "(no-keys): preset: stands beside conditions",
+            "(no-keys): preset: a preset cannot be combined with conditions",
         ),
     ] {
         let configuration = world.configuration("", "").replacen(from, to, 1);

@@ -184,7 +184,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     refused(&mut none, 2, &["needs a database", "proxy.store.url"]);
     let mut misplaced = world.command(&[]);
     misplaced.env("BULLA_PROXY_STORE_URL", "postgres://bulla@localhost/bulla");
-    refused(&mut misplaced, 2, &["proxy.store.url is for", "database"]);
+    refused(&mut misplaced, 2, &["proxy.store.url needs", "database"]);
     // Another's master key.
     let kept = world.place.path("kept");
     let on_disk = |data: &str| {

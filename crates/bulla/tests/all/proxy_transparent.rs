@@ -348,7 +348,7 @@ fn settings_that_cannot_be_are_refused_with_a_hint() {
     let place = Fixture::new();
     let tokens = format!("tokens = [{{ name = \"ci\", sha256 = \"{}\" }}]", "0".repeat(64));
     for (text, wanted) in [
-        ("[proxy.transparent]\nlisten = [\"3129\"]\n".to_owned(), "proxy.transparent.listen is \"3129\""),
+        ("[proxy.transparent]\nlisten = [\"3129\"]\n".to_owned(), "proxy.transparent.listen: \"3129\" is not an address"),
         (
             format!("[proxy.transparent]\nlisten = [\"127.0.0.1:0\"]\n[proxy.access]\n{tokens}\n"),
             "which clients of proxy.transparent cannot send",

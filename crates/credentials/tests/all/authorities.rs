@@ -128,7 +128,7 @@ pub(crate) async fn one_that_is_retired_signs_no_more(place: Fixture) {
     leaf(&place, "/leaf", "/ca").await;
     place.authority.retire(&ca.id.to_string(), "user:a").await.unwrap();
     let refused = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
-    assert!(refused.to_string().starts_with("The CA is retiring, as \"credential ca "), "{refused}");
+    assert!(refused.to_string().starts_with("The CA is retiring (CA name \"credential ca "), "{refused}");
     place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
     place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
 }

@@ -30,7 +30,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: F
     let error = place.credentials.current(&admin(), &name("/one")).await.unwrap_err();
     assert!(matches!(&error, CredentialError::Sealed { name, .. } if name == "/one"), "{error}");
     assert_eq!(error.refusal(), Refusal::Internal);
-    assert!(error.details().unwrap().contains("the value of /one does not open"), "named for the log");
+    assert!(error.details().unwrap().contains("the value of /one cannot be decrypted"), "named for the log");
     assert!(place.credentials.current(&admin(), &name("/two")).await.is_ok());
     let found = place.credentials.lookup(&admin(), &[name("/one"), name("/two")]).await.unwrap();
     assert!(found[0].as_ref().unwrap().is_err() && found[1].as_ref().unwrap().is_ok());
@@ -60,7 +60,7 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
         let found = place.credentials.lookup(&admin(), &[name("/changed"), name("/other")]).await.unwrap();
         let error = found[0].as_ref().unwrap().as_ref().unwrap_err();
         let named = error.details().unwrap();
-        assert!(named.starts_with("the value of /changed does not open: "), "octet {at}: {named}");
+        assert!(named.starts_with("the value of /changed cannot be decrypted: "), "octet {at}: {named}");
         assert_eq!(
             found[1].as_ref().unwrap().as_ref().unwrap().value.shown(CaVersions::All),
             json!("second")

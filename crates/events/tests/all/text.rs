@@ -658,7 +658,7 @@ fn a_member_of_a_newer_version_is_passed_over() {
 fn an_unreadable_body_of_a_known_kind_is_an_error_that_names_the_kind() {
     for body in ["", "[]", "7", "{}", r#"{"name":7}"#] {
         let error = Event::read("agent.offline", body).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read the body of the event agent.offline: "), "{error}");
+        assert!(error.starts_with("cannot parse the body of the event agent.offline: "), "{error}");
     }
 }
 

@@ -199,9 +199,12 @@ mod tests {
         (&[], None),
         (&[("host", "*.pay.example")], None), // by the server name
         (&[("host", "10.1.*")], None),
-        (&[("host", "*.bank.example")], Some("host *.bank.example: it is 10.1.2.3, shop.pay.example")),
+        (&[("host", "*.bank.example")], Some("host *.bank.example: the host is 10.1.2.3, shop.pay.example")),
         (&[("name", "*.SHOP.example")], None),
-        (&[("name", "*.bank.example")], Some("name *.bank.example: it has shop.pay.example, *.shop.example")),
+        (
+            &[("name", "*.bank.example")],
+            Some("name *.bank.example: the certificate has shop.pay.example, *.shop.example"),
+        ),
         (&[("network", "10.0.0.0/8")], None),
         (&[("network", "10.1.2.3")], None),
         (&[("network", "::ffff:10.1.2.3")], None),
@@ -209,9 +212,9 @@ mod tests {
         (&[("network", "fd00::/8")], Some("network fd00::/8: the address is 10.1.2.3")),
         (&[("source", "tls")], None),
         (&[("source", "PROD")], None),
-        (&[("source", "aws-*")], Some("source aws-*: it is tls, prod")),
+        (&[("source", "aws-*")], Some("source aws-*: the source is tls, prod")),
         (&[("issuer", "let's encrypt")], None),
-        (&[("issuer", "DigiCert")], Some("issuer digicert: it is CN=R11, O=Let's Encrypt, C=US")),
+        (&[("issuer", "DigiCert")], Some("issuer digicert: the issuer is CN=R11, O=Let's Encrypt, C=US")),
         (&[("tag", "team")], None),
         (&[("tag", "empty")], None),
         (&[("tag", "TEAM=pay")], None),
@@ -227,7 +230,10 @@ mod tests {
             &[("host", "*.pay.example"), ("network", "10.0.0.0/8"), ("source", "prod"), ("issuer", "R11")],
             None,
         ),
-        (&[("host", "*.pay.example"), ("source", "staging")], Some("source staging: it is tls, prod")),
+        (
+            &[("host", "*.pay.example"), ("source", "staging")],
+            Some("source staging: the source is tls, prod"),
+        ),
     ];
 
     #[test]

@@ -157,7 +157,7 @@ mod tests {
             (|t| t.burst = 1, "rate_per_s"),
             (|t| t.in_flight_max = 0, "in_flight_max"),
             (|t| t.clients.push("a b".into()), "a b"),
-            (|t| t.keys.push(String::new()), "no name"),
+            (|t| t.keys.push(String::new()), "empty name"),
         ] {
             let error = one(change).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");

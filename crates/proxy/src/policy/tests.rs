@@ -238,7 +238,7 @@ fn an_invalid_policy_says_where_it_is_wrong() {
         ),
         (
             |text| text.identities.push(IdentityText { users: vec!["ci".into()], ..identity("b", &[], &[]) }),
-            "identities[2] (b): users: \"ci\" belongs to another",
+            "identities[2] (b): users: \"ci\" already belongs to another",
         ),
         (
             |text| {

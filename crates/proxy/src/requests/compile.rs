@@ -360,7 +360,7 @@ mod tests {
             || Some(super::super::InjectText { credential: Some("/a".into()), ..Default::default() });
         let table = [
             (RuleText { block: Some(200), ..RuleText::default() }, "block: 200"),
-            (RuleText { page: Some("x".into()), ..RuleText::default() }, "page: goes with `block`"),
+            (RuleText { page: Some("x".into()), ..RuleText::default() }, "page: allowed only with `block`"),
             (RuleText { inject: inject(), ..RuleText::default() }, "inject: without `host`"),
             (
                 RuleText { host: vec!["https://a".into()], record: true, ..RuleText::default() },
@@ -369,8 +369,8 @@ mod tests {
             (RuleText { path: vec!["v1".into()], record: true, ..RuleText::default() }, "path: \"v1\""),
             (RuleText { path: vec!["/%61".into()], record: true, ..RuleText::default() }, "path: \"/%61\""),
             (RuleText { path: vec!["//a".into()], record: true, ..RuleText::default() }, "path: \"//a\""),
-            (rewrite("/%6Fld/"), "rewrite: \"/%6Fld/\" would never"),
-            (rewrite("/a/../"), "rewrite: \"/a/../\" would never"),
+            (rewrite("/%6Fld/"), "rewrite: \"/%6Fld/\" never matches"),
+            (rewrite("/a/../"), "rewrite: \"/a/../\" never matches"),
             (RuleText { redirect: Some("/x".into()), ..RuleText::default() }, "redirect: \"/x\""),
             (RuleText { delay_ms: Some(60_001), ..RuleText::default() }, "delay_ms: "),
             (
@@ -379,7 +379,7 @@ mod tests {
             ),
             (
                 RuleText { response_type: vec!["a/b".into()], delay_ms: Some(1), ..RuleText::default() },
-                "response_type: is known when",
+                "response_type: known only after",
             ),
         ];
         for (text, wanted) in table {

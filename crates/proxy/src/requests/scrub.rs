@@ -44,7 +44,7 @@ impl Scrubber {
     ///
     /// # Errors
     /// [`TooMuch`]: nothing more of the stream may be passed on.
-    pub fn pass(&mut self, data: Bytes, is_end: bool) -> Result<Bytes, TooMuch> {
+    pub(super) fn pass(&mut self, data: Bytes, is_end: bool) -> Result<Bytes, TooMuch> {
         self.steps.earn(data.len());
         // Usually nothing is held, and nothing found: then nothing is copied.
         let text = match self.held.is_empty() {

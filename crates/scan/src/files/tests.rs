@@ -277,7 +277,7 @@ fn broken_blocks_are_told_and_cost_no_others() {
         (b"-----BEGIN CERTIFICATE-----\nMIIB\n", "certificate 1 has no END line"),
         (
             b"-----BEGIN PKCS7-----\nMAsGCSqGSIb3DQEHAw==\n-----END PKCS7-----\n",
-            "is pkcs7 that cannot be read: only SignedData holds certificates",
+            "is pkcs7 but cannot be parsed: only SignedData holds certificates",
         ),
     ];
     for (broken, note) in cases {

@@ -67,7 +67,7 @@ async fn refused(world: &World, path: &str, approve: RequestBuilder) {
     let refused = send(approve.json(&json!({}))).await.expect(403);
     assert_eq!(refused.problem(), "forbidden");
     let detail = refused.json()["detail"].as_str().unwrap().to_owned();
-    let why = "requested this certificate and is the same";
+    let why = "requested this certificate and is the same person as you: another person must decide";
     assert!(detail.starts_with("certificate:") && detail.ends_with(why), "{detail}");
     assert_eq!(world.get(path).await.expect(200).json()["state"], "open");
 }

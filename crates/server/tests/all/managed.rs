@@ -34,7 +34,7 @@ struct House {
 impl House {
     async fn new() -> Self {
         let (folder, store) = world::store().await;
-        let Parts { clock, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
+        let Parts { clock, authority, issuers, lifecycle, .. } = Parts::with_issuing(&store).await;
         for (name, requires_approval) in [("web", false), ("careful", true)] {
             let profile = Profile { requires_approval, ..Profile::for_servers(name, names_under("example")) };
             authority.put_profile(profile, None, "test").await.unwrap();
@@ -431,7 +431,7 @@ async fn a_second_person_and_narrow_grants() {
     let say = |body: Value| send(house.request(&decides, Method::POST, &decide).json(&body));
     say(json!({ "plan_sha256": "abc" })).await.expect(422);
     let other = say(json!({ "plan_sha256": "00".repeat(32) })).await.expect(409).json();
-    assert!(other["detail"].as_str().unwrap().contains("another plan"), "{other}");
+    assert!(other["detail"].as_str().unwrap().contains("does not match the plan"), "{other}");
     let good = say(json!({ "note": "fine", "plan_sha256": shown["plan_sha256"] })).await;
     assert_eq!(good.expect(200).json()["state"], "approved");
     send(house.request(&decides, Method::POST, &decide).json(&json!({}))).await.expect(409);

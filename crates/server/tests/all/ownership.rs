@@ -51,7 +51,7 @@ async fn a_rule_is_made_changed_explained_and_removed() {
     let told = ask(json!({"host": "shop.pay.example", "address": "10.20.1.1", "source": "tls"})).await;
     assert_eq!((&told["rule"], &told["assign"]["team"]), (&json!("payments"), &json!("payments")));
     let steps = json!([
-        {"rule": "lab", "position": 1, "matches": false, "why_not": "source lab: it is tls"},
+        {"rule": "lab", "position": 1, "matches": false, "why_not": "source lab: the source is tls"},
         {"rule": "payments", "position": 10, "matches": true, "why_not": null},
     ]);
     assert_eq!(told["steps"], steps);
@@ -92,11 +92,11 @@ async fn what_makes_no_sense_is_refused() {
     for (change, wanted) in [
         (json!({"name": "a b"}), "a name has"),
         (json!({"name": "explain"}), "a name has"),
-        (json!({"position": 1_000_001}), "at most 1000000"),
+        (json!({"position": 1_000_001}), "maximum position is 1000000"),
         (json!({"when": {"host": ""}}), "host: a pattern has 1 to 253"),
         (json!({"when": {"network": "10.0.0.0/40"}}), "neither a network"),
         (json!({"when": {"issuer": ""}}), "issuer: a part"),
-        (json!({"assign": {}}), "names a team"),
+        (json!({"assign": {}}), "must name a team"),
         (json!({"assign": {"team": ""}}), "the team has 1 to 200"),
     ] {
         let mut body = json!({"name": "one", "assign": {"team": "t"}});

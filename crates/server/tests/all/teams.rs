@@ -496,7 +496,7 @@ async fn teams_have_objects_of_their_own_and_quotas() {
         }
         let over = house.post(&token, path, &csr("3.b.example", "3.b.example")).await.expect(429);
         let seconds: u64 = over.header("retry-after").parse().unwrap();
-        assert!((1..=86_400).contains(&seconds) && over.text.contains("of today"), "{over:?}");
+        assert!((1..=86_400).contains(&seconds) && over.text.contains("for today"), "{over:?}");
         let over = house.est("web-b", &token, "4.b.example").await.expect(429);
         assert!(over.header("retry-after").parse::<u64>().unwrap() >= 1);
 

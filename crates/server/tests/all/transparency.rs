@@ -95,8 +95,8 @@ async fn what_cannot_be_watched_is_refused_and_a_viewer_only_sees() {
     let (world, _, _folder) = world().await;
     for (body, wanted) in [
         (json!({"name": "com"}), "public suffix"),
-        (json!({"name": "a b"}), "tsig_name is not a domain name"),
-        (json!({"name": "www.example.com"}), "watch that"),
+        (json!({"name": "a b"}), "is not a domain name"),
+        (json!({"name": "www.example.com"}), "watch the registered domain"),
         (json!({"name": "example.com", "services": ["logs"]}), "configured"),
         (json!({"name": "example.com", "trust_issuers": true}), "named"),
         (json!({"name": "example.com", "issuers": [" "]}), "issuers"),

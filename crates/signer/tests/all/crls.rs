@@ -42,9 +42,9 @@ async fn a_crl_that_drops_a_revocation_is_refused(mut world: World) {
         }
         revoke(&world, "b.example", Reason::Superseded).await;
         let reason = refusal(&world, Forgery::Crl(empty, 0)).await;
-        assert!(reason.contains("takes back the revocation"), "{reason}");
+        assert!(reason.contains("removes the revocation"), "{reason}");
         let reason = refusal(&world, Forgery::Crl(on_hold, 0)).await;
-        assert!(reason.contains("takes back the revocation"), "{reason}");
+        assert!(reason.contains("removes the revocation"), "{reason}");
         let reason = refusal(&world, Forgery::Crl(same, -2)).await;
         assert!(reason.contains("its number is below"), "{reason}");
         assert!(world.authority.tick().await.unwrap().crls >= 1, "as it is, it is signed");
@@ -83,7 +83,7 @@ async fn an_older_crl_put_back_does_not_count_at_the_start(mut world: World) {
     world.restart_signer().await;
     revoke(&world, "b.example", Reason::Superseded).await;
     let reason = refusal(&world, Forgery::Crl(empty, 1)).await;
-    assert!(reason.contains("takes back the revocation"), "{reason}");
+    assert!(reason.contains("removes the revocation"), "{reason}");
 }
 
 async fn a_crl_that_was_lost_before_it_was_stored_is_made_again(world: World) {

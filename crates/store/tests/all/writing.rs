@@ -130,7 +130,10 @@ async fn a_full_disk_is_waited_out() {
         }
     });
     let waiting = status.wait_for(|status| matches!(status, Status::Waiting { .. })).await.unwrap().clone();
-    assert!(matches!(&waiting, Status::Waiting { error, .. } if error.contains("make room")), "{waiting:?}");
+    assert!(
+        matches!(&waiting, Status::Waiting { error, .. } if error.contains("free some space")),
+        "{waiting:?}"
+    );
     let before = writer.totals().stored;
     assert!(before < 2_000);
     assert!(!feeding.is_finished(), "the senders wait with the writer");

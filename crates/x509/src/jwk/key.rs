@@ -322,7 +322,7 @@ mod tests {
             ("e", json!("AQAA"), "exponent"),
             ("e", json!("AQAB="), "base64url"),
             ("kty", json!(null), "kty"),
-            ("kty", json!("oct"), "none of"),
+            ("kty", json!("oct"), "use RSA, EC or OKP"),
         ] {
             let error = with(member, value).unwrap();
             assert!(error.contains(reason), "{error}: {reason}");

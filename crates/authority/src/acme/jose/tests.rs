@@ -117,7 +117,7 @@ fn what_is_no_flattened_jws_is_refused() {
         (json!({"crit": ["x"]}), "crit"),
         (json!({"b64": false}), "b64"),
         (json!({"kid": "k"}), "either"),
-        (json!({"jwk": null}), "not an object"),
+        (json!({"jwk": null}), "not a JSON object"),
         (json!({"nonce": 1}), "nonce"),
         (json!({"url": "u".repeat(TEXT_MAX + 1)}), "url"),
         (json!({"alg": null}), "alg"),

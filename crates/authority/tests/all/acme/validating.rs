@@ -53,7 +53,7 @@ pub(crate) async fn http01_follows_redirects_and_no_further(place: Fixture) {
         ("a redirect", redirect(&format!("http://b.test:{http}/good")), None),
         ("a relative redirect", redirect("/good"), None),
         ("another text", Page::Text("no".to_owned()), Some(("incorrectResponse", "\"no\""))),
-        ("a longer text", Page::Text("KEYx".to_owned()), Some(("incorrectResponse", "begins with"))),
+        ("a longer text", Page::Text("KEYx".to_owned()), Some(("incorrectResponse", "starts with"))),
         ("far too long", Page::Text(long), Some(("incorrectResponse", "8192"))),
         ("not found", status("404 Not Found", "KEY"), Some(("unauthorized", "404"))),
         ("another success", status("201 Created", "KEY"), Some(("unauthorized", "201"))),
@@ -174,7 +174,7 @@ pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
     place.net.alias("_acme-challenge.f.test", "_acme-challenge.f.test");
     let (order, challenge, _) = begin("f.test", "dns-01").await;
     let (kind, detail) = problem(&answer(&client, &order, &challenge).await);
-    assert!(kind == "dns" && detail.contains("circle"), "{kind}: {detail}");
+    assert!(kind == "dns" && detail.contains("loop"), "{kind}: {detail}");
 
     // Each account at its own label.
     let (order, challenge, text) = begin("*.g.test", "dns-account-01").await;
@@ -220,14 +220,14 @@ pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Fixture) {
             |one| one.names.push(GeneralName::Dns("b.test".to_owned())),
             &own,
             "unauthorized",
-            "alone",
+            "not only for",
         ),
         (
             "another kind of name",
             |one| one.names = vec![GeneralName::Ip([127, 0, 0, 1].into())],
             &own,
             "unauthorized",
-            "alone",
+            "not only for",
         ),
         (
             "another key",

@@ -152,8 +152,8 @@ fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
     for (name, at, expected) in [
         ("version", 20, "not an age file:"),
         ("stanza", 23, "not an age file:"),
-        ("mac", header + 20, "its header was changed"),
-        ("nonce", header + 50, "changed or cut off after 0 bytes"),
+        ("mac", header + 20, "the file's header was changed"),
+        ("nonce", header + 50, "changed or truncated after 0 bytes"),
         ("content", whole.len() - 2_000, "the file was changed or truncated after"),
         ("tag", whole.len() - 1, "the file was changed or truncated after"),
     ] {

@@ -227,7 +227,7 @@ fn the_demo_takes_every_step_and_leaves_nothing_behind() {
         "claimed",
         "renewed",
         "resolved",
-        "sealed",
+        "encrypted to the key service",
         "injected",
         "audit log",
     ] {

@@ -131,7 +131,7 @@ fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
     let unasked = run(&mut house.bulla(&["node", "retire", "f2", "--hostile"]));
     let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
     assert_eq!(unasked.status.code(), Some(2), "{}", describe(&unasked));
-    assert!(said.contains("sealed to them: de") && said.contains("--yes"), "{said}");
+    assert!(said.contains("sealed under them: de") && said.contains("--yes"), "{said}");
     assert_eq!(house.json(&["node", "show", "f2"])["hostile"], false);
     let unasked = run(&mut house.bulla(&["site", "update", "frankfurt", "--attribute", "country=AT"]));
     let said = String::from_utf8_lossy(&unasked.stderr).into_owned();

@@ -46,7 +46,7 @@ fn what_is_found_belongs_to_whom_a_rule_names() {
     };
     assert!(table("127.0.0.9").contains("platform"), "{}", table("127.0.0.9"));
     let other = table("a.example");
-    assert!(other.contains("host 127.0.0.*: it is a.example") && other.contains("ann"), "{other}");
+    assert!(other.contains("host 127.0.0.*: the host is a.example") && other.contains("ann"), "{other}");
     house.does(&["owner", "rule", "move", "rest", "1"]);
     assert!(table("127.0.0.9").contains("ann"));
     let order = |house: &House| house.json(&["owner", "rule", "list"])["rows"].clone();

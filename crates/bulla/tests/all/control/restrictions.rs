@@ -76,7 +76,7 @@ fn programs_keep_what_changing_the_user_takes_and_files_are_theirs() {
     // CAP_KILL, CAP_SETGID and CAP_SETUID.
     assert_restricted(house.process_id(), 0xe0);
     let landlock = readyz(&house)["sandbox"]["landlock"].as_str().unwrap().to_owned();
-    assert!(landlock.starts_with("off: it starts programs"), "{landlock}");
+    assert!(landlock.starts_with("off: the process starts programs"), "{landlock}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
         .unwrap();
     house.configure(&format!("[watch]\nclouds_file = {:?}\n", file.to_str().unwrap()));
     let refused = house.try_start().unwrap_err();
-    assert!(refused.contains("azure with 65 calls at once"), "{refused}");
+    assert!(refused.contains("azure with 65 concurrent calls"), "{refused}");
     // Which subscription it is matters to nobody here: this build cannot list any, or has no credentials.
     std::fs::write(&file, "[[azure]]\nsubscription = \"1\"\n").unwrap();
     house.start();

@@ -463,7 +463,7 @@ fn what_is_wrong_is_said() {
         (&["--certificates", "certs", "--upstream", "a:1", "--keys", "keys.sock"], 2, "unix:PATH"),
         (&["--certificates", "certs", "--upstream", "a:1", "--keys", "tls:a"], 2, "--keys-certificate"),
         (&BELIEVES_NOBODY, 2, "--keys-ca"),
-        (&["--certificates", "certs", "--upstream", "a:1", "--default-certificate", "b"], 5, "no b.pem"),
+        (&["--certificates", "certs", "--upstream", "a:1", "--default-certificate", "b"], 5, "b.pem"),
         (
             &["--certificates", "certs", "--upstream", "a:1", "--ticket-keys", "ca.pem"],
             5,

@@ -205,7 +205,7 @@ fn what_is_wrong_with_an_upstream_is_said() {
     let world = World::new(&[]);
     for (entry, wanted) in [
         ("name = \"shop\"", "has no servers"),
-        ("name = \"shop\"\nservers = [\"a:1\", \"a:1\"]", "a target is listed twice"),
+        ("name = \"shop\"\nservers = [\"a:1\", \"a:1\"]", "is listed twice"),
         ("name = \"a:1\"\nservers = [\"a:1\"]", "contains a colon"),
         ("name = \"shop\"\nservers = [\"a:1\"]\nbalance = \"best\"", "expected one of `round-robin`"),
         ("name = \"shop\"\nservers = [\"a:1\"]\ntls = true", "tls needs server_name"),

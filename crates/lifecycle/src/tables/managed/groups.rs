@@ -9,7 +9,7 @@ use store::DAY_US;
 use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
 use super::row::{ManagedRow, NEVER_ISSUED_US};
-use super::totals::ManagedSummary;
+use super::totals::{COUNTER_SLOTS, ManagedSummary};
 use db::{Bulk, Column, Cost, StoreError, Tx, Value, contains};
 use store::states::ManagedState;
 
@@ -142,7 +142,7 @@ impl GroupChanges {
 #[crate::boxed]
 pub async fn adjust_managed_groups(tx: &mut Tx, changes: &GroupChanges) -> Result<(), StoreError> {
     // Each transaction uses a single slot and locks rows in order, so that transactions cannot deadlock.
-    let slot = tx.counter_slot(super::COUNTER_SLOTS);
+    let slot = tx.counter_slot(COUNTER_SLOTS);
     let moved = || changes.0.iter().filter(|(_, by)| **by != 0);
     if moved().next().is_none() {
         return Ok(());

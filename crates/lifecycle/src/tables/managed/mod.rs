@@ -37,9 +37,6 @@ use store::states::{JobKind, JobState};
 use db::{Bulk, Column, StoreError, Tx, reversed};
 pub use handle::Managed;
 
-/// Number of rows that each counter is split into on PostgreSQL.
-const COUNTER_SLOTS: i64 = 16;
-
 /// A certificate to insert.
 #[derive(Clone, Debug)]
 pub struct NewManaged {

@@ -8,6 +8,9 @@ use super::handle::Managed;
 use db::{Bulk, Column, Cost, StoreError, Tx};
 use store::states::ManagedState;
 
+/// Number of rows that each counter is split into on PostgreSQL.
+pub(super) const COUNTER_SLOTS: i64 = 16;
+
 /// A counter. `Ord`, because rows are locked in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ManagedTotal {
@@ -69,7 +72,7 @@ pub async fn adjust_managed_totals(
     changes: &BTreeMap<ManagedTotal, i64>,
 ) -> Result<(), StoreError> {
     // Each transaction uses a single slot and locks rows in order, so that transactions cannot deadlock.
-    let slot = tx.counter_slot(super::COUNTER_SLOTS);
+    let slot = tx.counter_slot(COUNTER_SLOTS);
     let (mut kinds, mut buckets, mut slots, mut values) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (total, by) in changes.iter().filter(|(_, by)| **by != 0) {
         let (kind, bucket) = match total {

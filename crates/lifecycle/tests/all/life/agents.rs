@@ -135,7 +135,7 @@ pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: W
         let life = world.life.clone();
         async move { life.accept_csr(job, agent, &csr).await.unwrap_err().to_string() }
     };
-    assert!(refused(vec![1, 2, 3]).await.starts_with("cannot create the CSR:"));
+    assert!(refused(vec![1, 2, 3]).await.starts_with("the CSR is rejected:"));
     let more = [&names[..], &["evil.example".to_owned()]].concat();
     assert!(refused(request(KeyType::P256, &more).1).await.contains("other names"));
     assert!(refused(request(KeyType::P256, &names[..1]).1).await.contains("other names"));

@@ -133,7 +133,7 @@ fn a_bad_line_is_named_by_its_number_and_the_rest_goes_on() {
     let read = from_input(list);
     let expected = [
         "a.example:443",
-        "refused: standard input:2: `b b`: not a host name: ' ' does not belong",
+        "refused: standard input:2: `b b`: not a host name: ' ' is not allowed",
         "refused: standard input:3: `@more`: a list of targets cannot name another",
         "refused: standard input:4: `-`: a list of targets cannot name another",
         "refused: standard input:5: ``: the line is not UTF-8 text",
@@ -173,7 +173,7 @@ fn a_file_of_targets_is_named_in_its_errors_and_may_hold_paths() {
     let here = std::env::current_dir().unwrap().display().to_string();
     assert_eq!(read[..2], ["a.example:443".to_owned(), format!("{here}/certs/a.pem")]);
     assert!(
-        read[2].contains("hosts.txt:3: `*.example`: not a host name: a wildcard is no host"),
+        read[2].contains("hosts.txt:3: `*.example`: not a host name: a wildcard is not a host"),
         "{}",
         read[2]
     );

@@ -141,8 +141,8 @@ mod tests {
         assert_eq!(outcome(json!({ "exp": NOW - 59 })), Ok(()), "within the leeway");
         for (change, why) in [
             (json!({ "iss": "https://j.example" }), "another issuer"),
-            (json!({ "aud": "other" }), "the ID token was issued to another client"),
-            (json!({ "aud": ["other", "bulla"] }), "the ID token was issued to another client"),
+            (json!({ "aud": "other" }), "another client (claim aud)"),
+            (json!({ "aud": ["other", "bulla"] }), "another client"),
             (json!({ "azp": "other" }), "the ID token was issued to another client"),
             (json!({ "exp": NOW - 60 }), "expired"),
             (json!({ "exp": Value::Null }), "exp"),
@@ -150,8 +150,8 @@ mod tests {
             (json!({ "nbf": NOW + 61 }), "not valid yet"),
             (json!({ "nonce": "m" }), "another login"),
             (json!({ "nonce": Value::Null }), "another login"),
-            (json!({ "sub": "" }), "nobody"),
-            (json!({ "sub": "x".repeat(256) }), "nobody"),
+            (json!({ "sub": "" }), "no valid subject"),
+            (json!({ "sub": "x".repeat(256) }), "no valid subject"),
         ] {
             let error = outcome(change.clone()).unwrap_err();
             assert!(error.contains(why), "{change}: {error}");
