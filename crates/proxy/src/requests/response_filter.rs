@@ -147,7 +147,8 @@ impl BodyFilter for ResponseFilter {
                 None => return Ok(None),
             };
             let clean = match &mut self.scrubber {
-                Some(scrubber) => scrubber.pass(data, is_end).map_err(io::Error::other)?,
+                Some(scrubber) if is_end => scrubber.finish(data).map_err(io::Error::other)?,
+                Some(scrubber) => scrubber.pass(data).map_err(io::Error::other)?,
                 None => data,
             };
             if !clean.is_empty() {

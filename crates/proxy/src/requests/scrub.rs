@@ -40,11 +40,23 @@ impl Scrubber {
         self.found
     }
 
-    /// Takes the next bytes, and returns those that are decided, without values. `is_end`: the stream ends after them.
+    /// Takes the next bytes, and returns those that are decided, without values.
     ///
     /// # Errors
     /// [`TooMuch`]: nothing more of the stream may be passed on.
-    pub(super) fn pass(&mut self, data: Bytes, is_end: bool) -> Result<Bytes, TooMuch> {
+    pub fn pass(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
+        self.advance(data, false)
+    }
+
+    /// Takes the last bytes of the stream, and returns all that is left, without values.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub fn finish(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
+        self.advance(data, true)
+    }
+
+    fn advance(&mut self, data: Bytes, is_end: bool) -> Result<Bytes, TooMuch> {
         self.steps.earn(data.len());
         // Usually nothing is held, and nothing found: then nothing is copied.
         let text = match self.held.is_empty() {
@@ -84,7 +96,7 @@ impl Scrubber {
     /// [`TooMuch`]
     pub(super) fn alone(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
         let mut other = Self::new(self.values.clone());
-        let clean = other.pass(data, true);
+        let clean = other.finish(data);
         self.found += other.found;
         clean
     }
@@ -114,9 +126,9 @@ mod tests {
         let mut scrubber = scrubber();
         let mut all = Vec::new();
         for piece in text.chunks(size) {
-            all.extend_from_slice(&scrubber.pass(Bytes::copy_from_slice(piece), false).unwrap());
+            all.extend_from_slice(&scrubber.pass(Bytes::copy_from_slice(piece)).unwrap());
         }
-        all.extend_from_slice(&scrubber.pass(Bytes::new(), true).unwrap());
+        all.extend_from_slice(&scrubber.finish(Bytes::new()).unwrap());
         assert_eq!(all.len(), text.len());
         (all, scrubber.found())
     }
@@ -151,7 +163,7 @@ mod tests {
     #[test]
     fn what_is_no_value_is_not_copied_and_not_held() {
         let data = Bytes::from_static(b"data: an event of a stream\n\n");
-        let passed = scrubber().pass(data.clone(), false).unwrap();
+        let passed = scrubber().pass(data.clone()).unwrap();
         assert_eq!((passed.as_ptr(), passed.len()), (data.as_ptr(), data.len()));
     }
 
@@ -161,8 +173,8 @@ mod tests {
         let mut scrubber = Scrubber::new(vec![Arc::new(Spellings::of([long.as_bytes()].into_iter()))]);
         let piece = Bytes::from("\\u0078".repeat(10_000));
         for _ in 0..4 {
-            assert!(scrubber.pass(piece.clone(), false).unwrap().is_empty(), "it may be the value");
+            assert!(scrubber.pass(piece.clone()).unwrap().is_empty(), "it may be the value");
         }
-        assert_eq!(scrubber.pass(piece, false), Err(TooMuch));
+        assert_eq!(scrubber.pass(piece), Err(TooMuch));
     }
 }

@@ -60,7 +60,7 @@ impl StreamFilter {
         match &mut self.frames {
             Some(frames) => frames.pass(data, &mut self.scrubber, ready),
             None => {
-                ready.push_back(self.scrubber.pass(data, is_end)?);
+                ready.push_back(if is_end { self.scrubber.finish(data) } else { self.scrubber.pass(data) }?);
                 Ok(())
             }
         }
@@ -110,7 +110,8 @@ impl Frames {
                 let payload = data.split_to(data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
                 self.left -= payload.len() as u64;
                 let is_end = self.left == 0 && self.is_final;
-                self.clean.extend_from_slice(&scrubber.pass(payload, is_end)?);
+                let clean = if is_end { scrubber.finish(payload) } else { scrubber.pass(payload) }?;
+                self.clean.extend_from_slice(&clean);
             }
             self.forward(ready);
         }
@@ -142,7 +143,7 @@ impl Frames {
             self.order.push_back(Piece::Payload(length));
             (self.left, self.is_final) = (length, is_final);
             if length == 0 && is_final {
-                self.clean.extend_from_slice(&scrubber.pass(Bytes::new(), true)?);
+                self.clean.extend_from_slice(&scrubber.finish(Bytes::new())?);
             }
             return Ok(());
         }
