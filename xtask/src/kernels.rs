@@ -1,9 +1,9 @@
 //! Disassembles the kernels of batched signatures, and fails on instructions that could depend on a secret.
 //!
 //! - Forbidden everywhere: loads or stores with an address in a vector register (gather, scatter), masked loads or stores whose
-//! mask is not constant, and divisions.
+//!   mask is not constant, and divisions.
 //! - Conditional jumps: allowed only in the functions of [`ALLOWED`], up to the number given there, with the values that they
-//! depend on. The arithmetic itself (products, squares, sums of points, table lookups) has none.
+//!   depend on. The arithmetic itself (products, squares, sums of points, table lookups) has none.
 //!
 //! The check does not prove more: allowed jumps are counted, not traced. They were reviewed by a person for one compiler. If
 //! another compiler produces other jumps, the step fails, and they must be reviewed again.

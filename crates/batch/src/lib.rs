@@ -3,7 +3,7 @@
 //!
 //! - [`Kernel`]: exists where the processor has the instructions, and computes the signatures.
 //! - [`Key`]: the numbers of an RSA-2048 key, for the private operation (RFC 8017 section 5.2.1). Eight operations together cost
-//! less than three separate ones.
+//!   less than three separate ones.
 //! - [`P256Key`]: the numbers of a P-256 key, for ECDSA (FIPS 186-5 section 6.4). Eight signatures cost little more than two.
 //! - [`Ed25519Key`]: the numbers of an Ed25519 key (RFC 8032). The caller computes its hashes, between two halves.
 //!
@@ -71,11 +71,11 @@ impl Kernel {
     ///
     /// Each signature is checked before it is returned:
     /// - k·G satisfies the curve equation, in the coordinates that give r. A fault in the point arithmetic leads off the curve. A
-    /// wrong table entry, sign or number of steps leads to another point of the curve. Tags detect that: each entry has its
-    /// multiple of G modulo 2^52 - 1, and the sum of the added tags must be k.
+    ///   wrong table entry, sign or number of steps leads to another point of the curve. Tags detect that: each entry has its
+    ///   multiple of G modulo 2^52 - 1, and the sum of the added tags must be k.
     /// - r is the x coordinate of that point modulo n.
     /// - s·k - r·d is the digest modulo n. This check uses another copy of d in another form, and k as it was multiplied with G,
-    /// not its inverse.
+    ///   not its inverse.
     ///
     /// A signature with one such fault could reveal bits of k or d. Two simultaneous faults, and faults in a nonce before the call,
     /// are not detected. Nonces with fresh randomness prevent that such a signature is compared with a sound one of the same nonce.

@@ -3,10 +3,10 @@
 //! There are two sources of issued certificates:
 //!
 //! - **Search services** ([`search`]): Cert Spotter and services with crt.sh's API, queried by registered domain with a cursor.
-//! They return results immediately but require trust in the operator of the service.
+//!   They return results immediately but require trust in the operator of the service.
 //! - **Logs** ([`follow`]): static-ct (tiled) logs, read directly. Every entry is verified against the log's signed checkpoints, so
-//! that a log cannot remove or change an entry without an alarm. Detecting a log that shows other clients a different tree requires
-//! gossip or witnesses, which are not implemented; the stored notes would be the proof.
+//!   that a log cannot remove or change an entry without an alarm. Detecting a log that shows other clients a different tree requires
+//!   gossip or witnesses, which are not implemented; the stored notes would be the proof.
 //!
 //! Both return [`Issuance`]s. A precertificate and its certificate are one issuance ([`IssuanceId`]). The pure function [`judge`]
 //! decides whether it was expected.
@@ -16,16 +16,16 @@
 //! # Parts
 //!
 //! 1. [`registered_domain`] of each known name gives the domains to watch. [`DomainSet::compile`] prepares them for matching at the
-//! full speed of a log.
+//!    full speed of a log.
 //! 2. Search: one [`search::SearchService`] per service, created once. [`search::SearchService::issuances_since`] returns one page
-//! and the next cursor: store both in one transaction, then query again immediately while `more` is set, otherwise after
-//! `poll_after`. [`search::poll`] does this for many domains, with limited concurrency per service.
+//!    and the next cursor: store both in one transaction, then query again immediately while `more` is set, otherwise after
+//!    `poll_after`. [`search::poll`] does this for many domains, with limited concurrency per service.
 //! 3. Follow: one [`follow::Follower`] per log, created once. [`follow::Follower::step`] returns one batch of matches and the next
-//! [`follow::LogPosition`]: store both in one transaction. A [`follow::Alarm`] is an error value, and the position does not advance
-//! past it.
+//!    [`follow::LogPosition`]: store both in one transaction. A [`follow::Alarm`] is an error value, and the position does not advance
+//!    past it.
 //! 4. [`ledger::record`] stores the results in the same transaction, each issuance once. After [`ledger::GRACE`] (our own renewals
-//! are logged before their issuer responds) [`ledger::judge_issuances`] looks up the known certificates and stores the verdicts:
-//! raise alerts on [`Verdict::Unasked`] in that transaction.
+//!    are logged before their issuer responds) [`ledger::judge_issuances`] looks up the known certificates and stores the verdicts:
+//!    raise alerts on [`Verdict::Unasked`] in that transaction.
 //!
 //! Limits are constants next to the items that they limit. Only [`ledger`] and [`monitor`] use the database, through
 //! `crate::tables`.

@@ -2,7 +2,7 @@
 //!
 //! - Connections: [`opening`] reads the first bytes, [`serve`] serves HTTP, [`relay`] relays bytes.
 //! - Requests: [`client`] and [`target`] describe client and target, [`client_body`] and [`request_body`] stream the body,
-//! [`fields`] removes hop-by-hop fields, [`upgrade`] and [`websocket`] handle protocol upgrades.
+//!   [`fields`] removes hop-by-hop fields, [`upgrade`] and [`websocket`] handle protocol upgrades.
 //! - [`upstream`]: the pool of connections to upstreams.
 //! - [`page`] and [`unanswered`]: error responses.
 //! - [`access_log`]: one line for each request.

@@ -268,7 +268,7 @@ impl PrivateKey {
     ///
     /// - RSA: 0.2 ms of work, and 2 KB as long as the key is in memory.
     /// - P-256 and Ed25519: a few µs, and less than 150 bytes. The first key of each type in a process takes 1 ms and 208 or 303 KB
-    /// for tables ([`crate::prepare_tables`] computes them earlier).
+    ///   for tables ([`crate::prepare_tables`] computes them earlier).
     pub fn prepare(&self) {
         if self.wants_preparing(Batches::All) {
             let KeyMaterial { kind, spki, pkcs8, lanes, .. } = &*self.inner;

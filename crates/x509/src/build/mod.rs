@@ -115,7 +115,7 @@ impl SignatureAlgorithm {
     /// - PKCS #1: NULL (RFC 4055 section 5).
     /// - RSASSA-PSS: the hash, MGF1 with the same hash, and a salt of its length (RFC 4055 section 3.1).
     /// - ECDSA (RFC 5758), Ed25519 (RFC 8410) and ML-DSA (RFC 9881): none.
-    /// - [`Self::Other`]: none.
+    /// - [`Self::Other`]: no parameters.
     #[must_use]
     pub fn to_der(&self) -> Vec<u8> {
         use SignatureAlgorithm as S;

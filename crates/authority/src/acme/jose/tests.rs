@@ -129,11 +129,11 @@ fn what_is_no_flattened_jws_is_refused() {
         table.push((key.sign(&header, "{}").to_string().into_bytes(), name));
     }
     let twice = r#"{"alg":"ES256","kid":"a","kid":"b","url":"u"}"#;
-    table.push((key.sign_text(twice, "{}").to_string().into_bytes(), "twice"));
+    table.push((key.sign_text(twice, "{}").to_string().into_bytes(), "duplicate member"));
     table.push((good.to_string().replacen("\"payload\":\"", "\"payload\":\"=", 1).into_bytes(), "base64url"));
     table.push((
         good.to_string().replacen("\"payload\"", "\"signature\":\"\",\"payload\"", 1).into_bytes(),
-        "twice",
+        "duplicate member",
     ));
     // The last character of the encoding of one byte has four unused bits, which must be zero.
     table.push((br#"{"protected":"e31","payload":"","signature":""}"#.to_vec(), "base64url"));
