@@ -5,7 +5,7 @@
 //! 1. The first process stays in the host's namespaces. It runs the proxy, or the connection to a remote one.
 //! 2. The second process creates namespaces and starts the third one in them.
 //! 3. The third process is the init process of the namespaces. It binds the proxy's address there, passes the socket to the first
-//!   process, confines itself and starts the command.
+//!    process, confines itself and starts the command.
 //!
 //! The first process accepts connections from the namespaces on that socket.
 
