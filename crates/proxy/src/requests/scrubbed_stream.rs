@@ -193,6 +193,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for ScrubbedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let Some(filter) = &mut this.filter else { return Pin::new(&mut this.stream).poll_read(cx, buffer) };
+        // The caller's buffer may have bytes of earlier reads.
+        let before = buffer.filled().len();
         loop {
             while let Some(first) = this.ready.front_mut() {
                 let some = first.len().min(buffer.remaining());
@@ -203,7 +205,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ScrubbedStream<S> {
                 }
                 this.ready.pop_front();
             }
-            if !buffer.filled().is_empty() || this.is_ended {
+            if buffer.filled().len() > before || this.is_ended {
                 return Poll::Ready(Ok(()));
             }
             let mut read = BytesMut::zeroed(READ);
