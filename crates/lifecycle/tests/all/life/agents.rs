@@ -143,7 +143,7 @@ pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: W
     let mut forged = request(KeyType::P256, &names).1;
     let last = forged.len() - 1;
     forged[last] ^= 1;
-    assert!(refused(forged).await.contains("not signed"));
+    assert!(refused(forged).await.contains("no valid proof of possession"));
     let good = request(KeyType::P256, &names).1;
     let other = world.life.accept_csr(job, Uuid::now_v7(), &good).await;
     assert!(matches!(other, Err(CsrError::Data(DataError::NotFound { .. }))));
