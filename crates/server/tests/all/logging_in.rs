@@ -401,7 +401,7 @@ async fn an_id_token_that_is_not_good_is_refused() {
         (json!({ "iss": "https://elsewhere.example" }), "another issuer"),
         (json!({ "exp": now() - 3_600 }), "expired"),
         (json!({ "iat": now() + 3_600 }), "not valid yet"),
-        (json!({ "sub": null }), "no valid subject"),
+        (json!({ "sub": null }), "not valid"),
     ] {
         scene.claims(claims.clone());
         let refused = scene.refused().await;

@@ -98,7 +98,7 @@ async fn what_cannot_be_watched_is_refused_and_a_viewer_only_sees() {
         (json!({"name": "a b"}), "is not a domain name"),
         (json!({"name": "www.example.com"}), "watch the registered domain"),
         (json!({"name": "example.com", "services": ["logs"]}), "configured"),
-        (json!({"name": "example.com", "trust_issuers": true}), "named"),
+        (json!({"name": "example.com", "trust_issuers": true}), "without a list of allowed issuers"),
         (json!({"name": "example.com", "issuers": [" "]}), "issuers"),
     ] {
         let answer = world.post("/api/v1/ct/domains", body.clone()).await.expect(422);
