@@ -263,11 +263,11 @@ mod tests {
             ("certificates = ['/a']", "missing field `keys`"),
             ("keys = []\ncertificates = ['/a']", "keys: 0 are given"),
             ("keys = ['unix:/a']\ncertificates = []", "certificates: 0 are given"),
-            ("keys = ['/a']\ncertificates = ['/a']", "no key service"),
+            ("keys = ['/a']\ncertificates = ['/a']", "is not a key service"),
             ("keys = ['tls:keys.example']\ncertificates = ['/a']", "a key service over TLS needs"),
             ("keys = ['unix:/a']\ncertificates = ['/a/*.crt']", "write DIR or DIR/*.pem"),
             ("keys = ['unix:/a']\ncertificates = ['*.pem']", "write DIR or DIR/*.pem"),
-            (&format!("{usual}sign_timeout_ms = 0"), "from 1 to 60000"),
+            (&format!("{usual}sign_timeout_ms = 0"), "must be 1 to 60000"),
             (&format!("{usual}sign_timeout_s = 1"), "unknown field `sign_timeout_s`"),
         ] {
             let found = settings(text).unwrap_err();

@@ -228,7 +228,7 @@ fn a_request_is_found_by_its_trace() {
     // One that is away may know it.
     let perhaps = run(&mut world.keys(&["trace", &"ab".repeat(16), "--url", &world.url, "--url", NOBODY]));
     assert_eq!(perhaps.status.code(), Some(3), "{}", describe(&perhaps));
-    assert!(stderr(&perhaps).contains("1 of 2 are away"), "{}", describe(&perhaps));
+    assert!(stderr(&perhaps).contains("1 of 2 are unreachable"), "{}", describe(&perhaps));
     // What nobody named, went well and took no time is not kept.
     world.sign(world.ski, "").unwrap();
     let kept = world.json(&["trace", "--json", "--url", &world.url]);

@@ -222,7 +222,7 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
     let proxy = world.proxy(&format!(
         "tunnel = [\"passed.example\"]\nreject = [\"refused.example\"]\n\
          [[proxy.rules]]\nname = \"key\"\nhost = [\"api.example\"]\n\
-         inject = {{ file = \"{}\", as = \"header\", header = \"X-Api-Key\" }}\n",
+         inject = {{ file = \"{}\", as = \"header\", header = \"X-Api-Key\", allow_echo = true }}\n",
         world.place.path("key").display()
     ));
     for (ca, url, address, wanted) in [

@@ -73,10 +73,9 @@ fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on()
         "{status}"
     );
     assert_eq!(status["remaining"], keys[1]["values"], "{status}");
-    assert_eq!(
-        status["keys"][0]["columns"],
-        json!([{ "column": "credential_versions.sealed", "values": 1 }])
-    );
+    // The server may create a key of its own meanwhile, such as that of its OCSP responder.
+    let columns = status["keys"][0]["columns"].as_array().unwrap();
+    assert!(columns.contains(&json!({ "column": "credential_versions.sealed", "values": 1 })), "{status}");
     assert_eq!(rotated(&house), status["remaining"].as_u64().unwrap());
     assert_eq!(house.json(&["key", "status"])["remaining"], 0);
     // The file is not needed any more, and of no use.
@@ -136,7 +135,7 @@ fn a_program_gives_the_master_key_once_a_start() {
         ("echo the vault is shut >&2; exit 3", 60, "unwrap exited with 3: the vault is shut"),
         ("exec sleep 600", 1, "timed out while"),
         ("exec head -c 32 /dev/zero", 60, "returned a master key other than the one for"),
-        ("exit 0", 60, "returned 0 bytes"),
+        ("exit 0", 60, "wrote 0 bytes"),
     ] {
         let bad = private(&house, "bad", format!("#!/bin/sh\n{script}\n").as_bytes());
         fs::set_permissions(&bad, fs::Permissions::from_mode(0o700)).unwrap();

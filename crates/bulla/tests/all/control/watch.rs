@@ -84,7 +84,7 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
 
     let unknown = run(&mut house.bulla(&["watch", "add", "clouds", "--source", "aws"]));
     assert_eq!(unknown.status.code(), Some(6), "{}", describe(&unknown));
-    assert!(describe(&unknown).contains("there are all, azure/1"), "{}", describe(&unknown));
+    assert!(describe(&unknown).contains("known sources: all, azure/1"), "{}", describe(&unknown));
     let target = format!("127.0.0.1:{}", house.port);
     let made = house.json(&["watch", "add", "estate", &target, "--source", "azure"]);
     assert_eq!(made["sources"], json!(["azure"]));
