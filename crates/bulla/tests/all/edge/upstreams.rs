@@ -211,7 +211,10 @@ fn what_is_wrong_with_an_upstream_is_said() {
         ("name = \"shop\"\nservers = [\"a:1\"]\ntls = true", "tls needs server_name"),
         ("name = \"shop\"\nservers = [\"a:1\"]\nca_files = [\"ca.pem\"]", "need TLS"),
         ("name = \"shop\"\nservers = [\"a:1\"]\neject_s = 0", "eject_s must be from 1 to 3600"),
-        ("name = \"shop\"\nservers = [\"a:1\"]\nhealth_path = \"healthz\"", "health_path does not begin with /"),
+        (
+            "name = \"shop\"\nservers = [\"a:1\"]\nhealth_path = \"healthz\"",
+            "health_path does not begin with /",
+        ),
     ] {
         world.configure(&format!("[edge]\nupstream = \"shop\"\n[[edge.upstreams]]\n{entry}\n"));
         let output = run(&mut world.command(&["--certificates", "certs", "--config", "edge.toml"]));
