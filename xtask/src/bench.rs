@@ -59,7 +59,7 @@ mod tests {
     use crate::shell::root;
 
     #[test]
-    fn every_benchmark_is_there() {
+    fn every_listed_benchmark_exists() {
         for (name, package, example, _) in BENCHES {
             let folder = root().join("crates").join(package).join("examples");
             let file = folder.join(format!("{example}.rs"));

@@ -195,7 +195,7 @@ impl Drop for Beside {
 /// Runs the fault and abuse tests on the binary that the step `tests` built, or on the one that `BULLA_BINARY` names. They print a
 /// table.
 fn abuse() -> Result<(), Failure> {
-    const BATTERY: &str = "control::abuse::the_battery";
+    const BATTERY: &str = "control::abuse::abuse_battery_passes";
     let mut battery = cargo(&["test", "-p", "bulla", "--test", "all", "--"]);
     run_command(battery.args([BATTERY, "--exact", "--ignored", "--nocapture"]))
 }

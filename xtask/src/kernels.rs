@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_no_secret_passes() {
+    fn public_branches_and_lookups_pass() {
         assert_eq!(found(""), [""; 0]);
         let table = "0000 <batch::avx512::p256::curve::Curve::made>:\n  0:\tjne    0 <x>\n";
         assert_eq!(found(table), [""; 0]);
     }
 
     #[test]
-    fn what_may_depend_on_one_is_found() {
+    fn secret_dependent_instructions_are_detected() {
         for (instruction, is_found) in [
             ("jb     150 <batch::number::doubled+0x150>", true),
             ("jmp    150 <batch::number::doubled+0x150>", false),

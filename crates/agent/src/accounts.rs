@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_and_groups_by_name_or_number() {
+    fn users_and_groups_are_found_by_name_or_id() {
         assert_eq!(uid_of("root").unwrap(), 0);
         assert_eq!(gid_of("root").unwrap(), 0);
         assert_eq!(uid_of("12345").unwrap(), 12_345);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_written_once_a_minute_and_when_something_changes() {
+    fn agent_presence_is_written_once_a_minute_or_on_change() {
         let presence = Presence::default();
         let agent = Uuid::now_v7();
         let written = |at: i64, version: &str| {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_not_lost() {
+    fn presence_that_could_not_be_written_is_kept() {
         let presence = Presence::default();
         let agent = Uuid::now_v7();
         presence.seen(agent, 0, facts("1"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_bounded_and_addresses_are_addresses() {
+    fn host_facts_are_truncated_and_invalid_addresses_dropped() {
         let wild = HostFacts {
             hostname: "a\u{7}b".repeat(1_000),
             addresses: "10.0.0.1, x, 2001:db8::1,<script>".to_owned(),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_wake_between_asking_and_waiting_is_not_lost() {
+    async fn wake_between_registering_and_waiting_is_not_lost() {
         let waiting = WaitingPolls::default();
         let agent = Uuid::now_v7();
         let waiter = waiting.register(agent);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_polls_of_one_agent_wake_together_and_leave_nothing() {
+    async fn concurrent_polls_of_one_agent_wake_together_and_are_removed() {
         let waiting = WaitingPolls::default();
         let agent = Uuid::now_v7();
         let (first, second) = (waiting.register(agent), waiting.register(agent));

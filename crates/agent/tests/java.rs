@@ -1,4 +1,4 @@
-//! Key stores as Java's own `keytool` sees them. `.ci/interop java` installs it and runs this.
+//! Tests of key stores with Java's `keytool`. `.ci/interop java` installs it and runs these tests.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 #![allow(
@@ -31,7 +31,7 @@ fn keytool(arguments: &[&str], store: &Path) -> Result<String, String> {
     if output.status.success() { Ok(text) } else { Err(text) }
 }
 
-/// A store of every form, with every kind of key that Java reads.
+/// Tests a key store of every format with every key type that Java reads.
 #[tokio::test]
 async fn keytool_reads_certificate_chain_and_key() {
     for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048, KeyType::Ed25519] {
@@ -43,7 +43,7 @@ async fn keytool_reads_certificate_chain_and_key() {
             let report = host.deployer().deploy(host.target, &described, &material).await;
             assert_eq!((report.outcome, report.error), (Outcome::Deployed, None), "{kind} {form}");
             check(&host.etc("store"), form, &material);
-            // The key opens: only then can keytool make a request with it.
+            // keytool can create a CSR only if it can read the private key.
             let request = keytool(&["-certreq", "-alias", "web"], &host.etc("store")).unwrap();
             let request = x509::csr::CertificateRequest::from_pem_or_der(request.as_bytes()).unwrap();
             request.verify().unwrap();
@@ -61,15 +61,15 @@ fn check(store: &Path, form: &str, material: &enrollment::Material) {
     assert!(listed.contains("Certificate chain length: 2"), "{listed}");
     let fingerprint = listed.lines().find_map(|line| line.trim().strip_prefix("SHA256: ")).unwrap();
     assert_eq!(fingerprint.parse::<x509::Fingerprint>().unwrap(), material.fingerprint());
-    // The seal is checked with the password.
+    // The integrity of the store is verified with the password.
     let wrong =
         Command::new("keytool").args(["-list", "-storepass", "another", "-keystore"]).arg(store).output();
     assert!(!wrong.unwrap().status.success());
 }
 
-/// A PKCS#12 file that Java made is understood, and replaced.
+/// A PKCS#12 file made by Java is parsed and replaced.
 #[tokio::test]
-async fn a_store_of_javas_own_is_replaced() {
+async fn keystore_created_by_keytool_is_replaced() {
     let host = Host::new();
     let own = ["-genkeypair", "-alias", "web", "-keyalg", "EC", "-dname", "CN=old", "-storetype", "PKCS12"];
     keytool(&own, &host.etc("store")).unwrap();

@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_last_digest_is_within_a_day_and_at_its_hour(now in 0..4_102_444_800_000_000_i64, hour in 0..24_u8) {
+        fn last_digest_is_within_a_day_and_at_its_hour(now in 0..4_102_444_800_000_000_i64, hour in 0..24_u8) {
             let last = last_digest_at(now, hour);
             prop_assert!(last <= now && now - last < 24 * HOUR_US);
             prop_assert_eq!(last.rem_euclid(24 * HOUR_US), i64::from(hour) * HOUR_US);

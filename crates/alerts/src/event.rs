@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_has_one_alert_of_its_end() {
+    fn claiming_a_certificate_resolves_its_found_alert() {
         let claimed = events::CertificateClaimed { certificate: web(), fingerprint: fingerprint() };
         let all = of(&Event::CertificateClaimed(claimed));
         let found = format!("found/{}", fingerprint());
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_watch_saw_is_told_and_ends() {
+    fn endpoint_conditions_are_raised_and_resolved() {
         for (condition, kind) in [
             (Condition::Mismatch, "endpoint.mismatch"),
             (Condition::Untrusted, "endpoint.untrusted"),
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn issuing_ends_trouble_and_begins_a_watch() {
+    fn issuance_resolves_alerts_and_starts_an_expiry_watch() {
         let version = IssuedVersion {
             certificate: web(),
             run: Run::default(),
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_ends_no_alert_about_the_one_that_is_served() {
+    fn newer_version_keeps_alerts_about_the_served_one_open() {
         let certificate =
             ManagedCertificate { served_not_before_us: Some(1), served_not_after_us: Some(500), ..web() };
         let (run, serial) = (Run::default(), String::new());
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_authority_does_with_a_certificate_that_nobody_manages_means_nothing() {
+    fn ca_events_of_unmanaged_certificates_raise_no_alert() {
         let issued = IssuedByAuthority {
             ca: Uuid::nil(),
             profile: "default".to_owned(),
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_watch_is_told_of_until_it_finishes_or_goes() {
+    fn failed_watch_alert_is_resolved_on_finish_or_removal() {
         let error = Some("the database is full".to_owned());
         let name = "edge".to_owned();
         let failed = of(&Event::WatchFailed(WatchRun { name: name.clone(), error, ..WatchRun::default() }));
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ct_monitor_tells_is_raised_and_resolved() {
+    fn ct_monitor_events_are_raised_and_resolved() {
         let issuance = CtIssuance {
             name: Some("example.com".to_owned()),
             issuer: "O=Evil CA".to_owned(),
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_is_told_of_until_it_is_over() {
+    fn drift_alert_is_raised_and_resolved() {
         type Kind = fn(Drift) -> Event;
         let kinds: [(&str, Severity, Kind, Kind); 4] = [
             ("drift.scan_slow", Severity::Medium, Event::DriftScanSlow, Event::DriftScanSlowOver),
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_told_of_by_its_name() {
+    fn agent_alert_title_contains_the_agent_name() {
         let all = of(&Event::AgentOffline(AgentContact { name: "host".to_owned() }));
         assert!(matches!(&all[..], [EventMeaning::Raise { title, .. }] if title == "agent host is offline"));
     }

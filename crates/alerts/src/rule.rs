@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_condition_of_a_matcher_must_hold() {
+    fn matcher_requires_all_its_conditions() {
         let text = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let table = [
             (Matcher::default(), true),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_told_at_once_is_not_told_again_by_digest() {
+    fn immediately_notified_channel_is_left_out_of_the_digest() {
         let rule = |channels: &[&str], digest| {
             let channels = channels.iter().map(|one| (*one).to_owned()).collect();
             (Uuid::nil(), Rule { channels, digest, ..Rule::default() })
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_holds_for_its_time_only() {
+    fn silence_applies_only_between_its_start_and_end() {
         let quiet =
             Silence { when: Matcher::default(), from_us: 10, until_us: 20, reason: "move".to_owned() };
         let all = [(Uuid::max(), quiet)];

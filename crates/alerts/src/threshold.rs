@@ -135,7 +135,7 @@ mod tests {
     const HOUR_US: i64 = 3_600_000_000;
 
     #[test]
-    fn the_scanner_rises_by_the_same_thresholds() {
+    fn expiry_thresholds_equal_those_of_the_scanner() {
         let defaults = Settings::default().thresholds;
         let scanner = x509::lint::EXPIRY_THRESHOLDS.map(|(threshold, severity)| match threshold {
             x509::lint::ExpiryThreshold::Days(days) => {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_certificates_have_thresholds_of_their_own_size() {
+    fn expiry_thresholds_scale_with_the_certificate_lifetime() {
         let settings = Settings::default();
         // Columns: lifetime, time before the expiry, expected threshold.
         let table = [
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_threshold_lies_ahead_and_is_reached_when_it_comes(
+        fn next_threshold_is_in_the_future_and_reached_at_its_time(
             life in 1..10 * 365 * DAY_US, now in 0..12 * 365 * DAY_US,
         ) {
             let settings = Settings::default();

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_quoted_as_rfc_4180_wants() {
+    fn csv_fields_are_quoted_per_rfc_4180() {
         assert_eq!(line(&["a", "b c", ""]), "a,b c,\r\n");
         assert_eq!(
             line(&["a,b", "say \"hi\"", "two\nlines"]),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spreadsheet_runs_no_name_as_a_formula() {
+    fn csv_fields_with_formula_prefixes_are_escaped() {
         for evil in ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\tx", "\rx"] {
             assert!(line(&[evil]).starts_with("\"'"), "{evil:?}");
         }

@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_in_a_path_cannot_leave_its_segment() {
+    fn reserved_characters_in_path_segments_are_percent_encoded() {
         assert_eq!(segment("web-1.a_b~"), "web-1.a_b~");
         assert_eq!(segment("a b/../c?x"), "a%20b%2F..%2Fc%3Fx");
         assert_eq!(segment("é"), "%C3%A9");

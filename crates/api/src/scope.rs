@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_read_as_they_are_written() {
+    fn scopes_display_as_parsed() {
         for text in [
             "any",
             "profile:web",
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn names_targets_and_paths_bound_what_they_name() {
+    fn name_target_and_path_scopes_match_their_objects() {
         let named = |names: &[&str]| Object::profile("web").with_names(names);
         let table: &[(&str, Object, bool)] = &[
             ("name:*.a.example", named(&["x.a.example", "*.a.example", "*.y.A.example"]), true),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_of_several_bounds_needs_all_of_them() {
+    fn scope_with_several_bounds_requires_all_of_them() {
         let both = scope("team:a,profile:web");
         let (team, profile) = (Scope::team("a"), Scope::profile("web"));
         let reached = |scope: &Scope, facts: &[Scope]| scope.reaches(&Object::from(facts));
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn any_covers_all_and_others_themselves() {
+    fn any_scope_covers_all_and_each_scope_covers_itself() {
         let web = Scope::profile("web");
         assert!(Scope::Any.covers(&web) && web.covers(&web));
         assert!(!web.covers(&Scope::Any) && !web.covers(&Scope::team("web")));
@@ -501,13 +501,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_scope_survives_being_written(scope in any_scope()) {
+        fn scopes_roundtrip_through_display(scope in any_scope()) {
             prop_assert_eq!(scope.to_string().parse::<Scope>().unwrap(), scope);
         }
 
         /// Checks that an intersection grants no more than either scope, and that a covered scope contains no further objects.
         #[test]
-        fn narrower_scopes_reach_less(wide in any_scope(), narrow in any_scope(), object in any_object()) {
+        fn covering_scopes_reach_everything_the_covered_scope_reaches(wide in any_scope(), narrow in any_scope(), object in any_object()) {
             if wide.covers(&narrow) && narrow.reaches(&object) {
                 prop_assert!(wide.reaches(&object), "{wide} covers {narrow}");
             }
@@ -518,7 +518,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in "(any|[a-z]{1,8}:|,|\\*|/|\\.|[a-c]){0,12}") {
+        fn parsing_arbitrary_scope_text_does_not_panic(text in "(any|[a-z]{1,8}:|,|\\*|/|\\.|[a-c]){0,12}") {
             let _ = text.parse::<Scope>();
         }
     }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_written_line_is_read_again_as_it_was() {
+    fn exported_event_lines_roundtrip() {
         let mut event = Event {
             shard: 7,
             sequence: 1,

@@ -269,7 +269,7 @@ mod tests {
     use super::check_base_url;
 
     #[test]
-    fn a_base_url_is_plain_http_with_a_host() {
+    fn base_url_must_be_plain_http_with_a_host() {
         for good in
             ["http://pki.example", "http://pki.example:8080/", "http://pki.example/a/b", "http://[::1]:80"]
         {

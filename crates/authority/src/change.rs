@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_one_pointer_each() {
+    fn json_values_are_listed_by_json_pointer() {
         let document = json!({ "a/b": { "c~": [1, "1", {}] }, "d": [], "e": null });
         let found: Vec<(String, String)> = leaves(&document).into_iter().collect();
         let expected = [
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_name_the_values_that_change() {
+    fn plan_differences_name_the_changed_values() {
         let before = json!({ "requires_approval": true, "names": { "dns_allowed": [".a.example"] } });
         let after =
             json!({ "requires_approval": false, "names": { "dns_allowed": [".a.example", ".b.example"] } });
@@ -656,7 +656,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plans_with_one_hash_are_one_plan(
+        fn change_plans_with_the_same_hash_are_equal(
             (before, after) in (prop::option::of(document()), prop::option::of(document())),
             (other_before, other_after) in (prop::option::of(document()), prop::option::of(document())),
         ) {

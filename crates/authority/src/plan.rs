@@ -278,14 +278,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_field_that_changes_changes_the_hash(plan in plan(), other in plan(), field in 0..12_usize) {
+        fn changing_any_field_changes_the_plan_hash(plan in plan(), other in plan(), field in 0..12_usize) {
             let changed = with_field(&plan, &other, field);
             prop_assert_eq!(changed == plan, changed.sha256() == plan.sha256());
             prop_assert_eq!(changed.differences(&plan).len(), usize::from(changed != plan));
         }
 
         #[test]
-        fn plans_with_one_encoding_are_one_plan(plan in plan(), other in plan()) {
+        fn issuance_plans_with_the_same_encoding_are_equal(plan in plan(), other in plan()) {
             prop_assert_eq!(plan == other, plan.encoded() == other.encoded());
             let read: IssuancePlan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
             prop_assert_eq!(read.sha256(), plan.sha256());
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_do_not_run_into_each_other() {
+    fn adjacent_texts_are_encoded_unambiguously() {
         let base = IssuancePlan {
             object: "certificate/1".to_owned(),
             names: vec!["a.example".to_owned(), "b.example".to_owned()],

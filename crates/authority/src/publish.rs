@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_not_sent_again() {
+    fn conditional_request_for_an_unchanged_document_returns_304() {
         let document = || Document {
             body: Bytes::from_static(b"x"),
             media_type: CRL,

@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn octets_come_back(given in prop::collection::vec(any::<u8>(), 256)) {
+        fn bytes_round_trip_through_words_and_limbs(given in prop::collection::vec(any::<u8>(), 256)) {
             let words: [u64; 32] = words(&given).unwrap();
             let limbs: [u64; 40] = limbs(&words);
             prop_assert!(limbs.iter().all(|limb| *limb <= LIMB_MAX));
@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn doubling_is_that_of_numbers(
+        fn modular_doubling_matches_big_integers(
             number in prop::array::uniform4(any::<u64>()),
             modulus in prop::array::uniform4(any::<u64>()),
             times in 0_usize..300,
@@ -149,14 +149,14 @@ mod tests {
         }
 
         #[test]
-        fn an_inverse_is_one(odd: u64) {
+        fn negative_inverse_times_number_is_minus_one(odd: u64) {
             let odd = odd | 1;
             prop_assert_eq!(odd.wrapping_mul(negative_inverse(odd)) & LIMB_MAX, LIMB_MAX);
         }
     }
 
     #[test]
-    fn what_is_too_long_is_no_number() {
+    fn words_reject_numbers_that_are_too_long() {
         assert_eq!(words::<1>(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8]), Some([0x0102_0304_0506_0708]));
         assert_eq!(words::<1>(&[1, 1, 2, 3, 4, 5, 6, 7, 8]), None);
     }

@@ -194,7 +194,7 @@ mod tests {
     use enrollment::client::ApiError;
 
     #[test]
-    fn whose_turn_it_is_shows_in_the_exit_code() {
+    fn agent_errors_map_to_exit_codes() {
         let refused = ApiError::Refused {
             server: "https://a".to_owned(),
             status: 401,

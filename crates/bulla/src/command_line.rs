@@ -154,12 +154,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_command_is_in_one_group_and_on_one_line() {
+    fn help_lists_each_command_in_one_group_on_one_line() {
         assert_eq!(help::misfits(&Cli::command(), GROUPS), Vec::<String>::new());
     }
 
     #[test]
-    fn no_command_has_a_name_that_was_given_up() {
+    fn renamed_commands_exist_only_under_their_new_name() {
         for (old, new) in RENAMED {
             let find = |words: &[&str]| {
                 words.iter().try_fold(Cli::command(), |command, word| command.find_subcommand(word).cloned())

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_role_that_panics_is_found_and_the_others_still_stop() {
+    async fn panicked_role_is_detected_and_other_roles_drain() {
         let until = CancellationToken::new();
         let stopped = until.clone();
         let (mut edge, _) = spawned(Role::Edge, async move {

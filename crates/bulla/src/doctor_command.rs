@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_may_be_half_a_minute_apart() {
+    fn clock_skew_up_to_30_seconds_passes_the_check() {
         assert_eq!(apart(0).state, State::Ok);
         assert_eq!(apart(-30).state, State::Ok);
         assert_eq!((apart(31).state, apart(31).found.as_str()), (State::Failed, "31 s behind the server's"));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_role_that_does_not_answer_is_found_and_so_is_one_whose_process_ended() {
+    async fn doctor_fails_a_role_with_a_closed_port_or_ended_process() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = format!("http://{}", taken.local_addr().unwrap());
         let description = Description { places: vec![place.clone()], notes: Vec::new() };
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_is_found_with_its_setting() {
+    fn doctor_reports_a_port_in_use_with_its_setting() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
         let check = port("server.listen", &address);

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_known_by_the_same_words_as_its_target() {
+    fn endpoint_label_uses_scan_target_syntax() {
         for (key, wanted) in [
             (key("a.example", 443, "tls", "a.example", ""), "a.example:443"),
             (key("192.0.2.1", 443, "tls", "", ""), "192.0.2.1:443"),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_paste_names_a_host() {
+    fn host_and_port_are_parsed_from_scan_targets() {
         for (text, host, port) in [
             ("A.example", "a.example", None),
             ("a.example:8443", "a.example", Some(8443)),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_list_of_one_ca_is_kept() {
+    fn fetched_crl_is_replaced_only_by_a_newer_crl_of_the_same_ca() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.crl");
         let (first, second) = (crl("CN=A", 1_000), crl("CN=A", 2_000));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_being_written_is_left_until_it_rests() {
+    fn changed_file_is_read_only_after_it_stops_changing() {
         let stamp = |octets| Some((SystemTime::UNIX_EPOCH, octets, 1));
         let mut watch = FileWatch::new(stamp(1));
         assert!(!watch.is_ripe(stamp(1)), "it was read");

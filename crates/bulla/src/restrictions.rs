@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_of_an_agent_may_bind_the_ports_of_web_servers() {
+    fn agent_keeps_cap_net_bind_service_and_edge_keeps_none() {
         let kept = Role::Agent.capabilities(&Settings::default()).to_string();
         assert!(kept.contains("CAP_NET_BIND_SERVICE"), "nginx -t needs it: {kept}");
         assert_eq!(Role::Edge.capabilities(&Settings::default()), Capabilities::NONE);

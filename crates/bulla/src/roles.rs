@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signer_is_in_the_server_unless_its_socket_says_otherwise() {
+    fn signer_runs_in_the_server_unless_a_socket_is_set() {
         let socket = SignerSettings { socket: "/run/s".into(), ..SignerSettings::default() };
         let (apart, here) = (Settings { signer: socket, ..Settings::default() }, Settings::default());
         let (server, both) = (Some(vec![Role::Server]), Some(vec![Role::Server, Role::Signer]));
@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn flags_count_before_the_file_and_the_file_before_the_usual_roles() {
+    fn role_flags_override_the_file_and_the_file_overrides_defaults() {
         let settings = Settings { roles: vec![Role::Proxy], ..Settings::default() };
         assert_eq!(of(&[], &settings), Some(vec![Role::Proxy]));
         assert_eq!(of(&[Role::Agent, Role::Keys], &settings), Some(vec![Role::Keys, Role::Agent]));
     }
 
     #[test]
-    fn up_has_every_role_that_the_configuration_lets_run() {
+    fn up_starts_every_configured_role_and_lists_the_others() {
         let folder = tempfile::tempdir().unwrap();
         let policy = folder.path().join("agent.toml");
         let mut settings = Settings::default();

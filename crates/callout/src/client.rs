@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_texts_are_tamed() {
+    fn excerpts_replace_control_characters_and_are_truncated() {
         assert_eq!(excerpt(" a\r\nb\u{7}c "), "a  b c");
         assert_eq!(excerpt(&"x".repeat(400)).chars().count(), EXCERPT_MAX + 1);
     }

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_stand_under_their_headings_in_order() {
+    fn help_lists_commands_under_headings_in_order() {
         let help = grouped(program(), GROUPS).render_help().to_string();
         let wanted = "\nDiscover:\n  scan   Scan endpoints\n  watch  Scheduled scans\n\nOperate:\n  serve  Run the server\n\nOptions:\n";
         assert!(help.contains(wanted), "{help}");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_group_lists_is_found() {
+    fn ungrouped_duplicate_and_overlong_commands_are_reported() {
         assert_eq!(misfits(&program(), GROUPS), Vec::<String>::new());
         let found = misfits(&program().subcommand(Command::new("more")), GROUPS);
         assert_eq!(found, ["more: listed 0 times"]);

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_found() {
+    fn query_returns_the_selected_values() {
         let rows = json!([{ "name": "a", "state": "failed" }, { "name": "b", "state": "done" }]);
         let query: Query = "[?state=='failed'].name".parse().unwrap();
         assert_eq!(query.search(&rows).unwrap(), json!(["a"]));

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn old_words_become_new_ones_where_the_command_is() {
+    fn old_command_names_are_translated_only_in_command_position() {
         assert_eq!(of("bulla keys serve --listen keys"), ("bulla key serve --listen keys".to_owned(), true));
         assert_eq!(
             of("bulla --config keys --log-json key status --json"),

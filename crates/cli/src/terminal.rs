@@ -147,13 +147,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_cannot_drive_the_terminal() {
+    fn control_characters_are_replaced_in_terminal_output() {
         assert_eq!(clean("plain"), "plain");
         assert_eq!(clean("a\x1b[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
     }
 
     #[test]
-    fn cuts_are_shown() {
+    fn shortened_text_ends_with_an_ellipsis() {
         assert_eq!(shorten("abc", 3), "abc");
         assert_eq!(shorten("abcd", 3), "ab…");
     }

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_carry_their_unit() {
+    fn duration_requires_a_unit() {
         let ms = |text: &str| duration(text).map(|d| d.as_millis());
         for (text, wanted) in
             [("500ms", 500), ("2s", 2_000), ("1.5s", 1_500), ("30d", 2_592_000_000), ("2w", 1_209_600_000)]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_dates_or_ages() {
+    fn moment_is_parsed_as_age_or_date() {
         let now = 1_795_000_000_000_000;
         assert_eq!(moment("2d", now), Ok(now - 172_800_000_000));
         assert_eq!(moment("2026-11-01", now), Ok(1_793_491_200_000_000));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn times_reach_from_1950_to_9999() {
+    fn rfc3339_times_are_formatted_up_to_the_year_9999() {
         for (seconds, wanted) in [
             (0, "1970-01-01T00:00:00Z"),
             (-631_152_000, "1950-01-01T00:00:00Z"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_easily() {
+    fn counts_and_time_distances_are_formatted_for_reading() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_000), "1,000");

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_keep_their_types() {
+    fn yaml_output_keeps_value_types() {
         let value = json!({ "name": "a: b\n", "on": true, "list": [1, ["x"], {}, { "k": null }], "a.b": "no", "none": [] });
         let wanted = "---\n\"a.b\": \"no\"\nlist:\n  - 1\n  -\n    - \"x\"\n  - {}\n  -\n    k: null\n\
                       name: \"a: b\\n\"\nnone: []\n\"on\": true\n";

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_remembered_ages_in_steps() {
+    async fn cached_value_becomes_stale_then_old_then_expires() {
         let cache = Cache::new(limits());
         let names = [name("/a")];
         let age = || cache.first(&names).map(|(_, age)| age);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_ends_is_answered_in_no_case_past_its_end() {
+    async fn expired_credential_is_never_returned() {
         let cache = Cache::new(limits());
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(30);
         let ends = credential("/a", json!("v"), Some(end.to_string()));
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_that_is_there_is_answered_once_all_before_are_known() {
+    async fn first_existing_name_is_returned_once_earlier_names_are_known() {
         let cache = Cache::new(limits());
         let names = [name("/p/x"), name("/x")];
         cache.put(name("/x"), some("/x"), cache.mark());
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_changes_are_followed_nothing_ages_and_its_lifetime_begins_when_they_end() {
+    async fn followed_entries_stay_fresh_and_age_after_following_ends() {
         let cache = Cache::new(limits());
         cache.put(name("/before"), some("/before"), cache.mark());
         later(1).await;
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_access_changes_nothing_is_answered_and_nothing_on_its_way_is_kept() {
+    async fn access_change_clears_the_cache_and_discards_pending_responses() {
         let cache = Cache::new(limits());
         let mark = cache.mark();
         cache.put(name("/a"), some("/a"), mark);
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn names_without_a_credential_evict_no_value() {
+    async fn missing_names_do_not_evict_values() {
         let cache = Cache::new(Limits { octets_max: 64 << 10, ..limits() });
         cache.put(name("/a"), some("/a"), cache.mark());
         for number in 0..10_000 {
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_restored_is_answered_for_the_rest_of_its_lifetime() {
+    async fn restored_entry_keeps_the_rest_of_its_lifetime() {
         let cache = Cache::new(limits());
         cache.begin_saving();
         cache.put(name("/a"), some("/a"), cache.mark());
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_a_change_overtook_is_not_kept() {
+    async fn response_older_than_a_change_is_not_cached() {
         let cache = Cache::new(limits());
         let mark = cache.mark();
         cache.forget(name("/a"));
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_doubted_is_believed_until_it_is_read_anew() {
+    async fn doubted_value_is_old_until_read_again_or_expired() {
         let cache = Cache::new(limits());
         let mark = cache.mark();
         cache.put(name("/a"), some("/a"), mark);
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_changes_again_and_again_unasked_for_is_read_once() {
+    async fn value_changed_repeatedly_without_reads_is_refetched_once() {
         let cache = Cache::new(limits());
         assert!(!cache.forget(name("/a")), "never asked for");
         cache.put(name("/a"), some("/a"), cache.mark());
@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_gap_all_is_asked_for_once() {
+    async fn event_gap_makes_every_cached_value_old_after_the_delay() {
         let cache = Cache::new(limits());
         cache.put(name("/a"), some("/a"), cache.mark());
         cache.distrust(Duration::from_secs(2));
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_change_of_a_list_has_a_number_of_its_own() {
+    async fn change_number_of_a_list_ignores_changes_of_other_names() {
         let cache = Cache::new(limits());
         let list = [name("/a"), name("/b")];
         let first = cache.last_change(&list);
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_that_is_forgotten_has_moved_the_number() {
+    async fn change_number_advances_even_when_the_change_is_evicted() {
         let many = CHANGES_MAX as u64;
         // Values around each multiple of `CHANGES_MAX`, without and with an earlier change.
         for others in [0, 1, many - 2, many - 1, many, many + 1, 2 * many - 1, 2 * many] {
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn neither_entries_nor_octets_pass_their_bounds() {
+    async fn cache_stays_within_entry_and_byte_limits() {
         for (entries_max, octets_max, kept) in [(10, 1 << 20, 10), (1_000, 20 * 660, 20)] {
             let cache = Cache::new(Limits { entries_max, octets_max, ..limits() });
             for number in 0..200 {

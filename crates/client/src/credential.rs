@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_value_is_read_by_field_and_never_shown() {
+    fn credential_fields_are_read_and_debug_hides_the_value() {
         let value = json!({ "user": "canary-1", "deep": { "port": 5432, "none": null } });
         let credential = credential("/A/b", value, None);
         let text = |fields: &[&str]| credential.text(fields).map(|text| text.expose().to_owned());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn wiping_reaches_every_text() {
+    fn wipe_clears_every_string_in_a_value() {
         let mut value = json!({ "a": ["secret", { "b": "secret" }], "c": "secret" });
         wipe(&mut value);
         assert!(!value.to_string().contains("secret"), "{value}");

@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_are_the_same_however_they_are_cut(cuts in proptest::collection::vec(0..STREAM.len(), 0..12)) {
+        fn event_parsing_does_not_depend_on_chunk_boundaries(cuts in proptest::collection::vec(0..STREAM.len(), 0..12)) {
             let mut cuts = cuts;
             cuts.extend([0, STREAM.len()]);
             cuts.sort_unstable();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_end_is_refused() {
+    fn event_without_an_end_is_rejected() {
         let mut reader = Reader::default();
         let endless = (0..100).map(|_| reader.read(&[b'x'; 1_024])).find(Result::is_err);
         assert!(endless.is_some());

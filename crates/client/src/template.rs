@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_in_double_brackets_are_references() {
+    fn only_names_in_double_parentheses_are_references() {
         for (text, prefix, wanted) in [
             ("a: ((/x))\nb: ((/y.z))", None, &["/x", "/y.z /y"][..]),
             ("((/a.b/c.d.e))", None, &["/a.b/c.d.e /a.b/c.d /a.b/c"]),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_name_that_is_there_is_meant() {
+    fn dotted_reference_resolves_to_a_name_or_to_its_fields() {
         let of = |name: &str, value: serde_json::Value| {
             let credential = credential(name, value, None);
             let names = candidates("/A/b.c.d");
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_no_reference_stays_as_it_is(text in "[(a/) .!]{0,40}") {
+        fn template_parts_reassemble_to_the_original_text(text in "[(a/) .!]{0,40}") {
             let template = Template::parse(&text, None).unwrap();
             let shown: String = template.parts.iter().map(|part| match part {
                 Part::Text(text) => text.clone(),

@@ -1,6 +1,6 @@
-//! AWS as moto has it: another reading of its interfaces than our own. `.ci/interop clouds` installs moto's server and runs
-//! this; MOTO_SERVER names the program. moto neither throttles nor pages nor leaves anything out, so those are tested
-//! against the fleet's clouds.
+//! AWS as moto simulates it: an implementation of the interfaces that is independent of our own. `.ci/interop clouds` installs
+//! moto's server and runs this test. MOTO_SERVER names the program. moto does not throttle, paginate or omit anything; the tests
+//! with the simulated clouds cover that.
 
 mod moto;
 
@@ -20,7 +20,7 @@ use moto::Moto;
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
-/// moto's one account.
+/// moto's only account.
 const ACCOUNT: &str = "123456789012";
 
 fn config(moto: &Moto, http: &HttpClient, region: &str) -> SdkConfig {
@@ -33,7 +33,7 @@ fn config(moto: &Moto, http: &HttpClient, region: &str) -> SdkConfig {
         .build()
 }
 
-/// A self-signed certificate of OpenSSL's and its key, PEM.
+/// Creates a self-signed certificate and its key with OpenSSL, in PEM.
 fn certificate(name: &str) -> (String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let done = Command::new("openssl")
@@ -53,9 +53,9 @@ fn leaf(pem: &str) -> Fingerprint {
     Fingerprint::of(&der)
 }
 
-/// What is imported into two regions and IAM is what is found, by a role that is assumed.
+/// Imports certificates into two regions and IAM. The listing finds them with an assumed role.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_moto_keeps_is_found() {
+async fn certificates_in_moto_are_listed() {
     let moto = Moto::start().await;
     let http = HttpClient::new(&[]).expect("a client");
     let mut wanted = HashMap::new();

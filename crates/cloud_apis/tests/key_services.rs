@@ -1,4 +1,4 @@
-//! Keys in the key services of clouds, as the fleet simulates them.
+//! Keys in cloud key services, which the fleet simulates.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
@@ -31,21 +31,21 @@ const KINDS: [(&str, KeyType); 5] = [
 const RSA: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
 const SERVICES: [&str; 3] = ["aws", "azure", "gcp"];
 
-/// Gives tokens that the services know.
+/// A credential whose tokens the services accept.
 struct Tokens {
     services: Arc<KeyServices>,
     giving: Arc<Giving>,
 }
 
-/// How tokens are given.
+/// Settings and counters of the tokens.
 #[derive(Default)]
 struct Giving {
     given: AtomicUsize,
-    /// So many of the first have ended when they come.
+    /// Number of the first tokens that have already expired when they arrive.
     ended: AtomicUsize,
-    /// So many of the next are none, for a moment.
+    /// Number of the next token requests that fail temporarily.
     blips: AtomicUsize,
-    /// How long each takes.
+    /// Time that each token request takes.
     takes: Mutex<Duration>,
 }
 
@@ -82,7 +82,7 @@ impl TokenCredential for Tokens {
     }
 }
 
-/// Google's credentials keep their tokens themselves: here each request has its own.
+/// The Google credentials library caches tokens itself. Here each request gets its own token.
 impl CredentialsProvider for Tokens {
     async fn headers(&self, _: Extensions) -> Result<CacheableResource<HeaderMap>, CredentialsError> {
         let value = HeaderValue::from_str(&format!("Bearer {}", self.next())).unwrap();
@@ -95,7 +95,7 @@ impl CredentialsProvider for Tokens {
     }
 }
 
-/// The services, and what their keys are opened with.
+/// The simulated services, and the clients that open their keys.
 struct World {
     services: Arc<KeyServices>,
     http: HttpClient,
@@ -151,7 +151,7 @@ impl World {
         self.giving.given.load(Relaxed)
     }
 
-    /// Calls so far that were to sign, of all services.
+    /// Returns the number of signing calls so far, over all services.
     fn signed(&self) -> u64 {
         let counts = self.services.counts();
         let signing = counts.iter().filter(|((operation, _), _)| *operation == "Sign");
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-/// Google has no P-521, Azure no Ed25519.
+/// Returns the key types of a service: Google has no P-521, Azure no Ed25519.
 fn kinds_of(service: &str) -> impl Iterator<Item = (&'static str, KeyType)> {
     let lacks = match service {
         "gcp" => Some(KeyType::P521),
@@ -178,7 +178,7 @@ fn digest(hash: Hash) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_signs_by_every_scheme_in_every_service() {
+async fn every_key_type_signs_with_every_scheme_in_every_service() {
     let world = World::new();
     for service in SERVICES {
         for (name, kind) in kinds_of(service) {
@@ -220,9 +220,9 @@ fn digest_of(scheme: Scheme) -> Vec<u8> {
     }
 }
 
-/// What does not fit is refused here, and said; the service is not asked.
+/// A message that is too long is rejected locally with an error. The service receives no call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ed25519_signs_messages_as_long_as_the_service_takes_them() {
+async fn ed25519_messages_are_limited_to_the_size_the_service_accepts() {
     let world = World::new();
     for (service, octets, signs) in [("aws", 4_096, true), ("aws", 4_097, false), ("gcp", 65_505, true)] {
         let key = world.open(service, "ed25519").await.unwrap();
@@ -245,7 +245,7 @@ async fn ed25519_signs_messages_as_long_as_the_service_takes_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_of_googles_signs_in_its_own_way_alone() {
+async fn gcp_key_version_signs_only_with_its_own_algorithm() {
     let world = World::new();
     for (version, own) in [(1, Scheme::RsaPss(Hash::Sha256)), (2, Scheme::RsaPkcs1(Hash::Sha512))] {
         let key = world.open_version("gcp", "rsa-2048", version).await.unwrap();
@@ -266,9 +266,9 @@ async fn a_version_of_googles_signs_in_its_own_way_alone() {
     }
 }
 
-/// One bit is enough: nothing of it leaves.
+/// One flipped bit is enough for the signature to be withheld.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_signature_never_leaves() {
+async fn invalid_signature_from_a_service_is_not_returned() {
     let world = World::new();
     for service in SERVICES {
         for (name, kind) in kinds_of(service) {
@@ -299,7 +299,7 @@ async fn what_is_no_signature_never_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_token_is_renewed_and_the_call_made_again() {
+async fn expired_token_is_renewed_and_the_call_retried() {
     let world = World::new();
     for service in SERVICES {
         let key = world.open(service, "p-256").await.unwrap();
@@ -318,15 +318,15 @@ async fn an_expired_token_is_renewed_and_the_call_made_again() {
     }
 }
 
-/// Credentials that take longer than a call may, and are not there for a moment, cost a request its time and nothing else.
+/// If credentials take longer than a call's timeout or fail temporarily, the request is only delayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_that_take_long_or_fail_for_a_moment_are_waited_for() {
+async fn slow_or_briefly_failing_credentials_do_not_fail_later_calls() {
     let world = World::new();
-    // The question for the public half, and whether there are any for it.
+    // Two tokens: one for the public key request, one for the check that credentials exist.
     world.giving.ended.store(2, Relaxed);
     let key = world.open("azure", "p-256").await.unwrap();
     assert_eq!(world.given(), 2);
-    // More than a call has.
+    // Longer than the call's timeout.
     *world.giving.takes.lock().unwrap() = Duration::from_millis(2_500);
     let soon = Instant::now() + Duration::from_millis(100);
     let signed = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon).await;
@@ -344,7 +344,7 @@ async fn credentials_that_take_long_or_fail_for_a_moment_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_an_answer_is_asked_for_again() {
+async fn truncated_response_is_retried() {
     let world = World::new();
     for service in SERVICES {
         let key = world.open(service, "p-256").await.unwrap();
@@ -356,7 +356,7 @@ async fn half_an_answer_is_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_that_throttles_or_is_down_is_asked_a_few_times_and_within_a_budget() {
+async fn retries_of_an_unavailable_service_are_limited_by_a_budget() {
     for fault in [Fault::Throttling, Fault::Down] {
         for service in SERVICES {
             let world = World::new();
@@ -368,7 +368,7 @@ async fn a_service_that_throttles_or_is_down_is_asked_a_few_times_and_within_a_b
                 assert!(matches!(signed, Err(SignError::Unavailable(_))), "{service} {fault:?}: {signed:?}");
             }
             let (_, after) = world.services.traffic();
-            // Ten tries at once and a tenth of all further on; four each without a budget.
+            // Ten immediate retries, and a tenth of all further requests. Without a budget each request would make four attempts.
             assert!((30..=33).contains(&(after - before)), "{service} {fault:?}: {}", after - before);
             world.services.set_fault(Fault::None);
             assert!(key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], soon()).await.is_ok());
@@ -377,7 +377,7 @@ async fn a_service_that_throttles_or_is_down_is_asked_a_few_times_and_within_a_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_service_is_waited_for_until_the_deadline() {
+async fn hanging_service_times_out_at_the_deadline() {
     let world = World::new();
     for service in SERVICES {
         let key = world.open(service, "p-256").await.unwrap();
@@ -387,7 +387,7 @@ async fn a_silent_service_is_waited_for_until_the_deadline() {
         let signed = key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], deadline).await;
         assert_eq!(signed, Err(SignError::Late), "{service}");
         assert!(began.elapsed() >= Duration::from_millis(300));
-        // More than may be under way: those that never had their turn are counted as well.
+        // More than the concurrency limit. Requests that never got a permit are counted as well.
         let deadline = Instant::now() + Duration::from_millis(300);
         let sign = || key.sign_digest(Scheme::Ecdsa(Hash::Sha256), &[7; 32], deadline);
         let all = futures_util::future::join_all((0..40).map(|_| sign())).await;
@@ -403,9 +403,9 @@ async fn a_silent_service_is_waited_for_until_the_deadline() {
     }
 }
 
-/// More at once than calls may be under way: all are signed, and over few connections.
+/// More requests at once than the concurrency limit. All are signed, over few connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_wait_for_their_turn() {
+async fn concurrent_requests_queue_for_few_connections() {
     let latency = Duration::from_millis(20)..=Duration::from_millis(20);
     let world = World::with(&Manners { latency, ..Manners::default() });
     let key = Arc::new(world.open("aws", "p-256").await.unwrap());
@@ -424,12 +424,12 @@ async fn many_wait_for_their_turn() {
         task.await.unwrap();
     }
     let (after, _) = world.services.traffic();
-    // 32, and some that were begun while another came free.
+    // 32, and a few that were opened while another became free.
     assert!(after - before <= 100, "{} connections", after - before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_opened_says_why_and_what_to_do() {
+async fn key_open_errors_state_the_cause_and_a_hint() {
     let world = World::new();
     for (service, permission) in
         [("aws", "kms:Sign"), ("azure", "keys/sign"), ("gcp", "roles/cloudkms.signerVerifier")]

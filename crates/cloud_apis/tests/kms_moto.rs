@@ -14,7 +14,7 @@ use moto::Moto;
 const MEDIA_TYPE: &str = "Content-Type: application/x-amz-json-1.1";
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/eu-west-1/kms/aws4_request";
 
-/// The id of a new key.
+/// Creates a key and returns its ID.
 fn new_key(moto: &Moto) -> String {
     let what = ["-s", &moto.endpoint, "-d", "{}", "-H", MEDIA_TYPE, "-H", SIGNED];
     let made = Command::new("curl").args(what).args(["-H", "X-Amz-Target: TrentService.CreateKey"]).output();
@@ -30,7 +30,7 @@ fn code(error: &KmsError) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_gives_back_what_it_encrypted_for_its_purpose() {
+async fn kms_key_decrypts_only_ciphertext_of_the_same_purpose() {
     let moto = Moto::start().await;
     let options = AwsOptions {
         endpoint: Some(moto.endpoint.clone()),

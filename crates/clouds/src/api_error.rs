@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_say_what_to_do_next() {
+    fn http_status_and_error_code_map_to_a_retry_verdict() {
         let wait = |s| Verdict::Throttled { retry_after: Some(Duration::from_secs(s)) };
         let throttled = Verdict::Throttled { retry_after: None };
         for (status, code, retry_after, verdict) in [

@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_configured_fits_every_machine_that_is_large_enough() {
+    fn default_pool_sizes_follow_the_descriptor_limit() {
         for (descriptors, raw, clouds) in
             [(268, 128, 128), (896, 628, 256), (1_048_448, 1_792, 256), (2_060, 1_792, 256)]
         {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_are_held_against_each_other_and_against_what_there_is() {
+    fn pool_sizes_are_checked_against_each_other_and_machine_limits() {
         let settings = |text: &str| toml_like(text);
         let small = machine(896, 12, Some(97));
         for (text, machine, error) in [
@@ -524,12 +524,12 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused() {
+    fn unknown_config_keys_are_rejected() {
         assert!(serde_json::from_str::<PoolSettings>(r#"{"aws": {"workers": 3}}"#).is_err());
     }
 
     #[test]
-    fn a_pool_is_made_once_for_a_server() {
+    fn one_pool_is_created_per_server() {
         let pools = Pools::new(PoolSettings::default(), machine(2_060, 12, None)).unwrap();
         let (one, other) = (pools.of(Provider::Aws, "1/eu-west-1"), pools.of(Provider::Aws, "1/eu-west-2"));
         assert_ne!(one.pool.name(), other.pool.name());

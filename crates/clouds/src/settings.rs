@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_chosen_by_name_by_provider_or_all() {
+    fn sources_are_selected_by_name_provider_or_all() {
         let text = r#"{"aws": [{"account": "1"}, {"account": "2"}], "kubernetes": [{"name": "prod"}]}"#;
         let settings: CloudSettings = serde_json::from_str(text).unwrap();
         let named = |wanted: &[&str]| {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_refused() {
+    fn unknown_config_keys_are_rejected() {
         for text in [r#"{"aws": [{"account": "1", "secret": "x"}]}"#, r#"{"azur": []}"#] {
             assert!(serde_json::from_str::<CloudSettings>(text).is_err(), "{text}");
         }

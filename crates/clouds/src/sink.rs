@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_new_about_tags_is_told_and_only_of_a_known_certificate_as_a_change() {
+    fn tag_events_report_only_new_or_changed_tags() {
         const PAY: &[(&str, &str)] = &[("team", "pay")];
         const WEB: &[(&str, &str)] = &[("team", "web")];
         let place = CloudResource { store: CloudStore::AwsAcm, name: "a".into() };

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_really_listed_can_be_gone() {
+    fn certificates_are_removed_only_if_their_part_was_fully_listed() {
         let before =
             State { known: [(place("a"), known("east", "1")), (place("b"), known("west", "1"))].into() };
         // Parts listed completely, parts failed, source listed completely → gone.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_takes_the_place_of_what_was() {
+    fn seen_certificates_replace_known_ones() {
         let before = State { known: [(place("a"), known("east", "1"))].into() };
         let seen = BTreeMap::from([(place("a"), known("east", "2")), (place("c"), known("east", "1"))]);
         let (after, gone) = before.after(seen, &parts(&["east"]), &parts(&[]), true);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_another_form_is_empty_and_other_text_an_error() {
+    fn unknown_state_format_is_empty_and_invalid_text_is_an_error() {
         assert!(State::from_text(r#"{"form":2,"known":{}}"#).unwrap().is_empty());
         assert!(State::from_text(r#"{"form":1,"known":{"elsewhere":{}}}"#).unwrap().is_empty());
         assert!(State::from_text("nonsense").is_err());
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(names in proptest::collection::btree_map(".{1,40}", (".{0,20}", ".{0,20}"), 0..20)) {
+        fn state_round_trips_through_text(names in proptest::collection::btree_map(".{1,40}", (".{0,20}", ".{0,20}"), 0..20)) {
             let known = names.iter().map(|(name, (part, marker))| (place(name), known(part, marker))).collect();
             let state = State { known };
             prop_assert_eq!(State::from_text(&state.to_text()).unwrap(), state);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_bounded_and_never_cut() {
+    fn oversized_or_invalid_tags_are_dropped_not_truncated() {
         let long = |octets: usize| "x".repeat(octets);
         for (key, value, kept) in [
             ("team".to_owned(), "pay".to_owned(), true),

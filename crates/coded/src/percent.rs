@@ -14,7 +14,7 @@ mod tests {
     use super::percent_decoded;
 
     #[test]
-    fn a_broken_escape_is_refused() {
+    fn invalid_percent_escapes_are_rejected() {
         assert_eq!(percent_decoded("a%2Fb%00"), Some(b"a/b\0".to_vec()));
         assert_eq!(percent_decoded(""), Some(Vec::new()));
         for broken in ["%", "%2", "a%2g", "%%41"] {

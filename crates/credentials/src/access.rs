@@ -135,7 +135,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_changes_the_operation_is_told() {
+    fn only_permission_changes_of_the_queried_operation_are_reported() {
         let details =
             |operations: &[&str]| json!({ "actor": "a", "path": "/x", "operations": operations }).to_string();
         let row = |action: &str, now: &[&str], before: Option<(&str, &[&str])>| AccessChangeRow {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_are_merged_as_the_rfc_has_it() {
+    fn metadata_patches_are_merged_per_rfc_7396() {
         // The examples of RFC 7396 appendix A in which both values are objects.
         for (target, patch, result) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_fit_their_type_or_are_refused_with_what_fits() {
+    fn fields_not_matching_the_type_are_rejected_with_a_hint() {
         let user = json!({ "username": "u", "password": "p", "password_hash": "made" });
         assert_eq!(
             value_of(Kind::User, object(user)).unwrap(),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_credhub_takes() {
+    fn credential_names_are_validated_as_in_credhub() {
         for (text, shown) in [
             ("a", "/a"),
             ("/A/b", "/A/b"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_names_or_end_in_a_star() {
+    fn permission_paths_are_names_or_end_in_a_wildcard() {
         for text in ["/*", "/a/*", "/a", "/A/b/*"] {
             assert_eq!(PermissionPath::parse(text).unwrap().key(), text.to_ascii_lowercase());
         }

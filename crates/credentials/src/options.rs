@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_retention_is_a_path_with_a_count_or_days_or_both() {
+    fn retention_rules_are_parsed_as_path_with_count_or_days() {
         for (text, versions, days) in
             [("/ci/* 10", Some(10), None), ("/* 90d", None, Some(90)), ("team/a 20 1d", Some(20), Some(1))]
         {

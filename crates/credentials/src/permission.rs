@@ -338,7 +338,7 @@ mod tests {
     use super::is_same_actor;
 
     #[test]
-    fn a_token_is_one_actor_however_it_logs_in() {
+    fn uaa_client_and_uaa_user_of_same_id_are_the_same_actor() {
         for (a, b, same) in [
             ("uaa-client:ci", "uaa-client:ci", true),
             ("uaa-client:ci", "uaa-user:ci", true),

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_tokens_are_read() {
+    fn only_tokens_signed_by_this_server_are_accepted() {
         let keyring = Keyring::ephemeral();
         let token = sign(&keyring, &claims());
         assert_eq!(read(&keyring, &token).unwrap().sub, "ci");

@@ -212,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_opens_under_its_own_name_and_version_only(
+        fn sealed_values_open_only_under_their_name_and_version(
             value: Vec<u8>,
             name in "/[a-z0-9/-]{1,40}",
             other in "/[a-z0-9/-]{1,40}",

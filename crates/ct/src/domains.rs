@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn registered_domains() {
+    fn registered_domain_follows_the_public_suffix_list() {
         for (host, domain) in [
             ("a.b.example.com", Some("example.com")),
             ("Example.COM.", Some("example.com")),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn names_at_and_below_match() {
+    fn domain_set_matches_the_domain_and_its_subdomains() {
         let set = set(&["example.com", "eu.example.com", "Bücher.example", "other.co.uk."]);
         let table: &[(&str, &[&str])] = &[
             ("example.com", &["example.com"]),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_watched() {
+    fn public_suffixes_and_invalid_names_cannot_be_watched() {
         let compile = |domain: &str| DomainSet::compile([domain], 1).map(|_| ());
         assert_eq!(compile("com"), Err(BadDomain::PublicSuffix("com".to_owned())));
         assert_eq!(compile("co.uk"), Err(BadDomain::PublicSuffix("co.uk".to_owned())));
@@ -329,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matching_is_suffix_comparison(
+        fn domain_matching_equals_suffix_comparison(
             domains in prop::collection::vec("[a-c]{1,2}\\.[a-c]{1,2}(\\.[a-c]{1,2})?", 0..40),
             name in "(\\*\\.)?[a-cA-C]{1,2}(\\.[a-cA-C]{1,2}){0,4}\\.?",
             seed: u64,
@@ -351,7 +351,7 @@ mod tests {
         }
 
         #[test]
-        fn any_octets_are_looked_at(octets: Vec<u8>) {
+        fn domain_set_accepts_arbitrary_bytes(octets: Vec<u8>) {
             set(&["example.com"]).matches(Name::Dns(&octets), |_| {});
         }
     }

@@ -211,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_come_back(
+        fn data_tile_entries_round_trip(
             timestamp: u64, der: Vec<u8>, tbs: Vec<u8>, precertificate: Vec<u8>, index in 0_u64..1 << 40,
             chain in 0_usize..5,
         ) {
@@ -236,12 +236,12 @@ mod tests {
         }
 
         #[test]
-        fn any_octets_are_read_within_bounds(octets in prop::collection::vec(any::<u8>(), 0..2_000)) {
+        fn arbitrary_bytes_parse_to_a_bounded_number_of_entries(octets in prop::collection::vec(any::<u8>(), 0..2_000)) {
             prop_assert!(Entries::new(&octets).count() <= 257);
         }
 
         #[test]
-        fn a_tile_cut_off_is_no_tile(der: Vec<u8>, at: prop::sample::Index) {
+        fn truncated_data_tile_is_rejected(der: Vec<u8>, at: prop::sample::Index) {
             let tile = write(1, None, &der, 3, 1);
             let cut = &tile[..at.index(tile.len() - 1) + 1];
             prop_assert!(Entries::new(cut).any(|entry| entry.is_err()));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tile_has_256_entries_at_most() {
+    fn data_tile_is_limited_to_256_entries() {
         let tile = write(1, None, b"x", 3, 0).repeat(257);
         let read: Vec<_> = Entries::new(&tile).collect();
         assert_eq!(read.len(), 257);

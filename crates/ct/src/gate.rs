@@ -156,7 +156,7 @@ mod tests {
     const FAST: Pace = Pace { per_second: None, per_minute: None };
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_service_names_is_waited_or_told() {
+    async fn gate_waits_for_retry_after_and_fails_beyond_its_patience() {
         let gate = Gate::new(FAST, 4, Duration::from_secs(10));
         gate.enter().await.unwrap().throttled(Some(Duration::from_secs(5)));
         let before = Instant::now();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_that_fail_together_are_one_failure() {
+    async fn concurrent_failures_count_as_one_failure() {
         let gate = Gate::new(FAST, 8, Duration::from_secs(10));
         let mut turns = Vec::new();
         for _ in 0..8 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pauses_grow_until_it_answers() {
+    async fn backoff_doubles_until_a_request_succeeds() {
         let gate = Gate::new(FAST, 4, Duration::from_secs(3_600));
         let mut bound = PAUSE_FIRST;
         for _ in 0..12 {

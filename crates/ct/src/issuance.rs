@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_is_the_same_however_it_is_written() {
+    fn issuance_id_ignores_issuer_name_formatting() {
         let id = |issuer| IssuanceId::new(issuer, &serial(7), None);
         for other in
             ["C=US, O=Let's Encrypt, CN=R3", "CN=R3,O=Let's Encrypt,C=US", "cn=r3, o=let's  encrypt, c=us"]
@@ -513,7 +513,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_octets_are_an_issuance_of_some_sort(octets in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_yield_an_unreadable_issuance(octets in prop::collection::vec(any::<u8>(), 0..400)) {
             let logged = Logged::Precertificate { tbs: &octets, issuer_key_hash: &[0; 32], precertificate: &octets };
             for issuance in [Issuance::from_der(&octets), Issuance::from_logged(logged)] {
                 prop_assert!(!issuance.readable && issuance.names.len() <= NAMES_MAX);
@@ -522,14 +522,14 @@ mod tests {
         }
 
         #[test]
-        fn any_issuer_is_itself(text: String) {
+        fn issuance_id_of_any_issuer_text_is_deterministic(text: String) {
             let id = IssuanceId::new(&text, &serial(7), None);
             prop_assert_eq!(id, IssuanceId::new(&text, &serial(7), None));
         }
     }
 
     #[test]
-    fn one_issuance_or_two() {
+    fn issuances_match_unless_their_tbs_hashes_differ() {
         let with = |tbs| IssuanceId::new(R3, &serial(7), tbs);
         assert!(with(Some([1; 32])).is(&with(None)), "one that a service told without its hash");
         assert!(with(Some([1; 32])).is(&with(Some([1; 32]))));
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_and_what_nobody_asked_for() {
+    fn issuances_are_classified_as_known_renewal_or_unexpected() {
         let old = known(&issuance(R3, 1, &["a.example.com", "example.com"], 0), KnownAs::Managed);
         let any = IssuerRule::default();
         let only = |word: &str| IssuerRule { allowed: vec![word.to_owned()], trust_allowed: false };

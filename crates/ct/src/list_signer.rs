@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn googles_lists_have_signatures_and_others_none() {
+    fn only_google_log_lists_have_signature_urls() {
         let google = ListSigner::google().unwrap();
         assert_eq!(google.key.bits, 4_096);
         // SHA-256 of the key file, DER.

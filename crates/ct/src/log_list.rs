@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read() {
+    fn log_list_is_parsed() {
         let id = STANDARD.encode(sha256(&STANDARD.decode(KEY).unwrap()));
         let list = LogList::parse(list(&id).as_bytes()).unwrap();
         assert_eq!((list.tiled.len(), list.rfc6962, list.unusable.as_slice()), (1, 1, &[][..]));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_one_programme_trusts_is_watched() {
+    fn merged_log_is_watched_if_any_list_trusts_it() {
         let id = STANDARD.encode(sha256(&STANDARD.decode(KEY).unwrap()));
         let read = |state: &str| LogList::parse(list(&id).replace("usable", state).as_bytes()).unwrap();
         for (first, second, watched) in [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_the_one_named_is_not_used() {
+    fn log_key_that_does_not_match_its_log_id_is_not_used() {
         let list = LogList::parse(list(&STANDARD.encode([7; 32])).as_bytes()).unwrap();
         assert!(list.tiled.is_empty());
         assert_eq!(list.unusable, ["Example 2026h2: log_id is not the SHA-256 of the key"]);

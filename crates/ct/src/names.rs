@@ -244,7 +244,7 @@ mod tests {
     const ALL: [&str; 5] = ["CN=common.example", "a.example", "*.b.example", "c.example", "192.0.2.1"];
 
     #[test]
-    fn a_certificate_and_its_inner_part() {
+    fn names_are_read_from_certificate_and_tbs_certificate() {
         let der = certificate(&NAMES, "common.example");
         assert_eq!(found(&der), (Reading::Whole, ALL.map(str::to_owned).to_vec()));
         let tbs = Reader::new(&der).sequence().unwrap().any().unwrap().whole;
@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn a_nul_parts_two_names() {
+    fn nul_byte_splits_a_name_in_two() {
         let der = certificate(&["paypal.example\0.evil.example"], "x\0y");
         let (_, all) = found(&der);
         assert_eq!(all, ["CN=x", "CN=y", "paypal.example", ".evil.example", "192.0.2.1"]);
     }
 
     #[test]
-    fn what_does_not_parse_is_searched() {
+    fn names_are_searched_in_malformed_certificates() {
         let der = certificate(&NAMES, "common.example");
         // A negative version, an indefinite length at the start, bytes after the end, a text as serial number.
         let mut indefinite = der.clone();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_whose_lengths_lie_is_read_to_its_end() {
+    fn names_after_a_wrong_length_are_still_found() {
         let mut der = certificate(&NAMES, "common.example");
         let at = der.windows(9).position(|w| w == b"c.example").unwrap();
         der[at - 1] = 200; // the name's length
@@ -289,13 +289,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_octets_give_names_within_bounds(octets in prop::collection::vec(any::<u8>(), 0..600)) {
+        fn arbitrary_bytes_yield_a_bounded_number_of_names(octets in prop::collection::vec(any::<u8>(), 0..600)) {
             let (_, all) = found(&octets);
             prop_assert!(all.len() <= PLACES_MAX * octets.len());
         }
 
         #[test]
-        fn a_broken_octet_before_the_names_hides_none(at: prop::sample::Index, with: u8) {
+        fn corrupt_byte_before_the_san_does_not_hide_names(at: prop::sample::Index, with: u8) {
             let mut der = certificate(&NAMES, "common.example");
             let names_at = der.windows(5).position(|w| w == [6, 3, 0x55, 0x1d, 0x11]).unwrap();
             let at = at.index(names_at);

@@ -255,7 +255,7 @@ mod tests {
     const ROOT: Hash = [9; 32];
 
     #[test]
-    fn a_checkpoint_is_read() {
+    fn checkpoint_is_verified_and_parsed() {
         let log = Log::new();
         assert_eq!(log.key.origin(), "log.example/2026h2");
         let read = log.key.verify(log.note(1_234, &ROOT, 77).as_bytes());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn other_signatures_are_passed_over_and_bad_ones_are_not() {
+    fn foreign_signatures_are_ignored_and_invalid_ones_rejected() {
         let log = Log::new();
         let note = log.note(5, &ROOT, 77);
         let witness = format!("— witness.example {}\n", STANDARD.encode([1; 80]));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_of_this_log() {
+    fn malformed_or_foreign_checkpoints_are_rejected() {
         let log = Log::new();
         let note = log.note(5, &ROOT, 77);
         let table = [
@@ -300,14 +300,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_octets_are_refused(octets: Vec<u8>, text: String) {
+        fn arbitrary_bytes_and_text_are_rejected_as_checkpoint(octets: Vec<u8>, text: String) {
             let log = Log::new();
             prop_assert!(log.key.verify(&octets).is_err());
             prop_assert!(log.key.verify(text.as_bytes()).is_err());
         }
 
         #[test]
-        fn one_changed_octet_is_noticed(at: prop::sample::Index, with: u8) {
+        fn any_changed_byte_invalidates_the_checkpoint(at: prop::sample::Index, with: u8) {
             let log = Log::new();
             let note = log.note(70_000, &ROOT, 77);
             let mut octets = note.clone().into_bytes();

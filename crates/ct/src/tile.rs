@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn tile_paths_follow_the_specification() {
         let id = |level, index, width| TileId { level, index, width };
         assert_eq!(id(0, 0, 256).path(), "tile/0/000");
         assert_eq!(id(1, 1_234_067, 256).path(), "tile/1/x001/x234/067", "the example of the specification");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_of_the_specification() {
+    fn edge_tiles_match_the_specification_example() {
         // 70,000 leaves: 273 full tiles and one of 112 hashes at level 0; one full tile and one of 17 at level 1; one of 1 at level
         // 2.
         let ids = Edge::ids(70_000);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_tile_leads_up_to_the_edge() {
+    fn ancestors_of_a_full_tile_lead_to_the_tree_edge() {
         let id = TileId { level: 0, index: 3, width: 256 };
         let told: Vec<_> = ancestors(id, 70_000).iter().map(|id| (id.level, id.index, id.width)).collect();
         assert_eq!(told, [(1, 0, 256), (2, 0, 1)]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_authenticate_each_other_up_to_the_root() {
+    fn tiles_authenticate_child_tiles_up_to_the_root() {
         let size = 66_000;
         let tiles = Tiles::of(size);
         let root = root_of(&tiles.1);
@@ -297,7 +297,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn an_edge_hashes_to_the_root(size in 0_usize..1_500, larger in 0_usize..600) {
+        fn edge_of_a_smaller_tree_hashes_to_its_root(size in 0_usize..1_500, larger in 0_usize..600) {
             let tiles = Tiles::of(size + larger);
             let root = root_of(&tiles.1[..size]);
             // Tiles of the grown tree are valid for the earlier tree.
@@ -305,7 +305,7 @@ mod tests {
         }
 
         #[test]
-        fn proofs_come_out_of_tiles(size in 1_u64..1_500, index: prop::sample::Index) {
+        fn inclusion_and_consistency_proofs_are_built_from_tiles(size in 1_u64..1_500, index: prop::sample::Index) {
             let tiles = Tiles::of(size as usize);
             let root = root_of(&tiles.1);
             let get = |height, index| subtree(height, index, |level, index| tiles.get(level, index));
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn paths_name_one_tile_each(level in 0_u8..6, a in 0_u64..1 << 40, b in 0_u64..1 << 40, width in 1_u16..=256) {
+        fn tile_paths_are_unique(level in 0_u8..6, a in 0_u64..1 << 40, b in 0_u64..1 << 40, width in 1_u16..=256) {
             let id = |index| TileId { level, index, width };
             prop_assert_eq!(id(a).path() == id(b).path(), a == b);
         }

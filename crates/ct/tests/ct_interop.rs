@@ -1,4 +1,4 @@
-//! The follower against a log that is not ours: Tessera's trees and tiles. `.ci/interop ct` builds it.
+//! Interoperability test of the follower with an independent log: the trees and tiles of Tessera. `.ci/interop ct` builds it.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
@@ -50,7 +50,7 @@ impl Tessera {
         }
     }
 
-    /// Returns once all is in the tree that is served.
+    /// Adds entries. Returns once all of them are in the published tree.
     fn add(&self, entries: &[serde_json::Value]) {
         let body = serde_json::to_vec(entries).unwrap();
         let host = self.monitoring_url.trim_start_matches("http://").trim_end_matches('/');
@@ -86,7 +86,7 @@ fn certificate(pair: &IssuedPair) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_of_tesseras_is_followed_and_proven_as_it_grows() {
+async fn tessera_log_is_followed_and_verified_as_it_grows() {
     let log = Tessera::start();
     let authority = CtAuthority::new(1).unwrap();
     let now = Clock::system().now_seconds();
@@ -105,7 +105,7 @@ async fn a_log_of_tesseras_is_followed_and_proven_as_it_grows() {
 
     let mut place: Option<LogPosition> = None;
     let (mut read, mut logged) = (0, 0);
-    // Within a tile, to its end, beyond it, and over several.
+    // Additions that end within a tile, at its end, beyond it, and several tiles later.
     for (round, count) in [1, 100, 155, 1, 700].into_iter().enumerate() {
         let ours = authority.issue(&[&format!("round-{round}.ours.example")], now, 90).unwrap();
         let mut entries = vec![if round % 2 == 0 { precertificate(&ours) } else { certificate(&ours) }];

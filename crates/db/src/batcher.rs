@@ -119,7 +119,7 @@ mod tests {
     use std::sync::Mutex;
 
     #[tokio::test]
-    async fn items_that_wait_together_share_a_batch_and_each_gets_its_own_answer() {
+    async fn queued_items_share_a_batch_and_each_gets_its_own_result() {
         let sizes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&sizes);
         let options = BatcherOptions { batch_max: 8, queue_max: 100, at_once: 1 };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_panics_answers_its_callers() {
+    async fn panicking_batch_returns_an_error_to_its_callers() {
         let batcher: Batcher<(), ()> = Batcher::new("test-batch", BatcherOptions::default(), |_| {
             Box::pin(async { panic!("on purpose") })
         });

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_when_told_and_with_its_clones() {
+    fn manual_clock_advances_on_request_and_is_shared_by_clones() {
         let clock = Clock::manual(5);
         let other = clock.clone();
         clock.advance(Duration::from_secs(1));

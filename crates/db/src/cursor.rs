@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cursor_returns_its_key_to_its_own_listing_only(number: i64, text in "[^\0]{0,40}") {
+        fn cursor_is_rejected_by_other_listings(number: i64, text in "[^\0]{0,40}") {
             let key = [Value::Int(number), Value::Text(text)];
             let cursor: Cursor = Cursor::new("a", &key).to_string().parse().unwrap();
             prop_assert_eq!(cursor.key("a", &key).unwrap(), key.to_vec());
@@ -100,7 +100,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_refused_or_harmless(text: String) {
+        fn parsing_arbitrary_cursor_text_does_not_panic(text: String) {
             if let Ok(cursor) = text.parse::<Cursor>() {
                 let _ = cursor.key("a", &[Value::Int(0)]);
             }

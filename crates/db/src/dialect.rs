@@ -493,7 +493,7 @@ mod tests {
     use crate::statement::Bulk;
 
     #[test]
-    fn each_kind_of_statement_takes_its_rows_where_it_has_room() {
+    fn bulk_statements_expand_per_dialect() {
         let insert = bulk! { (a bigint, b text)
             "-- x\nINSERT INTO t (a, b, c) VALUES (:a, coalesce(:b, ''), 0){| ORDER BY :b} ON CONFLICT DO NOTHING"
         };
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_differ_are_marked() {
+    fn dialect_alternatives_expand_per_database() {
         let text =
             bulk! { "-- x\nSELECT {max|greatest}(a, ?1), ':b' FROM t WHERE a {among ?2 uuid}{| FOR UPDATE}" };
         assert_eq!(
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_replace_their_names_and_other_marks_stay() {
+    fn enum_codes_are_substituted_in_sql() {
         let text = with_codes!([State::{New, Old}]
             "-- x\nDELETE FROM t WHERE a = :a AND s IN ({State::New}, {State::Old}){| AND TRUE}");
         assert_eq!(text, "-- x\nDELETE FROM t WHERE a = :a AND s IN (-3, 120){| AND TRUE}");

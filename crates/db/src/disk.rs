@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_named_with_its_room() {
+    fn disk_display_includes_path_and_free_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("not-there-yet.db");
         let disk = Disk::of(&path);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_remembered_and_probed_once_at_a_time() {
+    fn full_disk_is_recorded_and_probed_by_one_caller() {
         let fullness = Fullness::default();
         assert!(fullness.note(Ok(1)).is_ok());
         assert_eq!(fullness.found(), None);

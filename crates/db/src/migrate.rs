@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_applied_in_order() {
+    fn pending_migrations_are_applied_in_order() {
         let versions = |rows: &[(i64, &str)]| -> Vec<i64> {
             pending("db", KNOWN, &applied(rows), None)
                 .unwrap()
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_or_altered_database_is_refused() {
+    fn newer_and_altered_databases_are_rejected() {
         let error = |rows: &[(i64, &str)]| pending("db", KNOWN, &applied(rows), None).err().unwrap();
         assert!(matches!(
             error(&[(1, "a"), (2, "b"), (3, "c")]),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_a_newer_build_expanded_is_taken() {
+    fn database_expanded_by_a_newer_build_is_accepted() {
         let ahead = applied(&[(1, "a"), (2, "b"), (3, "c")]);
         assert!(is_ahead(KNOWN, &ahead) && !is_ahead(KNOWN, &ahead[..2]));
         assert!(pending("db", KNOWN, &ahead, Some(2)).unwrap().is_empty());

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_third_of_the_connections_read_and_there_is_one_of_each_at_least() {
+    fn one_third_of_connections_are_readers_with_at_least_one_of_each() {
         for (connections, readers, writers) in
             [(CONNECTIONS_DEFAULT, 4, 8), (5, 1, 4), (2, 1, 1), (3, 1, 2), (0, 1, 1), (9_999, 333, 667)]
         {

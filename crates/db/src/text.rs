@@ -46,13 +46,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn wildcards_are_taken_literally() {
+    fn like_wildcards_are_escaped() {
         assert_eq!(contains("A_b%c\\"), "%a\\_b\\%c\\\\%");
     }
 
     proptest! {
         #[test]
-        fn reversing_turns_suffixes_into_prefixes(head in "[a-z*.]{0,20}", tail in "[a-z.]{1,20}") {
+        fn reversed_text_turns_suffixes_into_prefixes(head in "[a-z*.]{0,20}", tail in "[a-z.]{1,20}") {
             let whole = format!("{head}{tail}");
             prop_assert!(reversed(&whole).starts_with(&reversed(&tail)));
             prop_assert!(reversed(&whole).len() <= SUFFIX_BYTES_MAX);

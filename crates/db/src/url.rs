@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_server_or_a_file() {
+    fn store_urls_are_parsed_as_server_or_file_and_hide_passwords() {
         for (text, shown) in [
             ("inventory.db", "inventory.db"),
             ("/var/lib/bulla/inventory.db", "/var/lib/bulla/inventory.db"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused_without_showing_its_password() {
+    fn invalid_store_urls_are_rejected_without_revealing_the_password() {
         for text in ["", "sqlite:", "mysql://u:secret@h/d", ":memory:"] {
             let error = text.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");

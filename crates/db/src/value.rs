@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn enums_are_read_by_code_and_by_name() {
+    fn enum_columns_are_decoded_by_code_and_by_name() {
         assert_eq!(row(State::Done.code()).coded::<State>("jobs.state").unwrap(), State::Done);
         assert_eq!(row(State::Done.name()).named::<State>("jobs.state").unwrap(), State::Done);
         assert_eq!(row(Value::Null).maybe_coded::<State>("jobs.state").unwrap(), None);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_of_an_enum_is_an_error_with_column_and_value() {
+    fn invalid_enum_columns_are_reported_with_column_and_value() {
         let code = |value: Value| row(value).coded::<State>("jobs.state").unwrap_err().to_string();
         let name = |value: Value| row(value).named::<State>("jobs.state").unwrap_err().to_string();
         for (found, expected) in [

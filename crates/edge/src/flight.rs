@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_flight_goes_out_when_more_is_read_and_an_alert_goes_in_its_place() {
+    async fn held_flight_is_sent_before_a_read_and_replaced_by_an_alert_on_failure() {
         let (ours, mut theirs) = duplex(1 << 20);
         let alert = Alert::default();
         let mut flight = Flight::new(ours, alert.clone());
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_longer_goes_out_as_it_comes_and_is_not_taken_back() {
+    async fn flight_above_the_size_limit_is_sent_at_once_and_not_replaced() {
         let (ours, mut theirs) = duplex(1 << 20);
         let alert = Alert::default();
         let mut flight = Flight::new(ours, alert.clone());

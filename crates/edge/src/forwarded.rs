@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_says_who_he_is() {
+    fn client_supplied_forwarded_headers_are_replaced() {
         let wanted = pairs(&[
             ("forwarded", "for=192.0.2.7;host=\"a.example:8443\";proto=https"),
             ("x-forwarded-for", "192.0.2.7"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_says_what_a_proxy_before_a_server_says() {
+    fn client_identity_headers_of_untrusted_clients_are_removed() {
         for name in [
             "X-SSL-Client-Verify",
             "X-SSL-Client-S-DN",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_do_not_say_who_asks() {
+    fn forwarding_and_connection_fields_are_removed_from_trailers() {
         let mut trailers: HeaderMap = SENT
             .iter()
             .chain(&[("Keep-Alive", "1"), ("Proxy-Authorization", "1"), ("Host", "b"), ("X-Sum", "7")])
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_trusted_says_who_was_before_him() {
+    fn forwarded_headers_of_trusted_proxies_are_extended() {
         let wanted = pairs(&[
             ("forwarded", "for=10.0.0.5, for=192.0.2.7;host=\"a.example:8443\";proto=https"),
             ("x-forwarded-for", "10.0.0.1, 10.0.0.2, 192.0.2.7"),

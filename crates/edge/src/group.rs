@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_take_turns_and_those_that_were_tried_are_left_out() {
+    async fn round_robin_rotates_servers_and_skips_tried_ones() {
         let group = group(Balance::RoundRobin);
         assert_eq!(chosen(&group, 6), [0, 1, 2, 0, 1, 2]);
         for _ in 0..6 {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_server_with_the_fewest_requests_is_next() {
+    async fn least_requests_chooses_the_server_with_fewest_active_requests() {
         let group = group(Balance::LeastRequests);
         let _busy = (group.servers[0].begin(), group.servers[2].begin());
         assert_eq!(chosen(&group, 4), [1; 4]);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_keeps_its_server_until_that_is_down() {
+    async fn client_address_hash_keeps_the_server_until_it_is_down() {
         let group = group(Balance::ClientAddress);
         let own = group.choose(CLIENT, &[]).unwrap();
         assert_eq!(chosen(&group, 9), [own; 9]);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_eject_a_server_for_ever_longer() {
+    async fn consecutive_failures_eject_a_server_with_doubling_delay() {
         let group = group(Balance::RoundRobin);
         fail(&group, 1, 2);
         group.servers[1].answered();
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn checks_in_a_row_take_a_server_down_and_up() {
+    async fn consecutive_health_checks_mark_a_server_down_and_up() {
         let group = group(Balance::RoundRobin);
         let check = |is_healthy| group.servers[0].checked(is_healthy, Duration::from_secs(5), group.health());
         let said: Vec<_> = [false, false, true, false, false, false, false].map(check).into();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_none_is_up_all_are_tried() {
+    async fn all_servers_are_tried_when_none_is_healthy() {
         let group = group(Balance::RoundRobin);
         for at in 0..3 {
             fail(&group, at, 3);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_once() {
+    fn group_rejects_empty_duplicate_or_invalid_servers() {
         let new = |servers: &[&str]| {
             let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
             Group::new("shop", &servers, Balance::RoundRobin, HealthOptions::default(), None).err()

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_has_addresses_ports_and_names() {
+    fn header_encodes_addresses_ports_alpn_and_server_name() {
         let told = ProxiedConnection {
             client: "[::ffff:192.0.2.7]:4711".parse().unwrap(),
             server: "203.0.113.1:443".parse().unwrap(),

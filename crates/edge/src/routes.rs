@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_is_a_host_and_a_port() {
+    fn upstream_is_parsed_as_host_and_port() {
         for (text, wanted) in [
             ("127.0.0.1:80", Some(("127.0.0.1", 80))),
             ("[::1]:80", Some(("::1", 80))),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_by_requests_speaks_http() {
+    fn http_mode_requires_known_alpn_valid_host_and_no_proxy_protocol() {
         let route_of = |alpn: &[&str]| {
             let alpn: Vec<String> = alpn.iter().map(ToString::to_string).collect();
             Route::new("app:1", &alpn).unwrap()
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn one_upstream_of_several_has_half_of_the_places() {
+    fn per_upstream_limit_is_half_when_there_are_several_upstreams() {
         let asked =
             |upstream: &str| Route::new(upstream, &["h2".into()]).unwrap().with_mode(Mode::Http).unwrap();
         let options =
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_names_come_first_then_wildcards_then_the_default() {
+    fn exact_names_precede_wildcards_and_the_default() {
         let mut routes = Routes::new(Some(route("default:1")));
         routes.add(&["a.example".into(), "*.example".into()], route("one:1")).unwrap();
         routes.add(&["b.example".into()], route("two:1")).unwrap();

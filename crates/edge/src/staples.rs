@@ -390,7 +390,7 @@ mod tests {
     const DAY_S: i64 = 86_400;
 
     #[test]
-    fn the_next_is_asked_for_at_half_of_the_time() {
+    fn ocsp_staple_is_refreshed_at_half_of_its_validity_with_jitter() {
         let (from, until) = (UnixTime(1_000_000), UnixTime(1_000_000 + 4 * DAY_S));
         let at = |now: i64, chance| refresh_at(from, until, UnixTime(now), chance).since(from);
         assert_eq!(at(1_000_000, 0.0), 2 * DAY_S);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_waited_after() {
+    fn retry_delay_doubles_per_failure_up_to_the_maximum() {
         let waits: Vec<i64> = (0..8).map(again_after_s).collect();
         assert_eq!(waits, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
         assert_eq!(again_after_s(u32::MAX), AGAIN_MAX_S);

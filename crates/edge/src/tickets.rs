@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_keys_change_with_time_and_the_one_before_stays() {
+    fn generated_ticket_keys_rotate_and_keep_the_previous_key() {
         let (hour, began) = (Duration::from_secs(3_600), Instant::now());
         let mut keys = TicketKeys::new(None, hour, began).unwrap();
         let first = keys.secrets.clone();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_one_to_three_keys() {
+    fn ticket_key_file_contains_one_to_three_keys() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("keys");
         let (a, b) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_set_of_names_has_keys_of_its_own() {
+    fn ticket_keys_differ_per_set_of_names() {
         let secret = secret(&"ab".repeat(32)).unwrap();
         let one = BTreeSet::from(["a.example"]);
         let other = BTreeSet::from(["a.example", "b.example"]);

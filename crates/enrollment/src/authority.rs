@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profiles_are_sound() {
+    fn agent_and_node_profiles_are_valid() {
         agent_profile().unwrap().validate().unwrap();
         node_profile().unwrap().validate().unwrap();
     }

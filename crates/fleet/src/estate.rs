@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demos_healthy_leaves_expire_at_many_dates_and_none_soon() {
+    fn healthy_demo_certificates_expire_on_many_dates_and_not_soon() {
         let groups = groups(&plan(Mix::Demo));
         let healthy: Vec<_> = groups.iter().filter(|group| group.kind.family == Family::Healthy).collect();
         let left: BTreeSet<_> = healthy
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn flawed_leaves_of_the_demo_and_all_others_keep_their_kinds_dates() {
+    fn flawed_demo_certificates_and_other_mixes_keep_fixed_dates() {
         let fixed = |group: &Group| group.from_days == group.kind.leaf.from_days;
         assert!(groups(&plan(Mix::AllKinds)).iter().all(fixed));
         assert!(groups(&plan(Mix::Healthy)).iter().all(fixed));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_free_and_given_once() {
+    fn free_ports_are_free_unique_and_not_adjacent() {
         let all: std::collections::HashSet<u16> = (0..100).map(|_| free_port()).collect();
         assert_eq!(all.len(), 100);
         let listeners: Vec<_> =
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_none_that_the_system_gives_out() {
+    fn free_port_range_is_below_the_ephemeral_range_or_the_default() {
         for (given_out, ports) in [
             ("32768\t60999\n", 10_000..32_768),
             ("20000 65535", 10_000..20_000),

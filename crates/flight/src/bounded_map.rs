@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_gives_back_what_was_put_in() {
+    fn map_returns_inserted_updated_and_removed_values() {
         let map: BoundedMap<String, u32> = BoundedMap::new(10);
         let key = "a".to_owned();
         assert_eq!(map.get(&key), None);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_could_not_be_made_is_not_kept() {
+    fn failed_initialization_is_not_cached() {
         let map: BoundedMap<u8, u32> = BoundedMap::new(10);
         assert_eq!(map.try_get_with(1, || Err::<u32, _>("no")).map_err(|error| *error), Err("no"));
         assert_eq!(map.try_get_with(1, || Ok::<_, &str>(1)), Ok(1));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_weigh_no_more_than_allowed_and_the_least_recent_goes_first() {
+    fn least_recently_used_entries_are_evicted_above_the_maximum_weight() {
         let builder = BoundedMap::<u32, u32>::builder(10).weigher(|_, weight| *weight);
         let map = builder.eviction(Eviction::LeastRecent).build();
         (0..20).for_each(|key| {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_equal_hash_are_told_apart() {
+    fn keys_with_equal_hashes_are_distinguished() {
         #[derive(Clone, Eq, PartialEq)]
         struct Same(u32);
         impl Hash for Same {

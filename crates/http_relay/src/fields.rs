@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_on_for_a_host_is_a_name_and_a_port() {
+    fn host_is_parsed_as_name_and_optional_port() {
         for (said, value, name) in [
             ("a.example", "a.example", "a.example"),
             ("A.Example.:8443", "A.Example.:8443", "a.example"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_changes_to_http_whose_requests_are_not_seen() {
+    fn upgrades_to_http_and_tls_are_removed() {
         for (lines, websocket, any) in [
             (&["websocket"][..], Some("websocket"), Some("websocket")),
             (&["WebSocket"], Some("WebSocket"), Some("WebSocket")),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_changes_to_what_it_was_asked_for() {
+    fn upstream_upgrade_must_be_one_of_the_requested_protocols() {
         let asked = HeaderValue::from_static("websocket, tcp");
         for (lines, is_asked) in [
             (&["WebSocket"][..], true),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_not_passed_on() {
+    fn invalid_hosts_are_rejected() {
         for said in [
             "a.example:x,b.example",
             "a.example:",

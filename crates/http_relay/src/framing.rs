@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_end_where_their_lengths_say() {
+    fn message_ends_are_found_by_content_length_and_chunks() {
         use Messages::{Requests, Responses};
         let table: [(Messages, &[&str]); 6] = [
             (
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_would_read_differently_is_refused() {
+    fn ambiguous_framing_is_rejected() {
         use Ambiguous::{BareLf, Chunk, Length, TwoLengths};
         let chunked = |rest: &str| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{rest}");
         let head = |lines: &str| format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_head_has_no_body() {
+    fn response_to_head_has_no_body() {
         let mut framing = Framing::new(Messages::Responses);
         framing.answers_head(true);
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_holds_nobody_for_ever() {
+    async fn blocked_flush_and_shutdown_time_out() {
         let mut stream = RewoundStream::new(Bytes::new(), Full, STALL);
         let began = Instant::now();
         for _ in 0..3 {

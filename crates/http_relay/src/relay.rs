@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_side_that_has_said_all_still_hears() {
+    async fn half_closed_side_still_receives_data() {
         let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
         let counts = octets();
         let relaying = relay(near, far, Duration::from_secs(60), &counts);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_left_alone_has_its_own_time() {
+    async fn half_closed_connection_has_a_shorter_idle_timeout() {
         let ((mut client, near), (far, mut upstream)) = (duplex(64), duplex(64));
         let began = Instant::now();
         let talking = async {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_ends_it_and_a_word_now_and_then_does_not() {
+    async fn relay_ends_when_idle_and_continues_on_activity() {
         let ((mut client, near), (far, _upstream)) = (duplex(64), duplex(64));
         let began = Instant::now();
         let speaking = async {

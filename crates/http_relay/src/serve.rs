@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_waits_for_its_first_request_and_for_later_ones_beyond_the_timeout_of_a_head() {
+    async fn keep_alive_timeout_applies_before_the_first_and_between_requests() {
         let (mut client, served) = client(Duration::ZERO);
         for _ in 0..5 {
             sleep(KEEP_ALIVE - Duration::from_secs(1)).await;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_has_begun_is_due_within_its_timeout_however_it_drips() {
+    async fn slow_header_is_closed_after_the_header_timeout() {
         const DRIP: Duration = Duration::from_secs(1);
         let (mut client, served) = client(Duration::ZERO);
         assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn empty_lines_keep_no_connection_open() {
+    async fn empty_lines_do_not_extend_the_connection() {
         let (mut client, served) = client(Duration::ZERO);
         let began = Instant::now();
         while !served.is_finished() {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_may_take_longer_than_a_connection_may_wait() {
+    async fn response_may_take_longer_than_the_keep_alive_timeout() {
         let (mut client, _served) = client(10 * KEEP_ALIVE);
         for _ in 0..2 {
             assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));

@@ -204,7 +204,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn each_wait_counts_anew() {
+    async fn stall_timer_restarts_after_each_wait() {
         let mut stall = Stall::new(LIMIT);
         for _ in 0..3 {
             let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| stall.poll(cx))).await;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_may_be_silent_while_it_is_answered() {
+    async fn upload_timer_is_suspended_during_the_response() {
         let (mut upload, uploading) = UploadTimer::within(LIMIT);
         let answering = uploading.answering();
         let waited = tokio::time::timeout(10 * LIMIT + LIMIT / 2, poll_fn(|cx| upload.poll(cx))).await;
@@ -228,7 +228,7 @@ mod tests {
         assert!(uploading.has_stalled() && began.elapsed() <= LIMIT, "{:?}", began.elapsed());
     }
     #[tokio::test(start_paused = true)]
-    async fn the_time_a_client_takes_is_not_its_upstreams() {
+    async fn response_timer_is_suspended_while_the_client_uploads() {
         const ANSWER: Duration = Duration::from_secs(10);
         let (mut upload, _uploading) = UploadTimer::within(LIMIT);
         let mut late = pin!(upload.awaited().late(ANSWER));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_nothing_is_late_whatever_is_still_to_come() {
+    async fn upstream_that_reads_nothing_exceeds_the_response_timeout() {
         let (mut upload, _uploading) = UploadTimer::within(LIMIT);
         let late = upload.awaited().late(LIMIT / 6);
         let began = Instant::now();

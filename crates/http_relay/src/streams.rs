@@ -156,7 +156,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(60);
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_idle_from_the_end_of_its_last_stream() {
+    async fn connection_is_idle_after_its_last_stream_ends() {
         let streams = Streams::new(LIMIT);
         let (end, ended) = oneshot::channel::<()>();
         streams.execute(async move {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_read_is_given_up_and_what_is_waited_for_is_not() {
+    async fn unread_streams_are_aborted_and_pending_streams_are_kept() {
         let streams = Streams::new(LIMIT);
         let began = Instant::now();
         streams.execute(async {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_something_else_is_left_as_it_is() {
+    fn other_methods_and_protocols_are_not_converted() {
         for (method, protocol) in [(Method::CONNECT, "connect-udp"), (Method::GET, "websocket")] {
             let mut request = asked(method.clone(), protocol);
             assert!(Websocket::of(&mut request).is_none() && request.method() == method);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_to_have_understood() {
+    fn response_requires_status_101_and_a_valid_accept_value() {
         for (status, is_right, told) in
             [(101, true, 200), (101, false, 502), (200, true, 502), (403, true, 403), (302, true, 302)]
         {

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn further_connections_wait_or_are_refused() {
+    async fn connections_above_the_limit_wait_or_are_refused() {
         for (when_full, refused, later) in
             [(WhenFull::Wait, vec![], vec![3]), (WhenFull::Refuse, vec![3], vec![])]
         {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_been_silent_the_longest_makes_room_for_a_newcomer() {
+    async fn longest_silent_connection_is_evicted_for_a_new_one() {
         let slots = Slots::new(4);
         let mut world = World::new(&slots, WhenFull::EvictSilent, false);
         // Clients 1 and 2 send data; 3 and then 4 stay silent.
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silent_connections_of_one_network_take_no_place_of_others() {
+    async fn silent_connections_of_one_network_are_limited_to_an_eighth() {
         let slots = Slots::new(16);
         let mut world = World::new(&slots, WhenFull::EvictSilent, false);
         for client in std::iter::once(8).chain([9; 40]) {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_may_have_more_connections_may_have_half_of_them_silent() {
+    async fn higher_origin_limit_allows_half_of_it_to_be_silent() {
         let mut world =
             World::new(&Slots::limited(16, OriginLimit::PerNetwork(16)), WhenFull::EvictSilent, false);
         world.clients.connect([9; 8]);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_its_share_evicts_nobody() {
+    async fn origin_at_its_limit_evicts_no_connection() {
         let slots = Slots::limited(3, OriginLimit::PerNetwork(2));
         let mut world = World::new(&slots, WhenFull::EvictSilent, false);
         // Client 8 is silent, 1 is not; the last two connections exceed the share of their address.
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_origin_has_no_more_than_its_share() {
+    async fn connections_per_origin_are_limited() {
         for when_full in [WhenFull::Wait, WhenFull::Refuse] {
             let slots = Slots::limited(9, OriginLimit::PerAddress(2));
             let mut world = World::new(&slots, when_full, false);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_can_be_released_before_the_connection_ends() {
+    async fn slot_can_be_released_before_the_connection_ends() {
         let slots = Slots::new(1);
         let mut world = World::new(&slots, WhenFull::Refuse, true);
         for client in 1..=3 {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_an_error_the_loop_pauses_and_goes_on() {
+    async fn accept_loop_pauses_after_errors_and_continues() {
         let mut world = World::new(&Slots::new(2), WhenFull::Wait, false);
         let began = Instant::now();
         world.clients.fail(3);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_shutdown_drains_and_then_aborts() {
+    async fn shutdown_drains_and_aborts_after_the_deadline() {
         for drains in [true, false] {
             let mut world = World::new(&Slots::new(2), WhenFull::Wait, false);
             world.clients.connect([1, 2]);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_abort_waits_for_nothing() {
+    async fn abort_closes_connections_without_waiting() {
         let slots = Slots::new(2);
         let mut world = World::new(&slots, WhenFull::Wait, false);
         world.clients.connect([1]);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_function_is_a_handler_and_tcp_a_listener() {
+    async fn function_is_accepted_as_handler_for_tcp_connections() {
         let listener = crate::listen(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let tasks = ServiceTasks::stopped_by(CancellationToken::new());

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn floods_are_told_from_requests() {
+    fn frame_floods_are_detected_above_their_limits() {
         let many = |kind, flags, payload, count: u32| {
             let all = connection((0..count).map(|_| frame(kind, flags, payload)));
             FrameCounter::default().read(&all)
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_has_its_own_count() {
+    fn frame_counts_reset_in_each_window() {
         let mut counter = FrameCounter::default();
         counter.read(&connection([])).unwrap();
         let resets: Vec<u8> = (0..RESETS_MAX).flat_map(|_| frame(3, 0, 4)).collect();
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_count_does_not_depend_on_how_bytes_arrive(
+        fn frame_counts_do_not_depend_on_read_boundaries(
             frames in proptest::collection::vec((0_u8..12, any::<u8>(), 0_usize..40), 0..60),
             cuts in proptest::collection::vec(1_usize..30, 1..40),
         ) {

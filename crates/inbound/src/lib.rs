@@ -73,7 +73,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test]
-    async fn a_crowd_has_its_place_before_anybody_is_taken() {
+    async fn backlog_queues_up_to_500_connections_before_accept() {
         let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
         let crowd = most.trim().parse().unwrap_or(500).min(500);
         for address in
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_and_mapped_addresses_are_ipv4() {
+    fn network_is_the_ipv6_prefix_and_mapped_addresses_are_ipv4() {
         let of = |text: &str| network(text.parse().unwrap());
         assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2::1"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_the_client_is_read() {
+    fn client_address_is_parsed_from_the_header() {
         let four = [192, 0, 2, 7, 10, 0, 0, 1, 0xc0, 0x01, 0x01, 0xbb];
         let client: SocketAddr = "192.0.2.7:49153".parse().unwrap();
         assert_eq!(read_header(1, 0x11, &four), Ok(Statement::Client(client)));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_address_leaves_the_proxys_own() {
+    fn local_and_unknown_headers_have_no_client_address() {
         assert_eq!(read_header(0, 0x11, &[1; 12]), Ok(Statement::Local));
         assert_eq!(read_header(0, 0, &[]), Ok(Statement::Local));
         assert_eq!(read_header(1, 0x00, &[]), Ok(Statement::Unknown));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn other_headers_are_refused() {
+    fn invalid_headers_are_rejected() {
         assert_eq!(read_header(2, 0x11, &[0; 12]), Err(HeaderError::Command(2)));
         assert_eq!(read_header(1, 0x12, &[0; 12]), Err(HeaderError::Transport(0x12)));
         assert_eq!(read_header(1, 0x11, &[0; 11]), Err(HeaderError::Truncated));
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_client_is_read_back(address: IpAddr, port: u16, tlvs in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn any_client_address_is_parsed_with_any_tlvs(address: IpAddr, port: u16, tlvs in proptest::collection::vec(any::<u8>(), 0..64)) {
             let (family, mut rest) = match address {
                 IpAddr::V4(address) => (0x11, [&address.octets()[..], &[0; 4]].concat()),
                 IpAddr::V6(address) => (0x21, [&address.octets()[..], &[0; 16]].concat()),
@@ -215,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(head: [u8; 4], rest in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_are_parsed_without_a_panic(head: [u8; 4], rest in proptest::collection::vec(any::<u8>(), 0..300)) {
             let mut whole = [0; HEAD_BYTES];
             whole[..12].copy_from_slice(&SIGNATURE);
             whole[12..].copy_from_slice(&head);

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_reserved_address_is_listened_at_once() {
+    async fn reserved_address_is_used_once_by_listen() {
         // A loopback address that no other test uses.
         let free = bound("127.9.8.7:0".parse().unwrap()).unwrap();
         let address = free.local_addr().unwrap();

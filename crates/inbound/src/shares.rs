@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_as_many_as_it_may_have_and_no_key_is_kept() {
+    fn shares_are_limited_per_key_and_unused_keys_are_removed() {
         let shares = Shares::new(2);
         let mut held = vec![shares.take("a").unwrap(), shares.take("a").unwrap(), shares.take("b").unwrap()];
         assert!(shares.take("a").is_none());

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_holds_for_all_and_for_each_origin() {
+    fn slots_are_limited_in_total_and_per_origin() {
         let table = [
             // Limit, first client, a client of the same origin, a client of another.
             (OriginLimit::PerAddress(2), "2001:db8::1", "2001:db8::1", "2001:db8::2"),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_one_client_may_use_all() {
+    fn one_client_may_use_all_slots_without_an_origin_limit() {
         let slots = Slots::new(2);
         let held = [take(&slots, "192.0.2.1").unwrap(), slots.take(None).unwrap()];
         assert!(slots.take(None).is_none());

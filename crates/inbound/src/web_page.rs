@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn browsers_say_that_a_page_sends_the_request() {
+    fn requests_sent_by_web_pages_are_detected() {
         for (name, value, by_page) in [
             ("accept", "*/*", false),
             ("sec-fetch-site", "none", false),

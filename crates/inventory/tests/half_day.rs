@@ -1,6 +1,6 @@
-//! Twelve hours of a watch, on a clock moved by hand: no task more at the end than after the first run.
+//! Tests a watch for twelve hours of simulated time: at the end there are no more tasks than after the first run.
 //!
-//! A test binary of its own: tasks are counted for the whole process, and other tests have theirs.
+//! This is a separate test binary: tasks are counted for the whole process, and other tests would add theirs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use store::{Clock, Store, StoreUrl};
 /// 2026-11-21, µs.
 const NOW: i64 = 1_795_219_200_000_000;
 const INTERVAL: Duration = Duration::from_secs(600);
-/// Twelve hours.
+/// The number of runs in twelve hours.
 const RUNS: u32 = 72;
-/// Every so many runs the node stops in the middle, and another goes on.
+/// After this many runs the node stops during a run, and another node continues.
 const STOPS_EVERY: u32 = 12;
-/// Endpoints that answer, and those that never do.
+/// The number of endpoints, including those that never answer.
 const ENDPOINTS: usize = 40;
 
 struct FleetKit {
@@ -50,7 +50,7 @@ impl Kit for FleetKit {
     }
 }
 
-/// Tasks alive, those of the fleet left out: it serves connections for as long as they are open.
+/// Returns the number of live tasks by kind, without those of the fleet. The fleet serves connections for as long as they are open.
 fn live() -> BTreeMap<&'static str, i64> {
     telemetry::tasks::live()
         .into_iter()
@@ -59,7 +59,7 @@ fn live() -> BTreeMap<&'static str, i64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twelve_hours_of_a_watch_leave_no_task_behind() {
+async fn twelve_hours_of_watch_runs_leak_no_tasks() {
     let plan = Plan { endpoints: ENDPOINTS, dead_fraction: 0.1, mix: Mix::Healthy, ..Plan::default() };
     let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
     let folder = tempfile::tempdir().expect("a folder");
@@ -98,7 +98,7 @@ async fn twelve_hours_of_a_watch_leave_no_task_behind() {
     let last = row.last.expect("it has run");
     assert_eq!((last.outcome, &last.error), (WatchOutcome::Finished, &None));
     assert_eq!(store::Scans::of(&store).page(None, 100).await.expect("scans").rows.len(), RUNS as usize);
-    // A task of the first run may have been about to end when they were counted.
+    // A task of the first run may have been about to end when tasks were counted.
     let more = || live().iter().any(|(kind, live)| *live > at_first.get(kind).copied().unwrap_or(0));
     let deadline = Instant::now() + Duration::from_secs(60);
     while more() {

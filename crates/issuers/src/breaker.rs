@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step() {
+    fn breaker_changes_state_on_each_result() {
         let open = |until, rests| Breaker::Open { until_us: until, rests };
         let half = |until, rests| Breaker::HalfOpen { until_us: until, rests };
         let closed = |failures| Breaker::Closed { failures };
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_pass() {
+    fn breaker_admits_requests_by_its_state() {
         let probe = |rests| Ok(Breaker::HalfOpen { until_us: 100 * S + PROBE_US, rests });
         let table = [
             (Breaker::Closed { failures: 2 }, Ok(Breaker::Closed { failures: 2 })),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_issuers_own_illness_counts() {
+    fn only_issuer_failures_count_for_the_breaker() {
         let reason = String::new;
         let rest = Some(Duration::from_secs(2));
         let table = [
@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rest_is_never_past_the_longest_nor_forgotten(
+        fn breaker_pause_is_bounded_above_and_below(
             rests in 0_u32..100, random: f64, asked in proptest::option::of(0_i64..i64::MAX), now in 0_i64..1 << 52,
         ) {
             let state = Breaker::HalfOpen { until_us: now, rests };

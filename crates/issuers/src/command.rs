@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn input_environment_arguments_output_and_code() {
+    async fn command_passes_input_environment_arguments_output_and_exit_code() {
         let ran = run("cat; echo \" $BULLA_NAME $1\"; echo oops >&2; exit 3", b"in").await.unwrap();
         assert_eq!((ran.code, ran.output.as_slice(), ran.errors.as_str()), (3, &b"in a b one\n"[..], "oops"));
         assert_eq!(run("kill -TERM $$", b"").await.unwrap().code, 128 + 15);
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_environment_is_not_inherited() {
+    async fn other_environment_variables_are_not_inherited() {
         let ran = run("env", b"").await.unwrap();
         let text = String::from_utf8(ran.output).unwrap();
         assert!(text.contains("BULLA_NAME=a b") && !text.contains("CARGO"), "{text}");
     }
 
     #[tokio::test]
-    async fn a_program_has_its_variables_and_its_user() {
+    async fn command_runs_with_its_variables_and_user() {
         let later = Instant::now() + Duration::from_secs(20);
         let variables = [("REGION", "north"), ("BULLA_NAME", "of the configuration"), ("HOME", "/elsewhere")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_long_and_too_much() {
+    async fn endless_output_missing_program_and_timeout_are_errors() {
         let later = Instant::now() + Duration::from_secs(3_600);
         assert!(run("head -c 2000000 /dev/zero", b"").await.is_err());
         let missing = Command::new(&["/nonexistent/program".to_owned()], Duration::from_secs(1)).unwrap();

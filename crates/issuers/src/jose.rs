@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_signed_verifies() {
+    async fn signed_jws_verifies() {
         let table: [(KeyType, &'static dyn VerificationAlgorithm); 2] =
             [(KeyType::P256, &ECDSA_P256_SHA256_FIXED), (KeyType::Ed25519, &ED25519)];
         for (kind, algorithm) in table {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_nobody_verifies_are_refused() {
+    fn unsupported_jws_key_types_are_rejected() {
         let key: KeyRef = Arc::new(keys::PrivateKey::generate(KeyType::MlDsa44).unwrap());
         assert_eq!(JwsKey::new(key).err(), Some(UnusableKey(KeyType::MlDsa44)));
     }

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_kept_as_one() {
+    fn chain_is_split_into_its_der_certificates() {
         assert_eq!(split(&[0x30, 1, 7, 0x30, 0]), Some(vec![vec![0x30, 1, 7], vec![0x30, 0]]));
         assert_eq!(split(&[]), Some(vec![]));
         assert_eq!(split(&[0x30, 9, 1]), None);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_a_whole_path_a_limit_and_its_own_variables() {
+    fn program_needs_a_full_path_a_limit_and_valid_variables() {
         assert!(judged(&config(), 1_000).is_ok());
         let with = |change: fn(&mut ProgramConfig)| {
             let mut config = config();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_root_changes_the_user() {
+    fn only_root_can_run_programs_as_another_user() {
         let mut config = config();
         config.user = "issuer".to_owned();
         let user = |own| run_as("issuer", PASSWD, Uid::from_raw(own));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_says_where_it_is_to_be_written() {
+    fn unknown_program_error_names_the_config_section() {
         let error = Programs::default().get(&ProgramName::new("sign")).unwrap_err();
         assert!(error.to_string().contains("[programs.sign]"), "{error}");
     }

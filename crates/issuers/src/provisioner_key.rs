@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_jwk_and_pem() {
+    fn private_key_is_read_from_jwk_or_pem() {
         let key = read(&Secret::new(JWK), None).unwrap();
         assert_eq!(x_of(key), "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4");
         let pem = PrivateKey::generate(KeyType::P384).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_jwk_opens_with_its_password_alone() {
+    fn encrypted_jwk_opens_only_with_its_password() {
         for algorithm in ["PBES2-HS256+A128KW", "PBES2-HS512+A256KW"] {
             let jwe = Secret::new(sealed(algorithm, "open sesame"));
             let key = read(&jwe, Some(&Secret::new("open sesame"))).unwrap();

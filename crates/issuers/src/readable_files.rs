@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_texts_below_an_allowed_folder_are_looked_at() {
+    fn only_paths_below_an_allowed_directory_are_accepted() {
         let files = ReadableFiles::below(vec!["/run/tokens".into()]);
         for good in ["/run/tokens/vault", "/run/tokens/a/b"] {
             assert_eq!(files.check(good), Ok(()), "{good}");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn links_are_followed_no_further_than_the_folder() {
+    async fn symlinks_out_of_an_allowed_directory_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (allowed, secret) = (folder.path().join("tokens"), folder.path().join("master.key"));
         std::fs::create_dir_all(allowed.join("..data")).unwrap();

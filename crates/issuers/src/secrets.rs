@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_leave_the_configuration_and_return() {
+    fn secrets_are_removed_from_the_config_and_restored() {
         let whole =
             json!({"type": "vault", "url": "https://v", "auth": {"method": "token", "token": "s.abc"}});
         let mut config = whole.clone();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_kept_while_it_goes_where_it_went() {
+    fn secret_is_kept_while_its_destination_is_unchanged() {
         let left_out = |config: &Value| {
             let mut public = config.clone();
             Secrets::take(&mut public).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_would_go_elsewhere_is_demanded_again() {
+    fn secret_must_be_given_again_if_its_destination_changes() {
         let login = ["/auth/token", "/http/client_key"];
         for (stored, pointer, value, demanded) in [
             (vault(), "/url", json!("https://evil"), &login[..]),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_texts_are_secrets() {
+    fn secrets_must_be_texts_of_limited_size() {
         for bad in [json!({"secret": 7}), json!({"secret": "x".repeat(SECRET_MAX + 1)})] {
             assert_eq!(
                 Secrets::take(&mut bad.clone()),

@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serials_in_decimal() {
+    fn serial_numbers_are_formatted_in_decimal() {
         let table: [(&[u8], &str); 5] = [
             (&[0], "0"),
             (&[0, 255], "255"),

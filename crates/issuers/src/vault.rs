@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_stay_where_they_are() {
+    fn paths_with_traversal_or_special_characters_are_rejected() {
         for good in ["pki", "team-a/pki_int", "web.servers"] {
             assert_eq!(check_path(good), Ok(()), "{good}");
         }

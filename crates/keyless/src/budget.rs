@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_of_all_requests_is_tried_again() {
+    fn retry_budget_is_one_tenth_of_requests_plus_a_burst() {
         let budget = Budget::default();
         let spent = |requests: u32| {
             let tries = (0..requests).filter(|_| {

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_under_way_grows_with_the_keys_of_a_cloud_and_calls_of_a_token_do_not() {
+    fn limits_grow_per_cloud_key_and_stay_fixed_per_token() {
         let all = Destinations::default();
         let max = |name: &str, of: &str| {
             figure(&all, &format!("bulla_keyless_destination_{name}_max{{destination=\"{of}\"}}"))
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_have_one_place() {
+    fn excess_destination_names_share_one_entry() {
         let all = Destinations::default();
         for number in 0..2 * DESTINATIONS_MAX {
             let name = format!("azure-key-vault:{number}");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_do_not_end_are_seen() {
+    fn stuck_requests_raise_the_littles_law_ratio() {
         let all = Destinations::default();
         let destination = all.of(None);
         let stuck = destination.began();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flow_agrees_with_itself_until_something_does_not_end() {
+    fn littles_law_ratio_is_one_until_requests_get_stuck() {
         let second = Duration::from_secs(1);
         let began = Instant::now();
         let mut flow = Flow::new(began);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_tried_again_and_told_once() {
+    fn unreadable_file_is_retried_and_keeps_its_previous_key() {
         let io = || UnusableKey::File(KeyFileError::Io(io::ErrorKind::PermissionDenied.into()));
         let stamp = FileStamp { inode: 1, octets: 1, modified: (1, 0), inode_changed: (1, 0) };
         let stamps = (stamp, None);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_read_anew_and_what_breaks_stays_as_it_was() {
+    fn changed_key_files_are_reloaded_and_broken_files_keep_the_old_key() {
         let place = tempfile::tempdir().unwrap();
         let put = |name: &str, key: &PrivateKey| {
             std::fs::write(place.path().join(name), key.to_pkcs8_pem().as_bytes()).unwrap();

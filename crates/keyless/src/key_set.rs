@@ -323,7 +323,7 @@ mod tests {
     use crate::tenant::DEFAULT;
 
     #[test]
-    fn a_source_has_what_was_put_last() {
+    fn latest_update_of_a_source_replaces_its_keys() {
         let generated = || PrivateKey::generate(KeyType::P256).unwrap();
         let key = || -> KeyRef { Arc::new(generated()) };
         let (a, c, b_itself) = (key(), key(), generated());
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_the_names_that_its_sources_have_for_it_now() {
+    fn key_names_are_the_union_of_the_current_sources() {
         let key: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(key.spki());
         let set = KeySet::default();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_under_a_policy_while_every_source_says_so() {
+    fn key_has_a_policy_only_when_every_source_sets_that_policy() {
         let key: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(key.spki());
         let set = KeySet::default();
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_elsewhere_has_so_many_places() {
+    fn remote_key_limits_concurrent_requests() {
         let signer: KeyRef = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
         let ski = Ski::of_spki(signer.spki());
         let held = SourceKey { signer, route: None, for_nodes: false, policy: None, names: Vec::new() };

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_named_in_one_way() {
+    fn node_id_maps_to_exactly_one_spiffe_uri() {
         let id = NodeId([0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(id.uri(), "spiffe://bulla/node/01234567-89ab-cdef-0102-030405060708");
         assert_eq!(id.dns(), "01234567-89ab-cdef-0102-030405060708.node.bulla.internal");

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_opcode_is_an_operation_or_refused() {
+    fn every_opcode_maps_to_an_operation_or_an_error() {
         let mut found = 0;
         for of in 0..=u8::MAX {
             match place(of) {

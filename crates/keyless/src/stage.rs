@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn faulty_signatures_are_counted_where_operators_look() {
+    async fn faulty_signatures_are_counted_in_metrics() {
         let stage = Stage::start_by(1, Batches::All, Library { sign: faulty, ..LIBRARY }).unwrap();
         let metrics = Metrics::default();
         register_stage(&metrics, &stage);
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn by_which_keys_batches_are_made_stands_in_the_figures() {
+    async fn metrics_show_which_key_types_are_batched() {
         for (batches, chosen) in
             [(Batches::Off, [false; 3]), (Batches::Rsa, [true, false, false]), (Batches::All, [true; 3])]
         {
@@ -678,7 +678,7 @@ mod tests {
 
     /// With a temporarily slow library, jobs that cannot meet their deadline are rejected immediately, and all others are accepted.
     #[test]
-    fn what_would_be_late_is_refused_when_it_comes() {
+    fn job_that_would_miss_its_deadline_is_rejected_on_arrival() {
         let lane = Lane::new(Cost::Light, 2, Batches::Off, LIBRARY);
         lane.queue.lock().jobs.set_shares(&[1, 1]);
         let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -707,7 +707,7 @@ mod tests {
 
     /// Signing threads have a lower priority than the threads of connections.
     #[tokio::test]
-    async fn threads_that_sign_have_a_lower_priority() {
+    async fn signing_threads_have_lower_priority() {
         fn nice_of(name: &str) -> Option<i32> {
             std::fs::read_dir("/proc/self/task").unwrap().flatten().find_map(|task| {
                 let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
@@ -727,7 +727,7 @@ mod tests {
 
     /// Curve tables are only computed for batches that are enabled.
     #[tokio::test]
-    async fn only_what_is_chosen_is_made_in_batches() {
+    async fn only_enabled_key_types_are_signed_in_batches() {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         key.prepare();
         let (scheme, deadline) =
@@ -749,7 +749,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tables_are_made_once_on_a_thread_of_their_own() {
+    async fn curve_tables_are_prepared_once_on_a_separate_thread() {
         static MADE_ON: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
         fn prepare_tables(_: Batches) {
             MADE_ON.lock().push(thread::current().name().map(str::to_owned));
@@ -762,7 +762,7 @@ mod tests {
 
     /// Long messages make slices shorter; digests do not.
     #[test]
-    fn a_slice_of_light_work_ends_where_its_work_does() {
+    fn slice_of_light_jobs_is_limited_by_message_length() {
         let lane = Lane::new(Cost::Light, 1, Batches::All, LIBRARY);
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -790,7 +790,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_prepared_when_all_have_their_answers_and_may_fail_at_it() {
+    fn keys_are_prepared_after_all_replies_and_may_panic() {
         /// Number of signed jobs in each call; 0 for the preparation of a key.
         static CALLS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
         fn sign(jobs: &[SignJob<'_>], batches: Batches) -> Slice {

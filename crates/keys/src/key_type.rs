@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn key_type_names_parse_back() {
         let names = "rsa2048 rsa3072 rsa4096 p256 p384 p521 ed25519 ml-dsa-44 ml-dsa-65 ml-dsa-87";
         assert_eq!(KeyType::ALL.map(KeyType::name).join(" "), names);
         for kind in KeyType::ALL {

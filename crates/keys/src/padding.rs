@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_made_is_not_encoded() {
+    fn unsupported_hash_scheme_or_digest_length_is_not_encoded() {
         for hash in [Hash::Md5Sha1, Hash::Sha1, Hash::Sha224] {
             let digest = vec![1; hash.octets()];
             assert_eq!(encoded(Scheme::RsaPkcs1(hash), &digest), None);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn salts_differ() {
+    fn pss_salts_differ() {
         let encoded = || encoded(Scheme::RsaPss(Hash::Sha512), &[7; 64]).unwrap();
         let (first, second) = (encoded(), encoded());
         assert_ne!(first, second);

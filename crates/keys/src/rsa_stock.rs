@@ -85,7 +85,7 @@ mod tests {
     use crate::Signer as _;
 
     #[tokio::test]
-    async fn it_is_wanted_from_the_first_take_and_gives_each_key_out_once() {
+    async fn key_stock_fills_after_first_use_and_returns_each_key_once() {
         let stock = RsaStock::new(2);
         assert!(stock.wanted().now_or_never().is_none(), "no key was wanted");
         assert!(stock.take().is_none());

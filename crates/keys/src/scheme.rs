@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheme_takes_its_own_keys_and_lengths_only() {
+    fn scheme_accepts_only_matching_key_types_and_lengths() {
         let schemes = |hash| [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash), Scheme::Ecdsa(hash)];
         for kind in KeyType::ALL {
             for hash in Hash::ALL {

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn debug_output_hides_the_secret() {
         assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
         assert_eq!(Secret::new("hunter2").expose(), "hunter2");
     }

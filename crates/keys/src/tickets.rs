@@ -147,7 +147,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     #[test]
-    fn a_ticket_opens_for_twice_the_life_of_its_key() {
+    fn ticket_opens_for_twice_the_lifetime_of_its_key() {
         let (keys, began) = (TicketKeys::new(HOUR), Instant::now());
         let first = keys.seal(began, "a", b"session").unwrap();
         assert_eq!(keys.open(began, "a", &first).unwrap(), b"session");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_ticket_does_not_open() {
+    fn modified_ticket_or_ticket_of_another_tenant_is_rejected() {
         let (keys, now) = (TicketKeys::new(HOUR), Instant::now());
         let sealed = keys.seal(now, "a", b"session").unwrap();
         assert_eq!(sealed.len(), 7 + OVERHEAD);

@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_job_id_is_a_uuid_version_7_that_names_its_row(row in 1..i64::MAX >> 2, at in 0..1_i64 << 57) {
+        fn job_id_is_a_uuid_v7_that_encodes_its_row(row in 1..i64::MAX >> 2, at in 0..1_i64 << 57) {
             let id = JobId::of(row, at);
             prop_assert_eq!(id.0.get_version_num(), 7);
             prop_assert_eq!(id.0.get_variant(), uuid::Variant::RFC4122);

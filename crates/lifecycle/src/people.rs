@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contacts_are_checked() {
+    fn contacts_are_validated() {
         let with = |kind: &str, address: &str| Person {
             contacts: vec![Contact { kind: kind.to_owned(), address: address.to_owned() }],
             ..Person::default()

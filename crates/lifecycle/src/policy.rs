@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_kept_and_broken() {
+    fn each_policy_rule_accepts_and_reports_violations() {
         let texts = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let plain = certificate(|_| {});
         let full = certificate(|r| {
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_are_whole_labels() {
+    fn domain_rules_match_whole_labels() {
         for (name, domain, is) in [
             ("example.org", "example.org", true),
             ("a.b.example.org", "example.org", true),
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_apply_by_name_or_by_condition() {
+    fn policies_apply_by_name_or_condition() {
         let rules = vec![Rule { severity: Severity::Error, demand: Demand::RequiredOwner }];
         let policy = |applies_to: AppliesTo| Policy { rules: rules.clone(), applies_to, ..Policy::default() };
         let set: PolicySet = [
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_renewal_rule_counts() {
+    fn most_specific_renewal_rule_applies() {
         let rule = |days| RenewalRule { renew_before: Lead::Days(days), ..RenewalRule::default() };
         let set: PolicySet = [("slow".to_owned(), Policy { renewal: Some(rule(30)), ..Policy::default() })]
             .into_iter()
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_are_written_as_they_are_read() {
+    fn policies_round_trip_through_json() {
         let text = r#"{"enforcement":"enforced","rules":[{"severity":"critical","rule":"allowed_domains",
             "domains":["example.org"]},{"rule":"required_owner"}],"renewal":{"renew_before":{"days":30}}}"#;
         let policy: Policy = serde_json::from_str(text).unwrap();

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_the_life_is_left_at_every_length() {
+    fn renewal_is_due_with_a_third_of_the_lifetime_left() {
         for length in [6 * HOUR, 6 * DAY, 47 * DAY, 365 * DAY] {
             for id in 0..100 {
                 let part = (at(id, life(length), &RenewalRule::default()) - START) as f64 / length as f64;
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_lead_is_bounded_by_the_life() {
+    fn fixed_renewal_lead_is_bounded_by_the_lifetime() {
         let days = |days| RenewalRule { renew_before: Lead::Days(days), ..RenewalRule::default() };
         let left = |length: i64, rule: &RenewalRule| START + length - at(7, life(length), rule);
         assert!((30 * DAY..=30 * DAY + 365 * DAY / 20).contains(&left(365 * DAY, &days(30))));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_spread_evenly() {
+    fn renewals_of_a_batch_are_spread_evenly() {
         let length = 90 * DAY;
         let rule = RenewalRule::default();
         let latest = START + share(length, FRACTION_DEFAULT);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuers_window_goes_first_unless_told_otherwise() {
+    fn issuer_renewal_window_takes_precedence_unless_disabled() {
         let window = Suggested { start_us: START + DAY, end_us: START + 3 * DAY };
         let rule = RenewalRule::default();
         for id in 0..50 {
@@ -413,13 +413,13 @@ mod tests {
     }
 
     #[test]
-    fn without_auto_renew_nothing_is_due() {
+    fn nothing_is_due_without_auto_renewal() {
         let rule = RenewalRule { auto_renew: false, ..RenewalRule::default() };
         assert_eq!(due(Uuid::nil(), life(DAY), &rule, None), None);
     }
 
     #[test]
-    fn maintenance_windows_are_waited_for() {
+    fn renewal_is_scheduled_within_a_maintenance_window() {
         let rule = nights("UTC", &[Day::Saturday]);
         let open = next_open(&rule.windows, START).unwrap();
         assert_eq!(open, START + 22 * HOUR);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_follow_their_own_clock() {
+    fn maintenance_windows_follow_their_time_zone() {
         // 22:00 in Berlin is 21:00 UTC in winter and 20:00 in summer.
         let berlin = nights("Europe/Berlin", &[]);
         assert_eq!(next_open(&berlin.windows, START + 12 * HOUR), Some(START + 21 * HOUR));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_too_late_is_not_waited_for() {
+    fn maintenance_window_after_expiry_is_ignored() {
         // A lifetime of six hours from Saturday noon: the window of next Friday would be too late.
         let rule = nights("UTC", &[Day::Friday]);
         let short = Life { not_before_us: START + 12 * HOUR, not_after_us: START + 18 * HOUR };
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cannot_be_obeyed_are_refused() {
+    fn invalid_renewal_rules_are_rejected() {
         let window = |from: &str, zone: &str| RenewalRule {
             windows: vec![MaintenanceWindow {
                 days: vec![],
@@ -471,7 +471,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_renewal_falls_into_the_life(
+        fn renewal_time_lies_within_the_lifetime(
             id: u128,
             length in 60 * SECOND_US..10_000 * DAY,
             lead in prop_oneof![

@@ -194,7 +194,7 @@ archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) >
 ";
 
     #[test]
-    fn the_graph_is_as_drawn() {
+    fn state_transitions_match_the_documented_graph() {
         let mut drawn = String::new();
         for state in State::ALL {
             let moves: Vec<String> = INPUTS
@@ -210,7 +210,7 @@ archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) >
     }
 
     #[test]
-    fn every_state_is_reached_and_none_is_a_dead_end() {
+    fn every_state_is_reachable_and_none_is_a_dead_end() {
         let mut reached = vec![State::Pending];
         let mut at = 0;
         while at < reached.len() {
@@ -228,7 +228,7 @@ archived: Restored(None) > pending, Restored(Good) > active, Restored(Revoked) >
     }
 
     #[test]
-    fn an_illegal_move_says_what_was_wrong() {
+    fn invalid_transition_error_names_state_and_action() {
         let error = step(State::Archived, Input::Started).unwrap_err();
         assert_eq!(error.to_string(), "a certificate that is archived cannot be sent to the issuer");
     }

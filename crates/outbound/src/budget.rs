@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn places_are_given_back_on_drop() {
+    async fn permits_are_released_on_drop() {
         let limit = Adaptive::new(2);
         let (one, _two) = (limit.acquire().await, limit.acquire().await);
         assert!(limit.try_acquire().is_none());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_shortage_halves_once() {
+    async fn simultaneous_shortages_halve_the_limit_once() {
         let limit = Adaptive::new(64);
         for _ in 0..50 {
             limit.push_back();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_limit_below_what_is_in_flight_is_reached_as_places_return() {
+    async fn lowered_limit_applies_as_permits_are_released() {
         let limit = Adaptive::new(8);
         let mut held: Vec<_> = (0..8).filter_map(|_| limit.try_acquire()).collect();
         limit.push_back();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn recovery_is_slow_and_stops_at_the_maximum() {
+    async fn limit_recovers_slowly_up_to_the_maximum() {
         let limit = Adaptive::new(8);
         limit.push_back();
         for well in 0..4 + 5 + 6 + 7 {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_network_of_dead_hosts_is_no_pressure_but_a_sudden_loss_is() {
+    async fn constant_loss_keeps_the_limit_and_sudden_loss_halves_it() {
         let dead = Adaptive::new(64);
         (0..10 * LOSS_WINDOW).for_each(|_| dead.note(Some(Pressure::Lost)));
         assert_eq!(dead.limit(), 64);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_class_blocks_itself_alone() {
+    async fn slow_class_blocks_only_itself() {
         let budget = Budget::new(2, 1);
         let _slow = budget.acquire("slow").await;
         assert!(budget.acquire("slow").now_or_never().is_none());
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn places_are_neither_lost_nor_made(steps in proptest::collection::vec(0_u8..4, 1..400)) {
+        fn permits_are_neither_lost_nor_duplicated(steps in proptest::collection::vec(0_u8..4, 1..400)) {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {

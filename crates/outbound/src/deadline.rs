@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_never_outlives_its_parent() {
+    async fn child_deadline_never_exceeds_its_parent() {
         let parent = Deadline::within(Duration::from_secs(3));
         assert_eq!(parent.child(Duration::from_secs(1)).remaining(), Duration::from_secs(1));
         assert_eq!(parent.child(Duration::from_secs(9)), parent);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_limit_is_a_limit_too() {
+    async fn maximum_duration_yields_a_valid_deadline() {
         assert!(Deadline::within(Duration::MAX).remaining() >= FAR);
     }
 }

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_connected_to() {
+    fn guard_blocks_metadata_and_link_local_addresses() {
         let table = [
             ("https://ca.internal:9000/", true, true),
             ("http://10.0.0.1/", true, true),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_opens_and_closes_networks() {
+    fn configured_networks_override_the_guard_defaults() {
         let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let networks = Networks::new(nets(&["10.1.0.0/16", "169.254.7.0/24"]), nets(&["192.0.2.0/24"]));
         let guard =

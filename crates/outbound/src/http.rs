@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirects_lead_from_http_to_https_and_never_back() {
+    fn redirects_from_https_to_http_are_rejected() {
         for (url, location, next) in [
             ("http://a.example/1", Some("http://b.example/2"), Ok("http://b.example/2")),
             ("http://a.example/1", Some("https://a.example/1"), Ok("https://a.example/1")),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_in_both_forms() {
+    fn retry_after_is_parsed_as_seconds_or_http_date() {
         const NOW: i64 = 784_111_777 - 90; // 06 Nov 1994 08:49:37 GMT less a minute and a half
         let seconds = |text| {
             let headers = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static(text))]);

@@ -22,7 +22,7 @@ mod tests {
     use super::by_hash;
 
     #[test]
-    fn subjects_get_delays_of_their_own() {
+    fn delays_differ_by_subject_and_stay_below_the_maximum() {
         let delays: HashSet<i64> = (0..100_u128).map(|n| by_hash(&n.to_be_bytes(), 7, 1_000_000)).collect();
         assert!(delays.len() > 95, "{}", delays.len());
         assert!(delays.iter().all(|delay| (0..1_000_000).contains(delay)));

@@ -49,14 +49,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_kept_of_any_limit() {
+    fn descriptor_budget_keeps_a_reserve() {
         for (limit, budget) in [(0, 1), (1, 1), (64, 32), (256, 128), (1_024, 896)] {
             assert_eq!(budget_of(limit), budget, "of {limit}");
         }
     }
 
     #[test]
-    fn the_soft_limit_is_raised_to_the_hard_one() {
+    fn soft_descriptor_limit_is_raised_to_the_hard_limit() {
         let raised = raise_descriptor_limit().expect("raising to the hard limit is always allowed");
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);

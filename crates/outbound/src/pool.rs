@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_pace_holds_however_many_call() {
+    async fn rate_limit_holds_for_concurrent_calls() {
         let pool = pool(32, &Adaptive::new(256));
         let began = Instant::now();
         let pace = Pace { per_second: Some(Rate::per_second(10)), per_minute: None };
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn retry_after_is_obeyed_and_the_call_made_again() {
+    async fn throttled_call_is_retried_after_retry_after() {
         let pool = pool(4, &Adaptive::new(256));
         let (began, tries) = (Instant::now(), AtomicUsize::new(0));
         let found = pool
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_who_is_throttled_holds_up_nobody_else() {
+    async fn throttled_pool_does_not_block_other_pools() {
         let whole = Adaptive::new(4);
         let (busy, free) = (pool(64, &whole), pool(4, &whole));
         let mut calls = tokio::task::JoinSet::new();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_heal_is_asked_a_few_times_and_an_answer_once() {
+    async fn transient_failures_are_retried_and_final_ones_are_not() {
         for (verdict, calls) in [(Verdict::MayHeal, 1 + u64::from(HEALING.retries)), (Verdict::Final, 1)] {
             let pool = pool(4, &Adaptive::new(256));
             let fails = || async move { Err::<(), _>(Judgement(verdict)) };
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_hangs_is_cut_off_and_its_place_given_back() {
+    async fn hanging_call_times_out_and_releases_its_permit() {
         let pool = pool(1, &Adaptive::new(256));
         let hangs = || std::future::pending::<Result<(), Judgement>>();
         let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(600)), hangs).await;

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_then_the_rate() {
+    fn bucket_allows_a_burst_and_then_the_rate() {
         let rate = Rate::per_minute(6).with_burst(3);
         let mut bucket = Bucket::default();
         let now = 1_000 * MINUTE_US;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_given_back_can_be_taken_again_and_a_full_bucket_stays_full() {
+    fn returned_token_is_reused_and_full_bucket_does_not_overflow() {
         let rate = Rate::per_minute(6).with_burst(3);
         assert_eq!(rate.refill_time(), Duration::from_secs(30));
         let (mut bucket, now) = (Bucket::default(), 1_000 * MINUTE_US);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_costs_no_more_than_the_bucket_is_deep() {
+    fn clock_set_back_does_not_block_the_bucket() {
         let mut bucket = Bucket::default();
         let rate = Rate::per_minute(1);
         assert_eq!(bucket.take(1_000_000 * MINUTE_US, rate), Ok(()));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lesson_is_enough() {
+    fn pacer_learns_the_quota_from_one_adaptation() {
         // Configured rate per second, quota per window, window, the server's Retry-After, maximum number of adaptations.
         for (configured, most, window_s, says) in [
             (10, 5, 1, None),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_is_kept_is_never_met() {
+    fn pacer_within_the_quota_is_never_throttled() {
         for (configured, most) in [(9, 10), (4, 5), (1, 1)] {
             let pace = Pace { per_second: Some(Rate::per_second(configured)), per_minute: None };
             let mut server = Server { most, window_us: SECOND_US, says: None, taken: Vec::new() };
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_is_doubted_after_a_while() {
+    fn learned_rate_rises_back_to_the_configured_rate() {
         let mut pacer = Pacer::new(Pace { per_second: Some(Rate::per_second(10)), per_minute: None });
         let leave = pacer.ask(0).unwrap();
         pacer.throttled(1, leave, None);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_obeyed_up_to_a_quarter_of_an_hour() {
+    fn retry_after_is_obeyed_up_to_15_minutes() {
         for (asked, quiet) in [(2, 2), (60, 60), (86_400, 900)] {
             let mut pacer = Pacer::default();
             let leave = pacer.ask(0).unwrap();
@@ -424,7 +424,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_holds_in_every_window(
+        fn rate_and_burst_bound_every_one_second_window(
             count in 1_u32..50, burst in 1_u32..20, steps in proptest::collection::vec(0_i64..400_000, 1..300),
         ) {
             let rate = Rate::per_second(count).with_burst(burst);
@@ -442,7 +442,7 @@ mod tests {
         }
 
         #[test]
-        fn waiting_as_told_is_always_enough(
+        fn pacer_admits_the_caller_after_the_returned_wait(
             per_second in 1_u32..40, per_minute in 1_u32..600, throttles in proptest::collection::vec(any::<bool>(), 1..80),
         ) {
             let pace = Pace {

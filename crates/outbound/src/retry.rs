@@ -48,14 +48,14 @@ mod tests {
         Policy { base: Duration::from_millis(100), cap: Duration::from_secs(1), retries: 6 };
 
     #[test]
-    fn bounds_double_up_to_the_cap() {
+    fn backoff_doubles_up_to_the_cap() {
         let waits: Vec<_> = POLICY.waits(|| 1.0).map(|wait| wait.as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1_000, 1_000]);
     }
 
     proptest! {
         #[test]
-        fn no_wait_is_past_the_cap(
+        fn backoff_never_exceeds_the_cap(
             base_ms: u64, cap_ms in 0_u64..100_000, retries in 0_u32..80, fraction: f64,
         ) {
             let cap = Duration::from_millis(cap_ms);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_that_is_needed_is_services_and_certificates() {
+    fn minimal_config_has_key_services_and_certificates() {
         let read =
             settings("keys = ['unix:/run/keys.sock']\ncertificates = ['/a/*.pem', '/a', '/b']").unwrap();
         assert_eq!(read.folders().unwrap(), [PathBuf::from("/a"), PathBuf::from("/b")]);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_config_is_rejected() {
         let usual = "keys = ['unix:/run/keys.sock']\ncertificates = ['/a']\n";
         for (text, wanted) in [
             ("certificates = ['/a']", "missing field `keys`"),

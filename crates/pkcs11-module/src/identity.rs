@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tls_refuses_never_counts() {
+    fn invalid_root_certificate_keeps_the_previous_identity() {
         let (folder, settings, identity) = identity();
         let before = identity.refresh(&settings);
         put(folder.path(), "ca.pem", x509::pem::encode("CERTIFICATE", b"no certificate"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_did_not_read_is_tried_again() {
+    fn unreadable_key_file_keeps_the_previous_identity_and_is_retried() {
         let (folder, settings, identity) = identity();
         let before = identity.refresh(&settings);
         // The file has metadata, but reading its first byte fails with EIO, because nothing is mapped there.
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_may_read_waits_for_a_change() {
+    fn permission_errors_are_permanent_and_resource_errors_transient() {
         let of = |kind: std::io::ErrorKind| ConfigError::Io { path: "own.key".into(), source: kind.into() };
         let denied = of(std::io::ErrorKind::PermissionDenied);
         assert!(denied.is_denied() && !denied.may_heal());

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn pss_has_one_hash_and_a_salt_as_long() {
+    fn pss_requires_matching_hashes_and_salt_length() {
         let good = pss(CKM_SHA256, CKG_MGF1_SHA256, 32);
         assert!(Mechanism::of(CKM_RSA_PKCS_PSS, good).is_ok());
         assert!(Mechanism::of(CKM_SHA256_RSA_PKCS_PSS, good).is_ok());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_is_there_and_fits_one_kind_of_key() {
+    fn every_listed_mechanism_exists_and_fits_one_key_type() {
         for number in MECHANISMS {
             let mechanism = Mechanism::of_number(number).unwrap();
             let kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65];
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_have_the_length_of_a_hash() {
+    fn digest_length_must_match_a_hash() {
         let ecdsa = Mechanism::of(CKM_ECDSA, Parameter::None).unwrap();
         assert_eq!(ecdsa.scheme(&[1; 48]), Ok((Scheme::Ecdsa(Hash::Sha384), &[1; 48][..])));
         for octets in [0, 31, 33, 36, 65] {
@@ -303,7 +303,7 @@ mod tests {
 
     /// The longest accepted message is the longest that the protocol can carry.
     #[test]
-    fn messages_are_as_long_as_the_protocol_carries() {
+    fn eddsa_message_length_is_limited_by_the_protocol() {
         use keyless::wire::{Items, Ski};
         let eddsa = Mechanism::of(CKM_EDDSA, Parameter::None).unwrap();
         let longest = vec![1; MESSAGE_OCTETS_MAX];

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_a_process_began_is_found_behind_its_name() {
+    fn process_start_time_is_parsed_after_the_process_name() {
         let state = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0 8612 9000 10\n";
         assert_eq!(ticks(state), Some(8_612));
         assert_eq!(ticks(""), None);

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_info_is_read_to_the_last_octet() {
+    fn digest_info_is_parsed_exactly() {
         for (hash, prefix) in DIGEST_INFOS {
             let digest = vec![7; hash.octets()];
             let info = [prefix, &digest].concat();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_come_back_with_time() {
+    async fn request_budget_refills_over_time() {
         let (budgets, ci) = (
             Budgets::default(),
             identity(BudgetText { requests_per_minute: Some(6), ..BudgetText::default() }),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn concurrent_requests_and_bytes_end_with_their_requests() {
+    async fn concurrent_and_byte_budgets_are_charged_when_requests_end() {
         let budget =
             BudgetText { concurrent_requests: Some(2), bytes_per_hour: Some(100), ..BudgetText::default() };
         let (budgets, ci) = (Budgets::default(), identity(budget));

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_destination_is_a_name_or_a_network_and_perhaps_a_port() {
+    fn destination_is_parsed_as_name_or_network_with_optional_port() {
         let read = |pattern: &str| match Destination::parse(pattern) {
             Ok(Destination::Name(name, port)) => format!("{name} {port:?}"),
             Ok(Destination::Network(network, port)) => format!("{network} {port:?}"),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_names_what_the_client_reached() {
+    fn pac_file_names_the_proxy_address_of_the_client() {
         let reached = |by_tls| ProxyEndpoint { at: "[::ffff:10.0.0.7]:3128".parse().unwrap(), by_tls };
         let said = |by_tls: bool, uri: &str, host: Option<&'static str>| {
             let mut headers = HeaderMap::new();

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn handshakes_broken_off_count_one_after_another_and_within_a_minute() {
+    async fn aborted_handshakes_count_when_consecutive_within_a_minute() {
         let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
         let client = Client::at("192.0.2.1:1".parse().unwrap());
         let name = HostOrIp::parse("a.example").unwrap();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alert_that_says_so_is_enough_and_others_are_none() {
+    fn unknown_ca_alert_counts_alone_and_other_failures_do_not() {
         let refusals = Refusals::new(Some(Duration::from_secs(3_600)));
         let client = Client::at("192.0.2.1:1".parse().unwrap());
         let alert = |alert| NotIntercepted::Handshake(Error::other(rustls::Error::AlertReceived(alert)));

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_authority_the_newest_list_counts_in_whatever_order_they_stand() {
+    fn newest_crl_of_each_issuer_is_used_in_any_file_order() {
         let (issuer, another) = (Issuer::new("a"), Issuer::new("b"));
         let older = issuer.list(1_000, 1, None, &[1]);
         for newer in [issuer.list(2_000, 1, None, &[7]), issuer.list(1_000, 256, None, &[7])] {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_made_something_of_once() {
+    async fn crl_files_are_parsed_only_when_they_change() {
         let issuer = Issuer::new("a");
         let files = Arc::new(Mutex::new(vec![issuer.list(1_000, 1, None, &[])]));
         let (read, parsed) = (Arc::clone(&files), Arc::new(Mutex::new(0)));

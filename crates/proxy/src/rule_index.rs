@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_for_its_name_or_the_names_below() {
+    fn pattern_matches_its_exact_name_or_its_subdomains() {
         for (pattern, host, wanted) in [
             ("*.a.b", "x.a.b", true),
             ("*.a.b", "y.x.a.b", true),

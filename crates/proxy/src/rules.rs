@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_pattern_decides() {
+    fn most_specific_pattern_decides() {
         let mut rules = Rules::new(Action::Intercept);
         let list = |patterns: &[&str]| patterns.iter().map(ToString::to_string).collect::<Vec<_>>();
         rules.add(&list(&["*.bank.example", "10.0.0.1", "[2001:db8::1]"]), Action::Tunnel).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_and_ports_decide() {
+    fn rules_match_networks_and_ports() {
         use Action::{Intercept, Reject, Tunnel};
         let rules = rules(
             Intercept,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_on_an_address_holds_for_names_that_lead_to_it() {
+    fn address_rules_apply_to_names_that_resolve_to_them() {
         use Action::{Intercept, Reject, Tunnel};
         let lists: [(Action, &[&str]); 2] =
             [(Reject, &["10.0.0.0/8"]), (Tunnel, &["192.0.2.0/24:443", "tunnel.example"])];

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_leaves_a_stream_that_buffers() {
+    async fn replies_are_flushed_through_a_buffered_stream() {
         let (near, mut far) = duplex(64);
         reply(&mut BufStream::new(near), Reply::CommandNotSupported).await.unwrap();
         let mut answer = [0; 10];

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_path_has_one_spelling() {
+    fn paths_are_normalized_to_one_form() {
         for (sent, plain) in [
             ("/a/b", "/a/b"),
             ("/", "/"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_read_differently_is_known() {
+    fn ambiguous_paths_and_hidden_dot_segments_are_detected() {
         for path in
             ["/v1/x%2F..%2F..%2Fadmin", "/v1/..;/admin", "/v1/.%3Bx/a", "/v1/..\\admin", "/v1/%5c../a"]
         {

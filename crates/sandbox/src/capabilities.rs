@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_manual() {
+    fn capability_names_are_parsed_and_printed() {
         let both: Capabilities =
             "CAP_KILL".parse::<Capabilities>().unwrap().and("net_bind_service".parse().unwrap());
         assert_eq!(both.to_string(), "CAP_KILL CAP_NET_BIND_SERVICE");

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_the_own_one_and_those_with_the_user_as_a_member() {
+    fn groups_are_the_primary_group_and_the_memberships() {
         let text = "root:x:0:\nweb:x:33:caddy,www\ntls:x:103: www ,caddy\nold:x:33:www\nbad:x:y:www\n# www\nown:x:900:www\nshort:x:5\n";
         assert_eq!(groups_of("www", 900, text), [900, 33, 103]);
         assert_eq!(groups_of("caddy", 994, text), [994, 33, 103]);

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_mountinfo_gives_the_place_and_the_locked_flags() {
+    fn mountinfo_line_is_parsed_into_mount_point_and_locked_flags() {
         let line =
             r"36 35 98:0 /mnt1 /mnt/a\040b\134c rw,nosuid,noexec,relatime master:1 - ext3 /dev/root rw";
         let (point, flags) = mount_of(line).unwrap();

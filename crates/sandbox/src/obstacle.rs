@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_that_forbids_is_named_with_its_remedy() {
+    fn blocking_kernel_setting_is_reported_with_its_remedy() {
         let settings = tempfile::tempdir().unwrap();
         for folder in ["user", "kernel"] {
             fs::create_dir(settings.path().join(folder)).unwrap();

@@ -399,7 +399,7 @@ mod tests {
     use events::ProbeOutcome;
 
     #[test]
-    fn only_a_root_programme_makes_a_chain_publicly_trusted() {
+    fn only_a_root_program_makes_a_chain_publicly_trusted() {
         let pem = include_bytes!("../tests/fixtures/chain.pem");
         let (_, der) = x509::pem::certificates(pem).next().expect("a certificate");
         let certificate = Arc::new(Certificate::parse(&der).unwrap());
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_above_never_takes_the_place_of_an_unreadable_leaf() {
+    fn issuer_certificate_never_replaces_an_unreadable_leaf() {
         let pem = include_bytes!("../tests/fixtures/chain.pem");
         let (_, above) = x509::pem::certificates(pem).next().expect("a certificate");
         let judge = Judge::new(&ScanOptions::default(), Trusted::nobody());

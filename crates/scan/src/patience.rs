@@ -152,7 +152,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn limits_follow_the_answers_of_others() {
+    fn timeouts_follow_the_measured_response_times() {
         let patience = Patience::default();
         let first = || patience.first_limit(2 * SECOND, 10 * SECOND);
         assert_eq!(first(), 2 * SECOND);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_without_a_processor_does_not_count() {
+    async fn time_without_cpu_does_not_count_toward_the_timeout() {
         let patience = Patience::default();
         let limit = || SECOND;
         assert_eq!(patience.wait(limit, std::future::pending::<()>()).await, Err(Elapsed));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn endpoints_that_behave_alike_are_asked_once() {
+    async fn accepted_versions_are_probed_once_per_tls_stack() {
         let (stacks, asked) = (Stacks::default(), AtomicUsize::new(0));
         let first = Evidence { version: Some(0x0304), ..Evidence::default() };
         let stack = |port| Stack::new(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Tls, &first);

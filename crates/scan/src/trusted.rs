@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_known_roots_counts_its_certificates() {
+    fn adding_known_roots_does_not_grow_the_trust_store() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("roots.pem");
         let root = &webpki_root_certs::TLS_SERVER_ROOT_CERTS[0];

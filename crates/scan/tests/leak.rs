@@ -1,6 +1,6 @@
-//! Cancelled in the middle, a scan ends at once and every task of it is gone.
+//! Tests that a cancelled scan ends at once and that all its tasks are gone.
 //!
-//! A test binary of its own: tasks are counted for the whole process, and other tests have theirs.
+//! This is a separate test binary: tasks are counted for the whole process, and other tests would add theirs.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use outbound::resolve::{Families, Resolver};
 use scan::{Known, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use tokio_util::sync::CancellationToken;
 
-/// Tasks of the scanner and of its resolver, by what the telemetry counts.
+/// Returns the live tasks of the scanner and its resolver, as counted by the telemetry.
 fn live() -> Vec<(&'static str, i64)> {
     let kinds = telemetry::tasks::live().into_iter();
     kinds
@@ -18,7 +18,7 @@ fn live() -> Vec<(&'static str, i64)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_scan_leaves_no_task_behind() {
+async fn cancelled_scan_leaves_no_task_behind() {
     let slow = Latency::Custom {
         dns: Duration::ZERO..=Duration::ZERO,
         dial: Duration::from_secs(60)..=Duration::from_secs(60),
@@ -28,7 +28,7 @@ async fn a_cancelled_scan_leaves_no_task_behind() {
         Plan { endpoints: 100, dead_fraction: 0.0, mix: Mix::Healthy, latency: slow, ..Plan::default() };
     let fleet = Fleet::start(&plan).await.expect("a fleet on loopback");
     let targets: Vec<_> = fleet.truth().into_iter().map(|truth| truth.target).collect();
-    // No look ends by itself before the test does.
+    // The limits are so long that no probe times out during the test.
     let limits = scan::Limits::each(Duration::from_secs(120));
     let options =
         ScanOptions { families: Families::V4, first: limits, second: limits, ..ScanOptions::default() };

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_needs_the_revision_it_was_made_from() {
+    fn if_match_requires_the_current_revision() {
         for (text, good) in [
             ("\"7\"", true),
             ("\"6\", \"7\"", true),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_the_caller_has_is_left_out() {
+    async fn unchanged_body_returns_304_not_modified() {
         let listing =
             || Json(serde_json::json!({ "items": [{ "a": 1, "b": 2 }], "next": null })).into_response();
         let (status, tag, body) = text(conditions("", None).answer(listing()).await).await;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_narrowed_thing_keeps_its_revision_in_its_tag() {
+    async fn etag_of_a_partial_response_includes_the_revision() {
         let thing = || Revision(7, serde_json::json!({ "a": 1, "b": 2 })).into_response();
         assert_eq!(text(conditions("", None).answer(thing()).await).await.1, "\"7\"");
         let (_, tag, body) = text(conditions("fields=a", None).answer(thing()).await).await;
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_few_and_named() {
+    fn empty_and_too_many_fields_are_rejected() {
         assert!(fields("limit=3").unwrap().is_none());
         assert_eq!(fields("limit=3&fields=a%2Cb").unwrap().unwrap().len(), 2);
         assert!(fields("fields=").is_err());

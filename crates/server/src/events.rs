@@ -354,7 +354,7 @@ mod tests {
     use store::StoreUrl;
 
     #[tokio::test]
-    async fn followers_of_each_kind_are_counted_apart() {
+    async fn event_and_credential_subscribers_are_limited_separately() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let events = Events::default();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_feed_waits_for_a_follower_that_has_not_said_where_it_begins() {
+    async fn feed_waits_until_a_subscriber_sets_its_start_position() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let events = Events::default();
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn followers_miss_nothing_while_the_outbox_cannot_be_read() {
+    async fn subscribers_receive_events_after_a_failed_outbox_read() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let (events, stop) = (Events::default(), CancellationToken::new());
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_of_followers_that_left_is_forgotten() {
+    async fn start_position_is_cleared_when_no_subscriber_remains() {
         let events = Events::default();
         *events.begin.lock() = Some(OutboxPlace { transaction: 0, id: 1 });
         assert_eq!(events.place_to_read(Some(OutboxPlace::default())), None, "nobody follows");

@@ -82,7 +82,7 @@ mod tests {
     use http::StatusCode;
 
     #[tokio::test]
-    async fn a_body_is_json_when_its_request_says_so() {
+    async fn json_bodies_require_a_json_content_type() {
         let of = |kind: Option<&'static str>| {
             let mut request = http::Request::post("/");
             if let Some(kind) = kind {

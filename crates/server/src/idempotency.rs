@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_bare_or_quoted_and_short() {
+    fn idempotency_keys_may_be_quoted_and_are_limited_in_length() {
         let of = |text: &str| key_of(Some(&HeaderValue::from_str(text).unwrap()));
         assert_eq!(of("abc").unwrap(), "abc");
         assert_eq!(of("\"abc\"").unwrap(), "abc");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_again_with_their_headers_and_secrets_do_not() {
+    fn replayed_responses_keep_headers_and_omit_secrets() {
         let mut headers = http::HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(LOCATION, HeaderValue::from_static("/api/v1/x/1"));

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_through_and_then_no_more() {
+    fn requests_beyond_the_burst_are_rejected_per_caller() {
         let limits = limits(Rate::new(1, 3));
         let (a, b) = (caller("a", 1), caller("b", 2));
         let left: Vec<_> = (0..3).map(|_| limits.caller(&a).unwrap().unwrap().remaining).collect();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_and_a_role_have_rates_of_their_own() {
+    fn token_and_role_rates_override_the_default_rate() {
         let limits = Limits::new(&LimitOptions {
             caller: Some(Rate::new(1, 1)),
             credential_caller: Some(Rate::new(1, 1)),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_of_a_team_share_its_rate() {
+    fn callers_of_a_team_share_its_request_quota() {
         let quota = |team: &str, rate| {
             (team.to_owned(), Quota { requests_per_second: Some(rate), ..Quota::default() })
         };
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_is_guessed_slowly_from_however_many_addresses() {
+    fn account_failures_are_limited_across_addresses() {
         let limits = Limits::new(&LimitOptions {
             account_failures: Some(Rate::new(1, 3)),
             failures: Some(Rate::new(1, 100)),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_has_so_many_requests_under_way() {
+    fn concurrent_requests_per_caller_are_limited() {
         let limits = Limits::new(&LimitOptions { caller_in_flight_max: 2, ..LimitOptions::unlimited() });
         let one = caller("one", 1);
         let held = [limits.begin(&one).unwrap(), limits.begin(&one).unwrap()];
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_say_what_is_left() {
+    fn rate_limit_headers_report_the_remaining_requests() {
         let mut headers = HeaderMap::new();
         let limits = limits(Rate::new(2, 10));
         limits.caller(&caller("a", 0)).unwrap().unwrap().tell(&mut headers);

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_holds_what_was_counted_and_what_others_register() {
+    fn metrics_text_includes_counters_and_registered_metrics() {
         let metrics = Metrics::default();
         let _task = telemetry::tasks::guard("metrics-test");
         metrics.refused("unauthenticated");

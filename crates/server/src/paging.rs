@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_and_cursors_are_checked() {
+    fn invalid_limits_and_cursors_are_rejected() {
         let paging = |limit, cursor: Option<&str>| {
             Paging::of(&PageQuery { limit, cursor: cursor.map(str::to_owned), fields: None })
         };

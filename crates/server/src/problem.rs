@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_has_the_members_of_rfc_9457_and_its_own() {
+    fn problem_documents_have_rfc_9457_members_and_extensions() {
         let problem = Problem::not_found("profile web").hint("see the list").with("profile", "web");
         let document = serde_json::to_value(problem.document()).unwrap();
         assert_eq!(
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_store_being_away_is_worth_a_second_try() {
+    fn store_errors_map_to_status_codes_and_hide_internal_details() {
         let response = Problem::from(StoreError::Busy { source: "locked".into() }).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[RETRY_AFTER], "2");

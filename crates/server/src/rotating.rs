@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_beside_a_rotation_joins_it_and_a_later_one_has_its_report_once() {
+    async fn concurrent_rotation_calls_share_one_run_and_its_report() {
         let folder = tempfile::tempdir().unwrap();
         let keystore = one_to_wrap(&folder).await;
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_stops_cuts_it_off_and_says_so() {
+    async fn server_shutdown_cancels_a_running_key_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let keystore = one_to_wrap(&folder).await;
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());

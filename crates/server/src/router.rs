@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scoped_route_that_does_not_ask_gives_nothing_away() {
+    async fn scoped_route_without_a_permission_check_returns_500() {
         let (_folder, router) = world().await;
         assert_eq!(get(&router, "/asks", Some("team_a")).await, (StatusCode::OK, "true".to_owned()));
         assert_eq!(get(&router, "/asks", Some("team_b")).await.0, StatusCode::FORBIDDEN);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_repeat_on_a_scoped_route_is_the_callers_own_answer() {
+    async fn repeated_idempotency_key_on_a_scoped_route_returns_same_response() {
         let (_folder, router) = world().await;
         let post = |token: &str| {
             let request = Request::post("/changes")
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_a_problem_without_its_text() {
+    async fn panicking_handler_returns_500_without_the_panic_message() {
         let (_folder, router) = world().await;
         let (status, text) = get(&router, "/panics", None).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handler_that_does_not_end_is_given_up() {
+    async fn handler_exceeding_the_timeout_returns_503() {
         let (_folder, router) = world().await;
         // With the clock paused, time advances only when no task can run.
         tokio::time::pause();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_route_may_take_less_than_others() {
+    async fn route_specific_body_limits_are_enforced() {
         let (_folder, router) = world().await;
         let post = |body: &'static str| ask(&router, Request::post("/small").body(Body::from(body)).unwrap());
         assert_eq!(post("1234").await, (StatusCode::OK, "4".to_owned()));

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_do_not_hold_up_a_user_from_a_known_address() {
+    fn failed_logins_from_other_addresses_do_not_block_a_known_address() {
         let hour = |burst| SlowRate { every: Duration::from_secs(3_600), burst };
         let limits = SignInLimits::new(&SignInRates { pair: hour(3), address: hour(100), name: hour(4) });
         let address = |n: u8| IpAddr::from([192, 0, 2, n]);

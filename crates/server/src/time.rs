@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_rfc_3339_and_come_back() {
+    fn timestamps_roundtrip_as_rfc_3339_and_are_clamped() {
         assert_eq!(shown(0), "1970-01-01T00:00:00Z");
         assert_eq!(shown(1_767_323_045_000_001), "2026-01-02T03:04:05.000001Z");
         assert_eq!(parsed("2026-01-02T04:04:05.000001+01:00").unwrap(), 1_767_323_045_000_001);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_message_comes_out_as_it_went_in() {
+    async fn message_round_trips() {
         let mut wire = Vec::new();
         write(&mut wire, &"header", b"body").await.unwrap();
         let mut read_from = wire.as_slice();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_length_over_the_bound_is_refused_before_memory_is_taken() {
+    async fn excessive_length_is_rejected_before_allocation() {
         for wire in [[0xff; 8], [0, 0, 0, 1, 0xff, 0, 0, 0]] {
             let error = lengths(&mut &wire[..]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);

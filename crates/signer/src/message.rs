@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_as_it_was_written() {
+    fn request_round_trips() {
         let request = IssueRequest {
             ca: Some(Uuid::from_u128(7)),
             subject: Some(DistinguishedName::from_text("CN=a.example, O=A").unwrap()),

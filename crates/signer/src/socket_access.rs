@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_others_can_enter_is_refused() {
+    fn socket_folder_with_open_permissions_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let table = [
             (0o700, true, true),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_names_and_numbers() {
+    fn users_are_resolved_by_name_and_number() {
         assert_eq!(uid_of("root"), Ok(0));
         assert_eq!(uid_of("901"), Ok(901));
         assert!(uid_of("no such user").is_err());

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_written_is_not_lost_and_hides_nothing_newer() {
+    fn heartbeats_returned_after_a_failed_write_keep_newer_ones() {
         let beats = Beats::default();
         let (a, b) = (Uuid::now_v7(), Uuid::now_v7());
         beats.heard(a, 0, BTreeMap::new());
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_bounded() {
+    fn measured_round_trip_times_are_limited_to_the_nearest_nodes() {
         let beats = Beats::default();
         let node = Uuid::now_v7();
         beats.heard(node, 0, (0..500_u32).map(|far| (Uuid::now_v7(), far)).collect());

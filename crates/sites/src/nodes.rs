@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_a_host_and_a_port() {
+    fn addresses_require_a_host_and_a_port() {
         for good in ["a.example:2410", "10.0.0.1:1", "[2001:db8::1]:65535", "localhost:9"] {
             assert!(check_address(good).is_ok(), "{good}");
         }

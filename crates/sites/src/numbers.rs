@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrap_is_told_to_its_node_alone() {
+    fn change_number_of_a_wrap_affects_its_node_only() {
         let (numbers, a, b) = (Numbers::default(), Uuid::from_u128(1), Uuid::from_u128(2));
         assert_eq!((numbers.seen(), numbers.of(a)), (0, 0));
         numbers.begin(7);

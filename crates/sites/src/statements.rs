@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_made_anew_long_before_it_ends() {
+    fn statement_is_renewed_after_half_to_three_quarters_of_its_lifetime() {
         for last in [0, 128, 255] {
             let next = next_at(Uuid::from_u128(last), 0);
             assert!((LIFE_US / 2..LIFE_US * 3 / 4).contains(&next), "{last}: {next}");

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_gap_nobody_is_gone_before_having_had_the_time_to_be_heard() {
+    fn nodes_are_not_declared_gone_within_the_grace_period_after_a_gap() {
         let mut steadiness = Steadiness::default();
         assert!(!steadiness.round(BEGIN), "just started");
         assert!(!rounds(&mut steadiness, BEGIN, BEGIN + GRACE_US - 1));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_round_calls_nobody_gone_and_the_next_one_does() {
+    fn late_round_declares_no_node_gone_but_the_next_one_does() {
         let (late, every) = (LATE.as_micros() as i64, ROUND.as_micros() as i64);
         let mut steadiness = Steadiness::default();
         assert!(rounds(&mut steadiness, BEGIN, BEGIN + 8 * SECOND));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_what_it_does_not_know() {
+    fn membership_response_contains_only_changes() {
         let view = View::default();
         view.take(vec![row(1, 1, true), row(2, 2, false), row(3, 3, true)]);
         let all = view.membership(0, 0);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_heard_is_told_of_while_its_statement_holds() {
+    fn absent_node_is_reported_while_its_statement_is_valid() {
         let lasting = |present, changed| NodeRow {
             statement: r#"{"payload":"{\"not_after_s\":100}","signature":""}"#.to_owned(),
             ..row(1, changed, present)
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_never_was_begins_anew() {
+    fn unknown_change_number_returns_a_full_listing() {
         let view = View::default();
         view.take(vec![row(1, 1, true)]);
         let told = view.membership(9, 0);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_bounded_and_together_complete() {
+    fn membership_pages_are_bounded_and_complete() {
         let view = View::default();
         let count = MEMBERS_MAX * 2 + 10;
         view.take((1..=count).map(|n| row(n as u128, n as i64, n % 7 != 0)).collect());
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_retired_is_known_as_that() {
+    fn retired_node_has_status_retired() {
         let view = View::default();
         view.take(vec![row(1, 1, true), row(2, 2, true)]);
         let gone = NodeRow { retired_at_us: Some(1), ..row(1, 3, true) };

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_patience_fits_into_every_life() {
+    fn renewal_delays_fit_into_every_certificate_lifetime() {
         for life in [2 * HOUR_US, 6 * HOUR_US, DAY_US, 6 * DAY_US, 47 * DAY_US, 90 * DAY_US, 398 * DAY_US] {
             let left = left_at_renewal(life);
             assert!(3 * run_us(life) <= left, "{life}: three runs fit in");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_module_is_right() {
+    fn renewal_delays_match_the_documented_table() {
         let of = |life: i64| {
             let left = left_at_renewal(life);
             [run_us(life), retry_us(life, 0), backoff_first_us(life), approval_us(life), deployment_us(left)]

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_said_once() {
+    fn error_chain_contains_each_cause_once() {
         let below = |text, below| Some(Box::new(Above(text, below)));
         let error =
             Above("no answer", below("connect: refused", below("refused", below("os error 111", None))));

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_terminal_that_did_not_decline_gets_colours() {
+    fn colors_are_used_only_on_a_terminal_without_no_color() {
         for (on_terminal, no_color, colours) in [
             (true, None, true),
             (true, Some(""), true),

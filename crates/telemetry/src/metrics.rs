@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_written_with_their_help_and_labels() {
+    fn metrics_are_encoded_with_help_and_labels() {
         let mut metrics = Metrics::default();
         metrics.figure("bulla_scan_duration_seconds", "How long the scan took", 1.5);
         metrics.figures("bulla_scan_endpoints", "By outcome", "outcome", [("answered", 3.0)]);

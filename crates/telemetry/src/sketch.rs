@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn none_has_no_quantile_and_no_mean() {
+    fn empty_sketch_has_no_quantile_or_mean() {
         let none = Sketch::default();
         assert_eq!((none.count(), none.quantile(0.5), none.mean()), (0, None, None));
         assert_eq!("1;0;0;".parse(), Ok(none));
     }
 
     #[test]
-    fn what_is_no_size_counts_as_zero_and_what_is_too_large_as_the_largest() {
+    fn invalid_values_count_as_zero_and_large_ones_as_the_maximum() {
         let odd = of(&[0.0, -1.0, f64::NAN, 1e-9]);
         assert_eq!((odd.count(), odd.quantile(1.0), odd.mean()), (4, Some(0.0), Some(0.0)));
         let large = of(&[f64::INFINITY]).quantile(0.5).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_no_sketch_wrote_are_refused() {
+    fn malformed_sketches_are_rejected() {
         for text in [
             "",
             "1",
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_buckets_fall_together_and_the_highest_keep_their_bound() {
+    fn lowest_buckets_are_merged_and_high_quantiles_stay_accurate() {
         let mut wide = Sketch::default();
         (0..4_000).for_each(|n| wide.record(1e-6 * GAMMA.powi(n)));
         assert_eq!((wide.buckets.len(), wide.count()), (BUCKETS_MAX, 4_000));
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_off_by_the_relative_error_at_most(
+        fn quantiles_stay_within_the_relative_error(
             mut values in prop::collection::vec(0.01..100.0_f64, 1..200),
             q in 0.0..=1.0_f64,
         ) {
@@ -276,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn merging_is_counting_all(a in prop::collection::vec(0.0..1e6_f64, 0..100), b in prop::collection::vec(0.0..1e6_f64, 0..100)) {
+        fn merge_equals_recording_all_values(a in prop::collection::vec(0.0..1e6_f64, 0..100), b in prop::collection::vec(0.0..1e6_f64, 0..100)) {
             let mut merged = of(&a);
             merged.merge(&of(&b));
             let all: Vec<f64> = a.iter().chain(&b).copied().collect();
@@ -287,14 +287,14 @@ mod tests {
         }
 
         #[test]
-        fn a_sketch_reads_back_from_its_text(values in prop::collection::vec(any::<f64>(), 0..300)) {
+        fn sketch_is_encoded_and_parsed_without_loss(values in prop::collection::vec(any::<f64>(), 0..300)) {
             let sketch = of(&values);
             prop_assert!(sketch.to_string().len() <= TEXT_BYTES_MAX);
             prop_assert_eq!(sketch.to_string().parse::<Sketch>().unwrap(), sketch);
         }
 
         #[test]
-        fn whatever_is_read_is_written_again(text in "1;[0-9]{1,4};[0-9]{1,4};(-?[0-9]{1,4}:[0-9]{1,4},?){0,5}") {
+        fn any_parsed_sketch_is_encoded_and_parsed_without_loss(text in "1;[0-9]{1,4};[0-9]{1,4};(-?[0-9]{1,4}:[0-9]{1,4},?){0,5}") {
             if let Ok(sketch) = text.parse::<Sketch>() {
                 prop_assert_eq!(sketch.to_string().parse::<Sketch>().unwrap(), sketch);
             }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guard_counts_while_it_lives() {
+    fn guard_counts_live_tasks() {
         let count = || live().into_iter().find(|(kind, _)| *kind == "test-kind").map(|(_, n)| n);
         let (first, second) = (guard("test-kind"), guard("test-kind"));
         assert_eq!(count(), Some(2));

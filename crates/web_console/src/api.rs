@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_credential_store_says_why_it_refuses() {
+    fn error_messages_of_the_credential_store_are_extracted() {
         let of = |body: &str| refused_by_store(body.as_bytes());
         assert_eq!(of(r#"{"error":"No such name."}"#).as_deref(), Some("No such name."));
         let oauth = r#"{"error":"access_denied","error_description":"A token is needed"}"#;

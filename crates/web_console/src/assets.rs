@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn browser_libraries_are_the_pinned_ones() {
+    fn vendored_browser_libraries_match_their_checksums() {
         let sums = include_str!("../assets/vendor/SHA256SUMS");
         let files: [(&str, &[u8]); 3] = [
             ("htmx.min.js", include_bytes!("../assets/vendor/htmx.min.js")),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn all_scripts_and_styles_fit_into_a_page() {
+    fn compressed_assets_do_not_exceed_100_kib() {
         let packed: usize = ASSETS.iter().map(|asset| asset.packed.len()).sum();
         assert!(packed <= 100 << 10, "{packed} bytes compressed");
     }

@@ -45,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn attributes_are_read_as_they_are_shown() {
+    fn attributes_roundtrip_and_invalid_ones_are_rejected() {
         let both = json!({ "attributes": { "country": "DE", "region": "EU" } });
         assert_eq!(shown(&both, "/attributes"), "country=DE region=EU");
         assert_eq!(read(" region=EU,country=DE\r\n").unwrap(), both["attributes"]);

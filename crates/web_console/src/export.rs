@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_every_member_of_the_rows() {
+    fn exported_files_contain_every_field_and_escape_formulas() {
         let rows = [json!({"name": "=cmd()", "names": ["a,b"]}), json!({"name": "q\"", "n": -1, "x": null})];
         let csv = "name,names,n,x\r\n\"'=cmd()\",\"[\"\"a,b\"\"]\",,\r\n\"q\"\"\",,-1,\r\n";
         assert_eq!(file(&rows, Format::Csv), csv);

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_that_a_change_waits_for_approval() {
+    fn redirect_reports_changes_waiting_for_approval() {
         let location = |answer: Value| {
             let response = redirect("/console/profiles/web", "saved", &answer);
             response.headers()["location"].to_str().unwrap().to_owned()

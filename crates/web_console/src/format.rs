@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_times_are_written_for_people() {
+    fn numbers_and_times_are_formatted() {
         assert_eq!(number(0), "0");
         assert_eq!(number(999), "999");
         assert_eq!(number(1_240_000), "1,240,000");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_in_their_largest_whole_unit() {
+    fn durations_are_formatted_in_their_largest_whole_unit() {
         let all =
             [(4_060_800, "47 days"), (86_400, "1 day"), (5_400, "90 minutes"), (61, "61 seconds"), (0, "")];
         for (seconds, text) in all {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_their_noun() {
+    fn counts_are_formatted_with_their_noun() {
         assert_eq!(counted(0, false, "profile"), "0 profiles");
         assert_eq!(counted(1, false, "profile"), "1 profile");
         assert_eq!(counted(1, true, "profile"), "1 profiles or more");

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn details_are_words() {
+    fn event_details_are_formatted_as_text() {
         assert_eq!(
             details(&json!({"from": "a", "names": ["x", "y"], "n": 2, "z": null})),
             "from a, n 2, names x, y"

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_with_filters_and_cursor() {
+    fn list_requests_include_filters_and_cursor() {
         assert_eq!(with_cursor("/api/v1/issued", "", None), "/api/v1/issued");
         assert_eq!(with_cursor("/api/v1/issued", "ca=a", None), "/api/v1/issued?ca=a");
         assert_eq!(with_cursor("/api/v1/issued", "ca=a", Some("x=")), "/api/v1/issued?ca=a&cursor=x%3D");

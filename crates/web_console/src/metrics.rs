@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_have_their_labels_and_values() {
+    fn metric_samples_are_parsed_with_labels_and_values() {
         let text = "# TYPE a counter\na_total{outcome=\"full\",door=\"x}y\"} 7.0\nb 0.25\nc_total{} 3\nbroken\n# EOF\n";
         let all = samples(text, |_| true);
         let of = |place: usize| {

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_have_no_empty_parameters() {
+    fn empty_and_non_filter_parameters_are_removed_from_queries() {
         assert_eq!(
             filters(Some("status=active&owner=&cursor=abc&q=a%20b&done=saved")),
             "status=active&q=a%20b"

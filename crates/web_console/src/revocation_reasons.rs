@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_have_labels() {
+    fn revocation_reason_codes_have_labels() {
         assert_eq!(label(1), "key compromise");
         assert_eq!(label(5), "cessation of operation");
         assert_eq!(label(0), "unspecified");

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_chosen_by_its_name_alone() {
+    fn messages_are_selected_only_by_known_names() {
         assert_eq!(done("/console?done=saved"), Some("Saved."));
         assert_eq!(done("/console?x=1&done=revoked"), Some("Revoked."));
         assert_eq!(done("/console?done=%3Cb%3E"), None);

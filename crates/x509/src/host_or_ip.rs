@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_clients_write_them() {
+    fn host_names_and_ip_addresses_are_normalized() {
         let of = |text: &str| HostOrIp::parse(text).map(|name| name.to_string());
         assert_eq!(of("A.Example.").unwrap(), "a.example");
         assert_eq!(of("[2001:DB8::1]").unwrap(), "2001:db8::1");

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_of_the_reference_implementation() {
+    fn tree_matches_the_reference_implementation() {
         // Test vectors of the reference code of RFC 9162 and of Google: leaves, and the roots of the first n leaves.
         let leaves: [&[u8]; 8] = [
             &[],
@@ -286,14 +286,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn roots_are_those_of_the_definition(count in 0_usize..600) {
+        fn tree_root_matches_its_definition(count in 0_usize..600) {
             let all = leaves(count);
             prop_assert_eq!(root_of(&all), mth(&all));
             prop_assert_eq!(root_at(count as u64, &subtree_of(&all)), Some(mth(&all)));
         }
 
         #[test]
-        fn inclusion_is_proven_and_nothing_else(count in 1_usize..300, at: prop::sample::Index, flip: prop::sample::Index) {
+        fn inclusion_proof_is_accepted_and_altered_ones_rejected(count in 1_usize..300, at: prop::sample::Index, flip: prop::sample::Index) {
             let all = leaves(count);
             let index = at.index(count);
             let (size, root) = (count as u64, mth(&all));
@@ -311,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn growth_is_proven_and_a_fork_is_not(count in 1_usize..300, at: prop::sample::Index) {
+        fn consistency_proof_is_accepted_and_a_fork_rejected(count in 1_usize..300, at: prop::sample::Index) {
             let all = leaves(count);
             let old = at.index(count) + 1;
             let (old_root, new_root) = (mth(&all[..old]), mth(&all));
@@ -324,7 +324,7 @@ mod tests {
         }
 
         #[test]
-        fn any_proof_is_refused_or_true(
+        fn random_proofs_are_rejected(
             leaf: Hash, index: u64, size: u64, old: u64, proof in prop::collection::vec(any::<Hash>(), 0..70),
             root: Hash, other: Hash,
         ) {

@@ -205,7 +205,7 @@ mod tests {
     ];
 
     #[test]
-    fn host_names() {
+    fn host_names_are_parsed_or_rejected() {
         for (text, want) in HOST_NAMES {
             let got = HostName::parse(text);
             assert_eq!(got.as_ref().map(HostName::as_str), want.as_ref().copied(), "{text}");
@@ -232,7 +232,7 @@ mod tests {
     ];
 
     #[test]
-    fn patterns() {
+    fn certificate_name_patterns_match_host_names() {
         for (pattern, host, want) in PATTERNS {
             let host = HostName::parse(host).unwrap();
             assert_eq!(pattern_matches(pattern, &host), *want, "{pattern} {host}");

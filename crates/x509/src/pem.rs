@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_found_whatever_stands_around_them() {
+    fn pem_blocks_are_found_among_other_text() {
         let hello = ("A".to_owned(), b"hello".to_vec());
         let table = [
             block("A", "aGVsbG8="),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn encoded_pem_is_parsed_back() {
         for length in (0..200).chain([4_096]) {
             let der: Vec<u8> = (0..length).map(|octet| octet as u8).collect();
             let text = encode("A B", &der);
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_left_out() {
+    fn truncated_pem_blocks_are_ignored() {
         for text in ["", "-----BEGIN A", "-----BEGIN A-----", "-----BEGIN A-----\naGVs", "-----"] {
             assert_eq!(read(text), [], "{text}");
         }
     }
 
     #[test]
-    fn only_certificates_are_certificates() {
+    fn only_certificate_labels_yield_certificates() {
         let text = [
             block("CERTIFICATE", "MAA="),
             block("PRIVATE KEY", "MAA="),

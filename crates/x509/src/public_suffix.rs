@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suffixes_and_registered_domains() {
+    fn public_suffixes_and_registered_domains_are_found() {
         for (name, suffix, kind, domain) in [
             ("a.b.example.co.uk", "co.uk", SuffixKind::Icann, Some("example.co.uk")),
             ("example.com", "com", SuffixKind::Icann, Some("example.com")),

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_compared_and_not_octets() {
+    fn serial_numbers_are_compared_numerically() {
         let table: [(&[u8], &[u8], bool); 9] = [
             (&[0x7f], &[0, 0, 0x7f], true),
             (&[0, 0x80], &[0, 0, 0x80], true),

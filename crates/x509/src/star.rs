@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_any_text() {
+    fn star_matches_any_text() {
         for (pattern, text, wanted) in [
             ("/a", "/a", true),
             ("/a", "/a/b", false),
@@ -71,7 +71,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
         #[test]
-        fn it_matches_what_its_definition_says(pattern in "[ab*.]{0,8}", text in "[ab.]{0,12}") {
+        fn star_matching_equals_its_definition(pattern in "[ab*.]{0,8}", text in "[ab.]{0,12}") {
             prop_assert_eq!(matches(&pattern, &text), by_letter(pattern.as_bytes(), text.as_bytes()));
         }
     }

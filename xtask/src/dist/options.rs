@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_every_format_is_made() {
+    fn all_formats_are_built_by_default() {
         let options = parse("").expect("no arguments are needed");
         assert_eq!(options.formats, [Format::Deb, Format::Rpm, Format::Oci]);
         assert_eq!(options.compression, Compression::Small);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_and_options_in_any_order() {
+    fn formats_and_options_are_accepted_in_any_order() {
         let options = parse("deb --fast --version 1.2.3 rpm").expect("fits");
         assert_eq!(options.formats, [Format::Deb, Format::Rpm]);
         assert_eq!(options.version, "1.2.3");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for line in ["--binary", "zip", "--version 1.2", "--version 1.2.3-rc1", "--version 1..3"] {
             assert!(matches!(parse(line), Err(Failure::Usage(_))), "{line}");
         }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_file_gives_checksums_and_the_version_that_is_meant() {
+    fn lock_file_yields_checksums_and_resolved_dependency_versions() {
         let locked = locked(LOCK);
         assert_eq!(locked.len(), 4);
         assert_eq!(locked[&id("own", "0.1.0")].dependencies, [id("twice", "2.0.0"), id("once", "1.0.0+5")]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_gives_each_crate_once_with_its_licence() {
+    fn cargo_tree_output_yields_each_crate_once_with_its_license() {
         let found = licences(
             "own v0.1.0 (/source/own)|Apache-2.0\nonce v1.0.0|MIT/Apache-2.0\nonce v1.0.0|MIT/Apache-2.0 (*)\n",
         );
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_of_the_registry_has_a_package_url_and_a_hash() {
+    fn registry_component_has_a_package_url_and_a_hash() {
         let text = component(&id("once", "1.0.0+5"), "MIT", Some("ab"));
         assert!(text.contains("\"purl\": \"pkg:cargo/once@1.0.0%2B5\""), "{text}");
         assert!(text.contains("\"content\": \"ab\""), "{text}");

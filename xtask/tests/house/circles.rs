@@ -1,7 +1,7 @@
 //! Imports between the files of one crate, read from the source as text.
 //!
-//! File A imports file B when A names an item that B defines. Re-exports are followed to the file that defines the item, so `mod x;`
-//! and `pub use x::Y;` alone are no import. Code under `#[cfg(test)]` does not count, nor do calls of methods, which name no path.
+//! File A imports file B when A names an item that B defines. Re-exports are followed to the file that defines the item, so `mod
+//! x;` and `pub use x::Y;` alone are not imports. Code under `#[cfg(test)]` and method calls, which name no path, do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::source;
 /// A module of the crate: `["tls", "hello"]` is `crate::tls::hello`.
 type Module = Vec<String>;
 
-/// Imports of each module: from whom, and which names.
+/// Imports of each module: the imported modules, and the names imported from each.
 type Imports = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
 
-/// A line for each circle of files in the crate whose sources are in `folder`, with the imports that tie it.
+/// Returns one line for each import cycle in the crate with its sources in `folder`, with the imports that form it.
 pub(crate) fn circles_below(folder: &Path) -> Vec<String> {
     let modules = source::modules(folder);
     let imports = imports_of(&modules);
@@ -53,7 +53,7 @@ fn imports_of(modules: &source::Modules) -> Imports {
     imports
 }
 
-/// Every path that the module's code names: its imports, those of re-exports that it uses itself, and paths in its text.
+/// Returns every path that the module's code names: its imports, re-exports that the module itself uses, and paths in its text.
 fn paths_named(module: &Module, source: &source::Source, modules: &source::Modules) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for import in &source.imports {
@@ -87,8 +87,8 @@ fn paths_named(module: &Module, source: &source::Source, modules: &source::Modul
     paths
 }
 
-/// The module that defines what `path` names when it stands in `module`, and the name there; the name is empty for a module itself.
-/// `None` for what is defined outside the crate.
+/// Returns the module that defines the item which `path` names inside `module`, and the item's name there. The name is empty for a
+/// module itself. Returns `None` for items defined outside the crate.
 fn definer_of(path: &[String], module: &Module, modules: &source::Modules) -> Option<(Module, String)> {
     resolve(path, module, modules, &mut BTreeSet::new())
 }
@@ -162,7 +162,7 @@ fn joined(module: &Module, child: &str) -> Module {
     module.iter().cloned().chain([child.to_owned()]).collect()
 }
 
-/// Sets of two modules or more each of which reaches every other of its set.
+/// Returns the sets of at least two modules in which each module reaches every other.
 fn strongly_connected(imports: &Imports) -> Vec<BTreeSet<Module>> {
     let reaches: BTreeMap<&Module, BTreeSet<&Module>> =
         imports.keys().map(|module| (module, reached_from(module, imports))).collect();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_seen_through_every_way_to_name_an_item() {
+    fn import_cycles_are_detected_in_every_path_form() {
         for (a, b) in [
             ("use crate::b::Y; pub struct X;", "use super::a::X; pub struct Y;"),
             (
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_re_export_is_followed_to_its_definer() {
+    fn re_exports_are_resolved_to_the_defining_file() {
         let facade = ("", "mod a; mod b; pub use a::X; pub use b::*;");
         let a = ("a", "use crate::Y; pub struct X;");
         assert!(imports(&[facade, a, ("b", "pub struct Y;")]).is_empty());
@@ -237,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_defines_and_uses_is_in_the_circle() {
+    fn cycle_between_parent_and_child_module_is_detected() {
         let parent = "mod child; pub struct Limits; fn f() { child::run(); }";
         assert_eq!(imports(&[("", parent), ("child", "use super::Limits; pub fn run() {}")]), ["lib child"]);
     }
 
     #[test]
-    fn tests_comments_and_strings_import_nothing() {
+    fn tests_comments_and_strings_count_as_no_import() {
         let b = "pub struct Y; // crate::a::X\nconst T: &str = \"crate::a::X\";\n#[cfg(test)]\nmod tests { use crate::a::X; }";
         assert!(
             imports(&[("", "mod a; mod b;"), ("a", "use crate::b::Y; pub struct X;"), ("b", b)]).is_empty()

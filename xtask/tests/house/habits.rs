@@ -1,8 +1,8 @@
-//! Habits that a reviewer would otherwise have to ask for, line by line.
+//! Line-by-line style checks that a reviewer would otherwise have to do.
 
 use std::path::Path;
 
-/// Lines of a crate's sources that switch a lint off without a reason. `allow(` over several lines is read up to its end.
+/// Returns the lines of a crate's sources that disable a lint without a reason. An `allow(` over several lines is read to its end.
 pub(crate) fn allowed_without_reason(text: &str) -> Vec<usize> {
     let marks = ["#[allow(", "#![allow(", "#[expect(", "#![expect("];
     let mut found = Vec::new();
@@ -28,7 +28,7 @@ pub(crate) fn allowed_without_reason(text: &str) -> Vec<usize> {
     found
 }
 
-/// Names of public asynchronous functions of a file whose future is not boxed, although it could be.
+/// Returns the names of public async functions of a file whose future is not boxed, although it could be.
 ///
 /// A function that is generic, or takes a value with an unnamed lifetime, is compiled by its callers in any case.
 pub(crate) fn unboxed(text: &str) -> Vec<String> {
@@ -49,15 +49,15 @@ pub(crate) fn unboxed(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether an argument is taken by value with a lifetime that has no name: `Request<'_>`, or a handle's `self`.
+/// Returns whether an argument with an unnamed lifetime is taken by value: `Request<'_>`, or a handle's `self`.
 fn takes_unnamed_lifetime(arguments: &str) -> bool {
     let first = arguments.split_once('(').map_or("", |(_, rest)| rest.trim_start());
     first.starts_with("self") || arguments.contains("<'_>")
 }
 
-/// Names of public functions of a file that take a bare `bool`: a reader of the call sees `true` and not what it means.
+/// Returns the names of public functions of a file that take a bare `bool`, because a call shows `true` without its meaning.
 ///
-/// A builder `(mut self, x: bool)`, a setter `set_x(&self, x: bool)` and a writer of booleans say it by their name.
+/// In a builder `(mut self, x: bool)`, a setter `set_x(&self, x: bool)` and a writer of booleans, the name states the meaning.
 pub(crate) fn taking_bools(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("pub fn ").chain(text.match_indices("pub async fn ")) {
@@ -75,7 +75,7 @@ pub(crate) fn taking_bools(text: &str) -> Vec<String> {
     found
 }
 
-/// Names of the types of a file that derive a schema of the OpenAPI description.
+/// Returns the names of the types of a file that derive a schema of the OpenAPI description.
 pub(crate) fn schemas(text: &str) -> Vec<String> {
     let derives = |line: &str| line.contains("derive(") && line.contains("ToSchema");
     let name = |line: &str| {
@@ -87,14 +87,14 @@ pub(crate) fn schemas(text: &str) -> Vec<String> {
     places.filter_map(|(at, _)| lines[at..].iter().find_map(|line| name(line))).collect()
 }
 
-/// Paths such as `scan/src/engine.rs` that a document names in backticks, and that are no file below `crates`.
+/// Returns paths such as `scan/src/engine.rs` that a document names in backticks, but that do not exist below `crates`.
 pub(crate) fn files_missing(document: &str, crates: &Path) -> Vec<String> {
     let named = document.split('`').skip(1).step_by(2);
     let paths = named.filter(|text| text.ends_with(".rs") && text.contains("/src/") && !text.contains(' '));
     paths.filter(|path| !crates.join(path).is_file()).map(str::to_owned).collect()
 }
 
-/// Dependencies that the workspace names and no crate uses.
+/// Returns the workspace dependencies that no crate uses.
 pub(crate) fn unused_dependencies<'a>(
     named: impl Iterator<Item = &'a String>,
     used: &[String],
@@ -103,7 +103,7 @@ pub(crate) fn unused_dependencies<'a>(
 }
 
 #[test]
-fn the_habits_see_what_they_look_for() {
+fn style_checks_detect_violations() {
     assert_eq!(allowed_without_reason("#[allow(dead_code)]\n#[allow(dead_code, reason = \"a\")]"), [1]);
     assert_eq!(allowed_without_reason("#[allow(\n    dead_code,\n    reason = \"a\"\n)]\nfn f() {}"), [0; 0]);
     let text = "#[crate::boxed]\npub async fn a(&self) {}\npub async fn b() {}\npub async fn c<T>(t: T) {}\n\

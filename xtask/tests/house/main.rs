@@ -1,6 +1,6 @@
-//! The house rules that review would otherwise repeat (ARCHITECTURE.md, "The floors").
+//! Architecture rules that reviewers would otherwise have to check (ARCHITECTURE.md, "The floors").
 //!
-//! Reads the workspace as text, so it holds for code that is switched off by a feature too.
+//! The checks read the workspace as text, so they also cover code behind disabled features.
 
 mod circles;
 mod habits;
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// Floor of each crate. A crate may import from lower floors only, so never sideways and never in a circle.
+/// Floor of each crate. A crate may import only from lower floors, so neither from its own floor nor in a cycle.
 const FLOORS: &[(&str, u8)] = &[
-    // Every crate may declare its enums with it.
+    // Every crate may use it for its enums.
     ("coded", 0),
     ("api", 1),
     ("x509", 1),
@@ -36,20 +36,20 @@ const FLOORS: &[(&str, u8)] = &[
     ("keyless", 3),
     ("scan", 3),
     ("store", 3),
-    // Verified without a database, by the commands too.
+    // Verified without a database, also by commands.
     ("audit_proof", 3),
-    // What tests share.
+    // Shared test code.
     ("testbed", 4),
     ("authority", 4),
     ("callout", 4),
     ("cli", 4),
     ("clouds", 4),
-    // The SDKs of clouds; only the binary imports them.
+    // Cloud SDKs; only the binary imports them.
     ("cloud_apis", 8),
     ("ct", 4),
     ("edge", 4),
     ("proxy", 4),
-    // A library for other programs, which nothing here imports.
+    // A library for other programs, which no crate here imports.
     ("pkcs11-module", 4),
     ("alerts", 5),
     ("audit", 5),
@@ -65,17 +65,16 @@ const FLOORS: &[(&str, u8)] = &[
     ("bulla", 9),
 ];
 
-/// Crates that may carry the simulated world in what they ship (`bulla fleet up`, `scan --demo`). Tests of
-/// any crate may use it.
+/// Crates that may ship the simulated world (`bulla fleet up`, `scan --demo`). Tests of any crate may use it.
 const SHIPS_FLEET: &[&str] = &["bulla"];
 
-/// Crates with unsafe code, and the one folder of each that it stands in: what C calls, and what only some processors can do.
+/// Crates with unsafe code, and the only folder of each that may contain it: the C interface, and code for particular processors.
 const UNSAFE: &[(&str, &str)] = &[("pkcs11-module", "src/ffi"), ("batch", "src/avx512")];
 
-/// Request and response types outside `api`: they hold types of the domain. The list gets shorter, never longer.
+/// Request and response types outside `api`: they contain domain types. The list may only get shorter.
 const SCHEMAS_ELSEWHERE: &[&str] = &["AssignmentView"];
 
-/// Crates whose public futures are boxed: the rooms that others await.
+/// Crates whose public futures are boxed, because other crates await them.
 const BOXED: &[&str] = &[
     "agent",
     "alerts",
@@ -102,16 +101,16 @@ const BOXED: &[&str] = &[
     "store",
 ];
 
-/// Public futures that stay unboxed: the attribute cannot name a lifetime that their bodies need.
+/// Public futures that stay unboxed, because the attribute cannot name a lifetime that their bodies need.
 const UNBOXED: &[&str] = &["check_all", "credential_ca"];
 
-/// Only `db` links a database driver; `store` has its tests use one.
+/// Only `db` links a database driver. The tests of `store` may use one.
 const DATABASE_DRIVERS: &[&str] = &["rusqlite", "tokio-postgres", "postgres", "sqlx", "diesel"];
 
-/// Lines. A longer file holds more than one noun of the domain; cut it where the nouns part.
+/// Maximum lines per file. A longer file covers more than one domain concept: split it by concept.
 const FILE_LINES_MAX: usize = 900;
 
-/// What `x509` must not reach for: it is a pure function of bytes and of the instant it is given.
+/// Names that `x509` must not use: its functions depend only on bytes and on the given time.
 const IMPURE: &[&str] = &[
     "SystemTime::now",
     "Instant::now",
@@ -125,7 +124,7 @@ const IMPURE: &[&str] = &[
 ];
 
 #[test]
-fn every_crate_has_a_floor_and_every_floor_a_crate() {
+fn floors_list_matches_the_workspace_crates() {
     let mut found: Vec<String> = crates().into_iter().map(|c| c.name).collect();
     let mut named: Vec<String> = FLOORS.iter().map(|(name, _)| (*name).to_owned()).collect();
     found.sort();
@@ -137,7 +136,7 @@ fn every_crate_has_a_floor_and_every_floor_a_crate() {
 }
 
 #[test]
-fn imports_run_downwards_only() {
+fn crates_import_from_lower_floors_only() {
     let mut broken = Vec::new();
     for krate in crates() {
         let Some(own) = floor(&krate.name) else { continue };
@@ -159,9 +158,9 @@ fn imports_run_downwards_only() {
     assert_none(&broken);
 }
 
-/// No file imports itself through others of its crate.
+/// No file imports itself through other files of its crate.
 #[test]
-fn files_of_a_crate_import_in_no_circle() {
+fn files_of_a_crate_have_no_import_cycles() {
     let mut broken = Vec::new();
     for krate in crates() {
         let found = circles::circles_below(&krate.folder.join("src"));
@@ -171,7 +170,7 @@ fn files_of_a_crate_import_in_no_circle() {
 }
 
 #[test]
-fn tests_import_downwards_or_what_tests_share() {
+fn tests_import_from_lower_floors_or_shared_test_crates_only() {
     let mut broken = Vec::new();
     for krate in crates() {
         let Some(own) = floor(&krate.name) else { continue };
@@ -186,7 +185,7 @@ fn tests_import_downwards_or_what_tests_share() {
 }
 
 #[test]
-fn every_crate_follows_the_workspace() {
+fn every_crate_inherits_workspace_settings() {
     let mut broken = Vec::new();
     for krate in crates() {
         if !is_true(krate.manifest.get("lints"), "workspace") && !krate.has_unsafe_code() {
@@ -203,7 +202,7 @@ fn every_crate_follows_the_workspace() {
 }
 
 #[test]
-fn unsafe_code_is_forbidden_but_where_it_must_be() {
+fn unsafe_code_is_forbidden_outside_listed_crates() {
     let workspace = manifest(&root().join("Cargo.toml"));
     let lints = |table: Option<&Value>| {
         let mut lints = table.and_then(Value::as_table).cloned().unwrap_or_default();
@@ -215,7 +214,7 @@ fn unsafe_code_is_forbidden_but_where_it_must_be() {
     assert_eq!(unsafe_code.as_deref(), Some("forbid"));
     let mut broken = Vec::new();
     for krate in crates().iter().filter(|krate| krate.has_unsafe_code()) {
-        // The same in everything else, and each block says why it is sound.
+        // All other lints equal the workspace's, and each unsafe block documents why it is sound.
         let (mut own, unsafe_code) = lints(krate.manifest.get("lints"));
         let clippy = own.get_mut("clippy").and_then(Value::as_table_mut);
         let blocks = clippy.and_then(|clippy| clippy.remove("undocumented_unsafe_blocks"));
@@ -234,7 +233,7 @@ fn unsafe_code_is_forbidden_but_where_it_must_be() {
 }
 
 #[test]
-fn sql_stays_in_db_store_and_tables_and_drivers_in_db() {
+fn only_db_store_and_tables_contain_sql_and_only_db_links_drivers() {
     let mut broken = Vec::new();
     for krate in crates().into_iter().filter(|c| c.name != "db") {
         for dependency in krate.dependencies(&["dependencies", "build-dependencies"]) {
@@ -258,9 +257,9 @@ fn sql_stays_in_db_store_and_tables_and_drivers_in_db() {
     assert_none(&broken);
 }
 
-/// A statement that no test prepares fails in production first.
+/// A statement that no test prepares would fail first in production.
 #[test]
-fn every_crate_with_tables_prepares_its_statements() {
+fn every_crate_with_tables_tests_its_statements() {
     let has_tables = |krate: &Crate| krate.name == "store" || krate.folder.join("src/tables").is_dir();
     let prepares = |krate: &Crate| {
         let files = files_below(&krate.folder.join("tests"), &["rs"]);
@@ -275,9 +274,9 @@ fn every_crate_with_tables_prepares_its_statements() {
     assert_none(&broken);
 }
 
-/// A column that the rotation of the master key does not know would be lost with the old key.
+/// A column unknown to master key rotation would be lost with the old key.
 #[test]
-fn every_sealed_column_is_known_to_the_rotation() {
+fn every_sealed_column_is_registered_for_rotation() {
     let sources = |krate: &Crate| files_below(&krate.folder.join("src"), &["rs"]);
     let all: Vec<String> = crates().iter().flat_map(sources).map(|file| read(&file)).collect();
     let columns: Vec<&str> = all
@@ -302,7 +301,7 @@ fn every_sealed_column_is_known_to_the_rotation() {
     assert_none(&broken);
 }
 
-/// A field of the API has one definition, which the server and its clients share.
+/// Each field of the API has one definition, shared by the server and its clients.
 #[test]
 fn request_and_response_types_are_defined_in_api() {
     let elsewhere = crates().into_iter().filter(|krate| krate.name != "api");
@@ -312,9 +311,9 @@ fn request_and_response_types_are_defined_in_api() {
     assert_eq!(found, SCHEMAS_ELSEWHERE, "define the type in crates/api, or take it off SCHEMAS_ELSEWHERE");
 }
 
-/// A kind and its body come from the types of crate `events`.
+/// The event kind and its body come from the types of crate `events`.
 #[test]
-fn events_are_built_in_one_place() {
+fn only_store_builds_new_events() {
     let mut broken = Vec::new();
     for krate in crates() {
         for file in files_below(&krate.folder.join("src"), &["rs"]) {
@@ -331,10 +330,10 @@ fn events_are_built_in_one_place() {
 }
 
 #[test]
-fn x509_has_no_clock_and_no_io() {
+fn x509_uses_no_clock_and_no_io() {
     let mut broken = Vec::new();
     for file in files_below(&root().join("crates/x509/src"), &["rs"]) {
-        // Unit tests may read files and ask the time; they stand in tests.rs or below the first cfg(test).
+        // Unit tests may read files and the clock. They are in tests.rs or below the first cfg(test).
         if file.file_name().is_some_and(|name| name == "tests.rs") || file.iter().any(|part| part == "tests")
         {
             continue;
@@ -352,7 +351,7 @@ fn x509_has_no_clock_and_no_io() {
     assert_none(&broken);
 }
 
-/// Limits, pauses, drains and aborts of connections are `inbound`'s, written once.
+/// Limits, timeouts, draining and aborting of connections are implemented once, in `inbound`.
 #[test]
 fn only_inbound_accepts_connections() {
     let mut broken = Vec::new();
@@ -370,12 +369,12 @@ fn only_inbound_accepts_connections() {
 }
 
 #[test]
-fn files_stay_short_enough_to_hold_in_mind() {
+fn source_files_stay_below_the_line_limit() {
     let mut broken = Vec::new();
     for folder in ["crates", "fuzz"] {
         for file in files_below(&root().join(folder), &["rs"]) {
             let text = read(&file);
-            // What a generator writes nobody has to hold in mind: a test makes it again and compares.
+            // Generated files are exempt: a test regenerates and compares them.
             let lines = text.lines().count();
             if lines > FILE_LINES_MAX && !is_generated(&text) {
                 broken.push(format!("{}: {lines} lines, at most {FILE_LINES_MAX}", shown(&file)));
@@ -406,7 +405,7 @@ fn documents_link_to_files_that_exist() {
 }
 
 #[test]
-fn the_map_shows_every_crate() {
+fn architecture_docs_list_every_crate() {
     let map = read(&root().join("ARCHITECTURE.md"));
     let table = read(&root().join("docs/internals/crates.md"));
     let is_shown =
@@ -415,25 +414,25 @@ fn the_map_shows_every_crate() {
     assert_none(&missing);
 }
 
-/// Words of the map: a page that is read in one sitting.
+/// Maximum words of ARCHITECTURE.md, so that it can be read in one sitting.
 const MAP_WORDS_MAX: usize = 2_000;
 
 #[test]
-fn the_map_stays_short() {
+fn architecture_doc_stays_below_the_word_limit() {
     let words = read(&root().join("ARCHITECTURE.md")).split_whitespace().count();
     assert!(words <= MAP_WORDS_MAX, "ARCHITECTURE.md has {words} words: move a topic to docs/internals");
 }
 
-/// A journey that names a file that is gone leads nowhere.
+/// The walkthroughs in the docs must not name missing files.
 #[test]
-fn the_map_names_files_that_exist() {
+fn architecture_docs_name_existing_files() {
     for page in ["ARCHITECTURE.md", "docs/internals/crates.md", "docs/internals/own-code.md"] {
         assert_none(&habits::files_missing(&read(&root().join(page)), &root().join("crates")));
     }
 }
 
 #[test]
-fn a_lint_is_switched_off_with_a_reason() {
+fn every_disabled_lint_has_a_reason() {
     let mut broken = Vec::new();
     for file in files_below(&root().join("crates"), &["rs"]) {
         let text = read(&file);
@@ -445,7 +444,7 @@ fn a_lint_is_switched_off_with_a_reason() {
     assert_none(&broken);
 }
 
-/// Functions whose `bool` is what they are about, each with what it is.
+/// Functions that may take a `bool`, each with its reason.
 const BOOLS: &[(&str, &str)] = &[
     ("audit_if", "whether the audited change took place"),
     ("boolean", "the value that is encoded"),
@@ -470,9 +469,9 @@ fn public_functions_take_no_bare_bool() {
     assert_none(&broken);
 }
 
-/// The code of an async function is compiled where it is awaited, so once more in each crate above, unless it is boxed.
+/// The code of an async function is compiled where it is awaited, so again in each importing crate, unless it is boxed.
 #[test]
-fn public_futures_of_rooms_are_boxed() {
+fn public_futures_of_listed_crates_are_boxed() {
     let mut broken = Vec::new();
     for krate in crates().iter().filter(|krate| BOXED.contains(&krate.name.as_str())) {
         for file in files_below(&krate.folder.join("src"), &["rs"]) {
@@ -488,7 +487,7 @@ fn public_futures_of_rooms_are_boxed() {
 }
 
 #[test]
-fn the_workspace_names_no_dependency_that_nobody_uses() {
+fn workspace_has_no_unused_dependencies() {
     let workspace = manifest(&root().join("Cargo.toml"));
     let named = workspace["workspace"]["dependencies"].as_table().expect("a table");
     let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
@@ -510,9 +509,9 @@ fn the_workspace_names_no_dependency_that_nobody_uses() {
     assert_none(&habits::unused_dependencies(named.keys(), &used));
 }
 
-/// The rules above are only worth something if they can fail.
+/// The rules above are only useful if they can fail.
 #[test]
-fn the_rules_see_what_they_look_for() {
+fn architecture_checks_detect_violations() {
     for (line, expected) in [
         (r#"let q = "SELECT id FROM certificates";"#, true),
         (r#"    "INSERT INTO endpoints (a) VALUES (?1)","#, true),
@@ -548,7 +547,7 @@ impl Crate {
         UNSAFE.iter().any(|(name, _)| *name == self.name)
     }
 
-    /// Names of the packages in the given tables, those for a target only included, aliases resolved.
+    /// Returns the names of the packages in the given tables, including target-specific ones, with aliases resolved.
     fn dependencies(&self, kinds: &[&str]) -> Vec<String> {
         let targets = self.manifest.get("target").and_then(Value::as_table);
         let per_target = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -565,7 +564,7 @@ impl Crate {
     }
 }
 
-/// Every crate but `workspace-hack`, which holds no code.
+/// Returns every crate except `workspace-hack`, which contains no code.
 fn crates() -> Vec<Crate> {
     let folders = entries(&root().join("crates")).into_iter().filter(|path| path.join("Cargo.toml").exists());
     let folders = folders.filter(|path| path.file_name().is_some_and(|name| name != "workspace-hack"));
@@ -584,12 +583,12 @@ fn floor(name: &str) -> Option<u8> {
     FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
 }
 
-/// Whether a generator wrote the file.
+/// Returns whether the file is generated.
 fn is_generated(text: &str) -> bool {
     text.lines().next().is_some_and(|line| line.contains("@generated by prost-build"))
 }
 
-/// Keywords are written in capitals in this project, which tells SQL from prose.
+/// Returns whether the line contains SQL. Keywords are upper case in this project, which distinguishes SQL from prose.
 fn is_sql(line: &str) -> bool {
     let pairs = [("SELECT ", " FROM "), ("UPDATE ", " SET ")];
     let starts =
@@ -598,7 +597,7 @@ fn is_sql(line: &str) -> bool {
         || starts.iter().any(|start| line.contains(start))
 }
 
-/// Targets of Markdown links that point into the repository, without their fragment.
+/// Returns the targets of Markdown links into the repository, without their fragments.
 fn relative_links(markdown: &str) -> Vec<String> {
     markdown
         .split("](")
@@ -625,7 +624,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", shown(path)))
 }
 
-/// Path from the root of the repository, as a person would say it.
+/// Returns the path relative to the root of the repository.
 fn shown(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
@@ -635,7 +634,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     listing.map(|entry| entry.expect("a readable folder").path()).collect()
 }
 
-/// Files with one of the extensions, at any depth; build folders and a folder that is not there hold none.
+/// Returns files with one of the extensions, at any depth. Build folders are skipped, and a missing folder has no files.
 fn files_below(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     if !folder.is_dir() || folder.file_name().is_some_and(|name| name == "target") {
         return Vec::new();

@@ -1,14 +1,13 @@
-//! Dashboards and alert rules name metrics that the program has. A metric that was renamed leaves an empty panel, and an alert that
-//! never fires.
+//! Dashboards and alert rules must name existing metrics. A renamed metric leaves an empty panel and an alert that never fires.
 
 use std::collections::BTreeSet;
 
 use crate::{entries, files_below, read, root};
 
-/// What Prometheus' client library and its histograms append to a registered name.
+/// Suffixes that the Prometheus client library and its histograms append to a registered name.
 const SUFFIXES: &[&str] = &["", "_total", "_bucket", "_count", "_sum"];
 
-/// String literals of a source file.
+/// Returns the string literals of a source file.
 fn literals(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |text: &&str| {
         !text.is_empty()
@@ -17,7 +16,7 @@ fn literals(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').filter(is_name)
 }
 
-/// What comes before names in a file: `sub_registry_with_prefix("bulla_x")` and `format!("bulla_x_{name}")`.
+/// Returns the metric name prefixes in a file: `sub_registry_with_prefix("bulla_x")` and `format!("bulla_x_{name}")`.
 fn prefixes(text: &str) -> Vec<String> {
     let of_registries =
         text.split("sub_registry_with_prefix(\"").skip(1).filter_map(|rest| rest.split('"').next());
@@ -26,7 +25,8 @@ fn prefixes(text: &str) -> Vec<String> {
     of_registries.map(|prefix| format!("{prefix}_")).chain(of_formats).collect()
 }
 
-/// Names that the sources give to metrics. A prefix counts in all files of its crate, which hand registries to each other.
+/// Returns the metric names that the sources register. A prefix counts in all files of its crate, because they pass registries to
+/// each other.
 fn registered() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for folder in entries(&root().join("crates")) {
@@ -47,14 +47,14 @@ fn registered() -> BTreeSet<String> {
     names
 }
 
-/// Words that begin with `bulla_`.
+/// Returns the words that begin with `bulla_`.
 fn named(text: &str) -> BTreeSet<&str> {
     let words = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     words.filter(|word| word.starts_with("bulla_")).collect()
 }
 
 #[test]
-fn dashboards_and_alert_rules_name_metrics_that_there_are() {
+fn dashboards_and_alert_rules_name_existing_metrics() {
     let registered = registered();
     let mut unknown = Vec::new();
     let mut seen = 0;

@@ -1,8 +1,8 @@
-//! The words of the documentation: what readers search for is there, and idioms that they do not know are not.
+//! Words of the documentation: it must contain the terms that readers search for, and no idioms that they may not know.
 
 use std::path::PathBuf;
 
-/// Terms of the field that a search of README and docs must find. Case does not count.
+/// Standard terms that a search of README and docs must find, regardless of case.
 const TERMS: &[&str] = &[
     "alert",
     "allowlist",
@@ -82,7 +82,7 @@ const TERMS: &[&str] = &[
     "witness",
 ];
 
-/// Idioms that readers do not know, and what we write in their place.
+/// Idioms that readers may not know, and their replacements.
 const IDIOMS: &[(&str, &str)] = &[
     ("asked again", "retried"),
     ("by and by", "gradually"),
@@ -99,7 +99,7 @@ const IDIOMS: &[(&str, &str)] = &[
     ("whom it belongs", "owner, team"),
 ];
 
-/// README, documentation, runbooks. The CHANGELOG says what was, in the words of then.
+/// README, documentation, runbooks. The CHANGELOG is exempt, because it describes the past in the words of its time.
 fn pages() -> Vec<(PathBuf, String)> {
     let root = crate::root();
     let mut pages = crate::files_below(&root.join("docs"), &["md"]);
@@ -110,7 +110,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn the_terms_of_the_field_are_found() {
+fn docs_contain_the_standard_terms() {
     let text = pages().iter().map(|(_, text)| text.to_lowercase()).collect::<String>();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let missing: Vec<_> = TERMS.iter().filter(|term| !text.contains(&term.to_lowercase())).collect();
@@ -121,11 +121,11 @@ fn the_terms_of_the_field_are_found() {
 }
 
 #[test]
-fn idioms_have_a_plain_word() {
+fn docs_contain_no_idioms() {
     let mut found = Vec::new();
     for (page, text) in pages() {
         for (number, line) in text.lines().enumerate() {
-            // Rows of the glossary in CONTRIBUTING have both; names in code are what they are.
+            // Rows of the glossary in CONTRIBUTING contain both. Names in code are exempt.
             let is_glossary = page.ends_with("CONTRIBUTING.md") && line.starts_with('|');
             let line = if is_glossary { String::new() } else { without_code(line).to_lowercase() };
             for (idiom, plain) in IDIOMS.iter().filter(|(idiom, _)| crate::source::names(&line, idiom)) {
@@ -136,7 +136,7 @@ fn idioms_have_a_plain_word() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A line without what stands between backticks.
+/// Returns a line without the text between backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! What the rules read of a Rust source file: its imports, the names it defines, and its text without comments, strings and tests.
+//! Parses a Rust source file for the rules: its imports, the names it defines, and its text without comments, strings and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ pub(crate) type Modules = BTreeMap<Vec<String>, Source>;
 
 /// One file.
 pub(crate) struct Source {
-    /// `use` declarations, one entry a name.
+    /// `use` declarations, one entry per name.
     pub(crate) imports: Vec<Import>,
     /// Names of functions, types, traits, constants and macros defined here, methods included.
     pub(crate) defined: BTreeSet<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Import {
     pub(crate) is_public: bool,
 }
 
-/// Reads every module below a crate's `src`; folders named `tests` hold unit tests and are left out.
+/// Reads every module below a crate's `src`. Folders named `tests` contain unit tests and are skipped.
 pub(crate) fn modules(folder: &Path) -> Modules {
     let mut modules = Modules::new();
     for file in crate::files_below(folder, &["rs"]) {
@@ -54,12 +54,12 @@ impl Source {
     }
 }
 
-/// Whether `text` holds `name` as a whole word.
+/// Returns whether `text` contains `name` as a whole word.
 pub(crate) fn names(text: &str, name: &str) -> bool {
     !name.is_empty() && words_at(text, name).next().is_some()
 }
 
-/// For each `first::a::b` in the text, `[a, b]`. `first` must not itself follow `::`, unless it is a keyword.
+/// Returns `[a, b]` for each `first::a::b` in the text. `first` must not follow `::` itself, unless it is a keyword.
 pub(crate) fn paths_after(text: &str, first: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for at in words_at(text, first) {
@@ -126,7 +126,7 @@ fn without_comments_and_strings(text: &str) -> String {
     code
 }
 
-/// The length of `r"…"`, `r#"…"#`, `br"…"` at the start of the text.
+/// Returns the length of `r"…"`, `r#"…"#`, `br"…"` at the start of the text.
 fn raw_string_length(text: &str) -> Option<usize> {
     let after =
         text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'))?;
@@ -150,7 +150,7 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// The length of a character literal; `None` for a lifetime.
+/// Returns the length of a character literal, or `None` for a lifetime.
 fn character_length(text: &str) -> Option<usize> {
     let inner = &text[1..];
     if inner.starts_with('\\') {
@@ -171,7 +171,7 @@ fn without_tests(code: &str) -> String {
     kept + rest
 }
 
-/// The length of an item with its attributes: up to its `;` or its last brace.
+/// Returns the length of an item with its attributes, up to its `;` or its last brace.
 fn item_length(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {
@@ -191,7 +191,7 @@ fn item_length(code: &str) -> usize {
     code.len()
 }
 
-/// The `use` declarations of a file, wherever they stand, and the rest of its code.
+/// Returns the `use` declarations of a file, anywhere in it, and the rest of its code.
 fn imports_and_rest(code: &str) -> (Vec<Import>, String) {
     let mut imports = Vec::new();
     let mut body = String::with_capacity(code.len());
@@ -241,7 +241,7 @@ fn parts_of(path: &str) -> impl Iterator<Item = String> + '_ {
     path.split("::").map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
-/// The branches of `a, b::{c, d}`: parted by commas outside braces.
+/// Returns the branches of `a, b::{c, d}`: split by commas outside braces.
 fn branches(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let mut branches = Vec::new();

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_known_by_its_public_half_only() {
+    fn key_is_found_by_its_public_key_and_unused_files_are_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let key = PrivateKey::generate(KeyType::P256).unwrap();

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_csr_asks_for_what_the_job_says() {
+    fn csr_contains_the_names_and_options_of_the_job() {
         let names = ["a.example".to_owned(), "10.0.0.1".to_owned()];
         let request = Request { names: &names, subject: Some("CN=a.example"), must_staple: true };
         let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none_are_refused_before_a_key_is_made() {
+    fn invalid_names_are_rejected_before_a_csr_is_made() {
         let names = ["not a name".to_owned()];
         assert!(Request { names: &names, subject: None, must_staple: false }.parts().is_err());
         let many = vec!["a.example".to_owned(); NAMES_MAX + 1];

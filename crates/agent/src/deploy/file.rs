@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_followed_and_stays() {
+    fn symlink_target_is_replaced_and_the_symlink_kept() {
         let folder = tempfile::tempdir().unwrap();
         let (live, entry) = (folder.path().join("live"), folder.path().join("conf"));
         std::fs::create_dir(&live).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_folders_and_pipes_are_refused() {
+    fn symlink_loops_directories_and_pipes_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         symlink(path("b"), path("a")).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_may_change_is_refused() {
+    fn world_writable_directories_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let open = folder.path().join("open");
         let below = open.join("below");

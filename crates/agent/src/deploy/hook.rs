@@ -284,19 +284,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_ends_badly_says_why() {
+    async fn failed_command_reports_its_exit_code_and_output() {
         let error = run(&["sh", "-c", "echo first; echo second >&2; exit 3"], 10).await.unwrap_err();
         assert_eq!(error.to_string(), "sh -c echo first; echo second >&2; exit 3: exit code 3: first second");
     }
 
     #[tokio::test]
-    async fn a_command_that_is_not_there_says_so() {
+    async fn missing_command_is_reported_as_start_error() {
         let error = run(&["/nowhere/at/all"], 10).await.unwrap_err();
         assert!(matches!(error, HookError::Start { .. }), "{error}");
     }
 
     #[tokio::test]
-    async fn a_command_that_hangs_is_killed_with_its_children() {
+    async fn hanging_command_is_killed_with_its_children() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn endless_output_is_bounded_and_something_left_running_does_not_block() {
+    async fn endless_output_is_truncated_and_background_processes_do_not_block() {
         let script = "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; sleep 1000 & exit 7";
         let error = run(&["sh", "-c", script], 30).await.unwrap_err();
         let HookError::Failed { status, output, .. } = error else { panic!("{error}") };
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn journals_of_earlier_versions_are_read() {
+    fn hooks_in_journals_of_earlier_versions_are_parsed() {
         let read: Hook =
             serde_json::from_str(r#"{"argv": ["nginx", "-s", "reload"], "seconds": 60, "told": null}"#)
                 .unwrap();

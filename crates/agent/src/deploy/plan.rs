@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_its_commands() {
+    fn each_server_type_has_its_validate_and_reload_commands() {
         let table = [
             ("nginx", "nginx -t", "nginx -s reload"),
             ("apache", "apachectl configtest", "apachectl graceful"),

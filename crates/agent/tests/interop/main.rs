@@ -1,6 +1,6 @@
-//! Deployment to servers that need root (Dovecot, Postfix) or that Debian does not have (Traefik, Envoy).
+//! Tests of deployment to servers that need root (Dovecot, Postfix) or that are not in Debian (Traefik, Envoy).
 //!
-//! `.ci/interop` installs them and runs this. They must stand in PATH.
+//! `.ci/interop` installs them and runs these tests. The programs must be in PATH.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 #![allow(

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn mail_goes_to_no_metadata_service() {
+    async fn mail_server_at_a_metadata_address_is_rejected() {
         let config = |host: &str| Smtp {
             host: host.to_owned(),
             port: Some(80),

@@ -1,4 +1,4 @@
-//! Alerts from the event to the channel, on both databases.
+//! Tests of alerts from the event to the channel, on both databases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -22,7 +22,7 @@ use uuid::Uuid;
 const NOW: i64 = 1_795_219_200_000_000;
 const DAY: i64 = 86_400_000_000;
 
-/// A receiver of webhooks on loopback: answers with the status it is told, and keeps what it got.
+/// A webhook receiver on loopback. Answers with the configured status and stores its requests.
 struct Receiver {
     url: String,
     status: Arc<AtomicU16>,
@@ -114,7 +114,7 @@ impl World {
         self.alerts.put_rule(None, &Uuid::now_v7().to_string(), &rule, "user:test").await.unwrap();
     }
 
-    /// A managed certificate has a new version.
+    /// Publishes the event that a managed certificate has a new version.
     async fn issued(&self, subject: &str, name: &str, not_before_us: i64, not_after_us: i64) {
         let (not_before_us, not_after_us) = (Some(not_before_us), Some(not_after_us));
         let certificate = ManagedCertificate { not_before_us, not_after_us, ..certificate(name) };
@@ -124,7 +124,7 @@ impl World {
         self.happens(subject, &events::Event::CertificateIssued(issued)).await;
     }
 
-    /// The last run of a managed certificate failed.
+    /// Publishes the event that the last run of a managed certificate failed.
     async fn failed(&self, subject: &str, name: &str) {
         let (certificate, error) = (certificate(name), Some("no".to_owned()));
         let failed = CertificateFailed { certificate, error, ..CertificateFailed::default() };
@@ -143,8 +143,8 @@ impl World {
             .unwrap();
     }
 
-    /// Rounds until every event is read and one does nothing. On PostgreSQL events wait for transactions that began
-    /// before, also those of other tests.
+    /// Runs rounds until all events are read and a round does nothing. On PostgreSQL events wait for all older transactions,
+    /// including those of other tests.
     async fn settle(&self) {
         for _ in 0..6_000 {
             let idle = self.alerts.round().await.unwrap() == alerts::AlertReport::default();
@@ -179,7 +179,7 @@ fn titles(messages: &[(String, Value)]) -> Vec<String> {
         .collect()
 }
 
-async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
+async fn expiry_alert_is_sent_once_per_threshold(world: World) {
     world.channel("hook").await;
     world.rule(all_to("hook")).await;
     world.issued("certificate/1", "web", NOW, NOW + 90 * DAY).await;
@@ -194,7 +194,7 @@ async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
     assert_eq!(titles(&world.receiver.taken()), ["raised web expires in 8 days"]);
     let open = alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows;
     assert_eq!(open.len(), 1, "the farther threshold's alert is over");
-    // Renewed: what was told of is over, and those told hear it.
+    // After a renewal, the alerts are resolved, and their recipients are notified.
     let now = world.clock.now_us();
     world.issued("certificate/1", "web", now, now + 90 * DAY).await;
     world.settle().await;
@@ -203,13 +203,13 @@ async fn a_certificate_near_its_end_is_told_of_once_a_threshold(world: World) {
         alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows,
         []
     );
-    // A jump over every threshold tells once.
+    // A time jump over several thresholds sends one notification.
     world.passes(200 * DAY);
     world.settle().await;
     assert_eq!(titles(&world.receiver.taken()), ["raised web has expired"]);
 }
 
-async fn repeats_are_counted_and_not_told_again(world: World) {
+async fn repeated_alerts_are_counted_and_notified_once(world: World) {
     world.channel("hook").await;
     world.rule(all_to("hook")).await;
     for _ in 0..5 {
@@ -230,7 +230,7 @@ async fn repeats_are_counted_and_not_told_again(world: World) {
     );
 }
 
-async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: World) {
+async fn failed_notifications_are_retried_and_permanent_failures_recorded(world: World) {
     let channel = world.channel("hook").await;
     world.rule(all_to("hook")).await;
     world.receiver.answers(503);
@@ -243,7 +243,7 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     world.settle().await;
     assert_eq!(world.receiver.taken().len(), 1);
     assert_eq!(world.alerts.channel(channel).await.unwrap().row.last_error, None);
-    // What cannot heal is given up at once, and says so.
+    // A permanent failure is not retried, and is reported.
     world.receiver.answers(404);
     world.failed("certificate/2", "db").await;
     world.settle().await;
@@ -258,7 +258,7 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     world.alerts.requeue(dead[0].id, "user:test").await.unwrap();
     world.settle().await;
     assert_eq!(titles(&world.receiver.taken()), ["raised db: the last run failed"]);
-    // A disabled channel takes nothing, and nothing is called sent.
+    // A disabled channel sends nothing, and no notification counts as sent.
     let config = json!({ "type": "webhook", "url": world.receiver.url, "secret": "0123456789abcdef" });
     let off = NewChannel { name: "hook".to_owned(), config, enabled: false };
     let revision = world.alerts.channel(channel).await.unwrap().row.revision;
@@ -274,14 +274,15 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     assert_eq!(world.receiver.taken(), []);
 }
 
-async fn a_channel_that_fails_hears_also_that_the_alert_is_resolved(world: World) {
+async fn failed_channel_receives_raised_and_resolved_messages_on_recovery(world: World) {
     world.channel("hook").await;
     world.rule(all_to("hook")).await;
     world.receiver.answers(503);
     let now = world.clock.now_us();
     world.issued("certificate/1", "web", now - 85 * DAY, now + 5 * DAY).await;
     world.settle().await;
-    // It may have come, and it will come again: who gets it is told the end too, and in this order.
+    // The first attempt may have been delivered, and the notification is sent again. Its recipients also get the resolution, in
+    // this order.
     world.issued("certificate/1", "web", now, now + 90 * DAY).await;
     world.settle().await;
     let tries = titles(&world.receiver.taken());
@@ -293,7 +294,7 @@ async fn a_channel_that_fails_hears_also_that_the_alert_is_resolved(world: World
     assert_eq!(told, ["raised web expires in 5 days", "resolved web expires in 5 days"]);
 }
 
-async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
+async fn unacknowledged_alerts_escalate_and_silenced_alerts_are_not_sent(world: World) {
     world.channel("hook").await;
     world.channel("boss").await;
     let escalate = Some(Escalation { after_seconds: 600, channels: vec!["boss".to_owned()] });
@@ -327,7 +328,7 @@ async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
     );
 }
 
-async fn events_that_cannot_be_read_stop_nobody(world: World) {
+async fn unreadable_events_are_skipped(world: World) {
     world.channel("hook").await;
     world.rule(all_to("hook")).await;
     let at_us = world.clock.now_us();
@@ -344,7 +345,7 @@ async fn events_that_cannot_be_read_stop_nobody(world: World) {
     assert_eq!(titles(&world.receiver.taken()), ["raised web: the last run failed"]);
 }
 
-async fn a_digest_is_one_message_a_day(world: World) {
+async fn digest_rule_sends_one_message_a_day(world: World) {
     world.channel("hook").await;
     world.rule(Rule { digest: true, ..all_to("hook") }).await;
     for number in 0..3 {
@@ -363,7 +364,7 @@ async fn a_digest_is_one_message_a_day(world: World) {
     assert_eq!(world.receiver.taken(), []);
 }
 
-async fn channels_and_rules_that_cannot_work_are_refused(world: World) {
+async fn invalid_channels_and_rules_are_rejected(world: World) {
     let refused = async |config: Value| {
         let new = NewChannel { name: "n".to_owned(), config, enabled: true };
         world.alerts.put_channel(None, new, "user:test").await.unwrap_err().to_string()
@@ -387,12 +388,12 @@ async fn channels_and_rules_that_cannot_work_are_refused(world: World) {
 }
 
 testbed::on_both! { super::World:
-    a_certificate_near_its_end_is_told_of_once_a_threshold
-    repeats_are_counted_and_not_told_again
-    a_channel_that_fails_is_tried_again_and_given_up_in_the_open
-    a_channel_that_fails_hears_also_that_the_alert_is_resolved
-    what_nobody_acknowledges_escalates_and_silences_hold
-    events_that_cannot_be_read_stop_nobody
-    a_digest_is_one_message_a_day
-    channels_and_rules_that_cannot_work_are_refused
+    expiry_alert_is_sent_once_per_threshold
+    repeated_alerts_are_counted_and_notified_once
+    failed_notifications_are_retried_and_permanent_failures_recorded
+    failed_channel_receives_raised_and_resolved_messages_on_recovery
+    unacknowledged_alerts_escalate_and_silenced_alerts_are_not_sent
+    unreadable_events_are_skipped
+    digest_rule_sends_one_message_a_day
+    invalid_channels_and_rules_are_rejected
 }

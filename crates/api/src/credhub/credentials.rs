@@ -255,7 +255,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_version_is_written_as_it_was_read() {
+    fn credential_views_roundtrip_through_json() {
         let password = json!({
             "type": "password", "version_created_at": "2026-11-21T05:00:00Z", "id": Uuid::nil(), "name": "/a",
             "metadata": null, "value": "x",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_as_leniently_as_credhub_reads_them() {
+    fn generate_request_parsing_is_as_lenient_as_credhub() {
         let body = json!({ "name": null, "type": "password", "overwrite": "TRUE", "ttl_seconds": "60", "metadata": null });
         let read: GenerateRequest = serde_json::from_value(body).unwrap();
         assert_eq!((read.name.as_str(), read.overwrite, read.ttl_seconds), ("", Some(true), Some(60)));

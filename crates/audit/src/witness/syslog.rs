@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_they_are_shown() {
+    fn syslog_addresses_roundtrip_and_invalid_ones_are_rejected() {
         for text in ["udp://logs.example:514", "tcp://[2001:db8::1]:601", "unix:/dev/log"] {
             assert_eq!(text.parse::<SyslogAddress>().unwrap().to_string(), text);
         }

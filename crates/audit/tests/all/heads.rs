@@ -1,4 +1,4 @@
-//! Signed heads.
+//! Tests of signed heads.
 
 use audit::{AuditLog, AuditOptions};
 use audit_proof::head;
@@ -7,7 +7,7 @@ use testbed::tables::{DAY, NOW};
 
 use crate::place::Fixture;
 
-pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(place: Fixture) {
+pub(crate) async fn signed_head_covers_all_chains_and_links_to_the_previous_head(place: Fixture) {
     place.write(1, 3).await;
     let first = place.log.sign().await.unwrap();
     place.write(1, 1).await;
@@ -24,7 +24,7 @@ pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(p
     let ends: Vec<String> = place.store.audit_verify().await.unwrap().heads;
     let used: Vec<&String> = ends.iter().filter(|end| !end.contains(":0:")).collect();
     assert_eq!(second.heads.iter().collect::<Vec<_>>(), used);
-    // Read as it was written, and not with any member changed.
+    // A parsed head line equals the signed head. Any changed member is rejected.
     assert_eq!(place.log.heads_after(0).await.unwrap(), [first.clone(), second]);
     let mut changed = first;
     changed.at = "2026-01-01T00:00:00Z".to_owned();
@@ -32,7 +32,7 @@ pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(p
     assert_eq!(place.faults().await, [""; 0]);
 }
 
-pub(crate) async fn nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads(place: Fixture) {
+pub(crate) async fn nodes_signing_concurrently_share_one_key_and_one_head_chain(place: Fixture) {
     place.write(1, 2).await;
     let mut nodes: Vec<AuditLog> = Vec::new();
     for _ in 0..4 {
@@ -50,9 +50,9 @@ pub(crate) async fn nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads(
     assert_eq!(place.faults().await, [""; 0]);
 }
 
-pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Fixture) {
+pub(crate) async fn no_head_is_signed_while_the_log_is_unchanged(place: Fixture) {
     place.write(1, 1).await;
-    // The key is made with the first head, and is in the log itself.
+    // The signing key is created with the first head, and its creation is logged.
     let first = place.log.sign_due().await.unwrap().unwrap();
     assert_eq!(first.sequence, 1);
     place.clock.advance(std::time::Duration::from_secs(599));
@@ -64,7 +64,7 @@ pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Fixture
     assert_eq!(place.log.sign_due().await.unwrap().unwrap().sequence, 2);
 }
 
-pub(crate) async fn a_clock_that_jumped_does_not_end_the_signing(place: Fixture) {
+pub(crate) async fn clock_jump_does_not_stop_head_signing(place: Fixture) {
     place.write(1, 1).await;
     place.clock.set(NOW + 1_000 * DAY);
     place.log.sign().await.unwrap();

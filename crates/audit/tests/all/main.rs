@@ -1,4 +1,4 @@
-//! The crate's integration tests, one binary.
+//! Integration tests of this crate, in one binary.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
@@ -12,22 +12,22 @@ mod witnesses;
 
 testbed::on_both! {
     crate::place::Fixture:
-    heads::a_head_names_the_ends_of_all_chains_and_the_head_before_it
-    heads::nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads
-    heads::no_head_is_signed_while_the_log_does_not_grow
-    heads::a_clock_that_jumped_does_not_end_the_signing
-    rewritten::history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_head
-    rewritten::a_head_of_another_key_or_altered_does_not_count
-    rewritten::a_cut_off_end_is_seen
-    retention::old_events_are_sealed_and_verify_before_and_after_they_are_pruned
-    retention::reads_are_counted_by_the_minute_and_their_points_stay
-    retention::every_step_may_be_the_last_one_before_a_crash
-    retention::a_write_that_fails_leaves_nothing_of_a_step
-    retention::a_broken_chain_is_not_sealed
-    retention::a_line_of_a_segment_is_proven_and_another_is_not
-    retention::altered_segments_are_found
-    retention::a_new_master_key_opens_segments
-    witnesses::heads_that_were_deleted_raise_the_alert
-    witnesses::a_file_has_every_head_once_also_after_failures
-    tables::every_statement_is_accepted
+    heads::signed_head_covers_all_chains_and_links_to_the_previous_head
+    heads::nodes_signing_concurrently_share_one_key_and_one_head_chain
+    heads::no_head_is_signed_while_the_log_is_unchanged
+    heads::clock_jump_does_not_stop_head_signing
+    rewritten::rewritten_history_is_detected_by_the_witnessed_head
+    rewritten::head_that_is_altered_or_signed_by_another_key_is_rejected
+    rewritten::truncated_chain_is_detected_by_a_signed_head
+    retention::old_events_are_sealed_then_pruned_and_the_log_verifies
+    retention::sealed_reads_are_counted_per_minute_and_signed_points_kept
+    retention::log_verifies_after_a_restart_at_each_retention_step
+    retention::failed_write_rolls_back_the_whole_retention_step
+    retention::altered_chain_is_not_sealed_and_raises_an_event
+    retention::inclusion_proof_verifies_segment_lines_and_rejects_altered_ones
+    retention::altered_and_deleted_segments_are_detected
+    retention::segments_are_readable_after_master_key_rotation
+    witnesses::deleted_heads_raise_a_witness_alert
+    witnesses::witness_file_contains_each_head_once_despite_failures
+    tables::sql_statements_prepare_and_avoid_full_table_scans
 }

@@ -1,4 +1,5 @@
-//! What a segment of 100,000 reads costs. By hand: `cargo test --release -p audit measured -- --ignored --nocapture`.
+//! Measures the cost of a segment of 100,000 reads. Run manually: `cargo test --release -p audit measured -- --ignored
+//! --nocapture`.
 
 use std::time::Instant;
 
@@ -7,11 +8,11 @@ use serde_json::json;
 
 use crate::place::{Fixture, event, retention};
 
-/// Actors × names that read, one after the other.
+/// Number of distinct pairs of an actor and a name. The pairs read in turn.
 const READERS: usize = 500;
 
 async fn measure(place: Fixture, which: &str, reads: Reads) {
-    // A thousand reads a second.
+    // 1000 reads per second.
     for second in 0..100 {
         let one = |at: usize| {
             let version = format!("01939bd0-0000-7000-8000-{:012}", at % READERS);
@@ -43,7 +44,7 @@ async fn measure(place: Fixture, which: &str, reads: Reads) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
-async fn measured() {
+async fn read_audit_segment_cost_is_measured() {
     for reads in [Reads::ByMinute, Reads::Each] {
         measure(Fixture::sqlite().await, "SQLite", reads).await;
         measure(Fixture::postgres().await, "PostgreSQL", reads).await;

@@ -1,4 +1,4 @@
-//! A log over a database of its own, and what an auditor has of it.
+//! Test fixture: an audit log in a new database, and what an auditor gets from it.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct Fixture {
     pub(crate) keystore: KeyStore,
     pub(crate) clock: Clock,
     pub(crate) log: AuditLog,
-    // Last: the stores go before the server.
+    // Keep this field last: the stores must be dropped before the database server.
     pub(crate) database: Database,
 }
 
@@ -42,12 +42,12 @@ impl Fixture {
         Self { store, keystore, clock, log, database }
     }
 
-    /// The log with other settings.
+    /// The same log with other options.
     pub(crate) fn with(&self, options: AuditOptions) -> AuditLog {
         log(&self.store, &self.keystore, &self.clock, options)
     }
 
-    /// The log as another process has it.
+    /// The log as another process opens it.
     pub(crate) async fn again(&self, options: AuditOptions) -> AuditLog {
         log(&self.database.open().await, &self.keystore, &self.clock, options)
     }
@@ -56,13 +56,13 @@ impl Fixture {
         self.database.path("witness.jsonl")
     }
 
-    /// The log with a file as its witness.
+    /// The log with a file witness at `path`.
     pub(crate) fn with_file(&self, path: PathBuf) -> AuditLog {
         let witness = WitnessOptions { file: Some(path), ..WitnessOptions::default() };
         self.with(AuditOptions { witness, ..AuditOptions::default() })
     }
 
-    /// Writes events `days` days ago, a second apart, in transactions of their own.
+    /// Writes `count` events dated `days` days ago, one second apart, each in its own transaction.
     pub(crate) async fn write(&self, days: i64, count: usize) {
         for at in 0..count {
             let event = event(days, at, "user:alice", "certificate.revoke", json!({ "reason": "test" }));
@@ -70,13 +70,13 @@ impl Fixture {
         }
     }
 
-    /// Writes events in one transaction, and so into one chain.
+    /// Writes events in one transaction, so that they are in one chain.
     pub(crate) async fn put(&self, events: Vec<AuditEvent>) {
         let put = self.store.write("put", move |tx| async move { store::audit(tx, events).await }.boxed());
         put.await.unwrap();
     }
 
-    /// Steps of the retention until nothing is left to do.
+    /// Runs retention steps until nothing is left to do.
     pub(crate) async fn retain(&self, log: &AuditLog) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {
@@ -87,7 +87,7 @@ impl Fixture {
         }
     }
 
-    /// What `bulla audit export` gives: the rows, then the segments.
+    /// The output of `bulla audit export`: the rows, then the segments.
     pub(crate) async fn export(&self) -> String {
         let mut lines = Vec::new();
         let mut after = None;
@@ -122,7 +122,7 @@ impl Fixture {
         lines.join("\n")
     }
 
-    /// What an auditor finds with these heads, and the server's key.
+    /// The result of an offline verification with these heads and the server's public key.
     pub(crate) async fn audited(&self, heads: &[SignedHead]) -> VerificationView {
         let text: Vec<String> = heads.iter().map(head::line).collect();
         let kept =
@@ -131,12 +131,12 @@ impl Fixture {
         export::verify(self.export().await.as_bytes(), &kept, Some(&key)).unwrap()
     }
 
-    /// The faults that the server finds.
+    /// The faults that the server reports for its own log.
     pub(crate) async fn faults(&self) -> Vec<String> {
         self.log.verify().await.unwrap().chains.faults
     }
 
-    /// Rewrites an event, and every hash after it, as somebody does who writes the database and knows how.
+    /// Simulates an attacker with database access: changes the actor of an event and recomputes all later hashes.
     pub(crate) async fn rewrite(&self, shard: i64, sequence: i64, actor: &str) {
         let rows = self.store.audit_chain_page(shard, 0, 100_000).await.unwrap();
         let mut before = Fingerprint::from_bytes([0; 32]);
@@ -171,7 +171,7 @@ fn log(store: &Store, keystore: &KeyStore, clock: &Clock, options: AuditOptions)
     AuditLog::new(parts)
 }
 
-/// An event `days` days ago, `second` seconds later.
+/// An event dated `days` days ago plus `second` seconds.
 pub(crate) fn event(
     days: i64,
     second: usize,
@@ -188,7 +188,7 @@ pub(crate) fn event(
     }
 }
 
-/// Seals after 30 days, prunes after `prune` days, at most `records_max` events a segment.
+/// Options that seal after 30 days, prune after `prune` days, and put at most `records_max` events into a segment.
 pub(crate) fn retention(prune: Option<u32>, records_max: usize) -> AuditOptions {
     let retention =
         Retention { seal_after_days: Some(30), prune_after_days: prune, reads: Reads::ByMinute, records_max };

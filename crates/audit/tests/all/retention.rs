@@ -1,4 +1,4 @@
-//! Old events are sealed and pruned, and the proof stays.
+//! Old events are sealed and pruned, and the log remains verifiable.
 
 use audit::tables::{self, Segments};
 use audit::{AuditError, Step};
@@ -20,7 +20,7 @@ impl Fixture {
         page.rows.len()
     }
 
-    /// The log is whole: for the server, and for an auditor with every head.
+    /// Asserts that the log verifies, both on the server and offline with every signed head.
     async fn is_whole(&self, when: &str) {
         assert_eq!(self.faults().await, [""; 0], "{when}");
         let heads = self.log.heads_after(0).await.unwrap();
@@ -29,7 +29,7 @@ impl Fixture {
         assert_eq!(audited.signed_heads as usize, heads.len(), "{when}");
     }
 
-    /// Old events with signed heads among them, and young ones.
+    /// Writes old events with signed heads between them, and some recent events.
     async fn history(&self) {
         for part in 0..3 {
             let days = 100 - 10 * part;
@@ -42,7 +42,7 @@ impl Fixture {
     }
 }
 
-pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_pruned(place: Fixture) {
+pub(crate) async fn old_events_are_sealed_then_pruned_and_the_log_verifies(place: Fixture) {
     place.history().await;
     let before = place.rows().await;
     let log = place.with(retention(None, 50));
@@ -51,7 +51,7 @@ pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_p
     let trimmed: u64 = steps.iter().map(|step| if let Step::Trimmed(rows) = step { *rows } else { 0 }).sum();
     assert!(sealed >= 3, "{steps:?}");
     assert_eq!(trimmed, 121, "{steps:?}");
-    // What is left: young events, and that segments were sealed. The audit key was made long ago.
+    // Recent events and the records of the sealing remain. The audit key was created long ago.
     assert_eq!(place.rows().await, before - 121 + sealed);
     place.is_whole("sealed").await;
     let after_sealing = place.log.sign().await.unwrap();
@@ -62,15 +62,15 @@ pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_p
     assert_eq!(steps.iter().filter(|step| matches!(step, Step::Pruned(_))).count(), sealed, "{steps:?}");
     place.is_whole("pruned").await;
     assert!(matches!(place.log.segment(1).await, Err(AuditError::Pruned(1))));
-    // The notes say what can be compared no more; the segments are held against the signed head.
+    // Notes list what can no longer be compared. The segments are checked against the signed head.
     let audited = place.audited(&place.log.heads_after(0).await.unwrap()).await;
     assert!(audited.notes.iter().any(|note| note.contains("pruned segment")), "{:?}", audited.notes);
     assert_eq!(audited.segments as usize, sealed);
 }
 
-pub(crate) async fn reads_are_counted_by_the_minute_and_their_points_stay(place: Fixture) {
+pub(crate) async fn sealed_reads_are_counted_per_minute_and_signed_points_kept(place: Fixture) {
     let read = |second, actor| event(60, second, actor, "credential.read", json!({ "version": VERSION }));
-    // One chain: 50 reads in a minute, 10 in the next, 5 of another actor.
+    // One chain: 50 reads in one minute, 10 in the next, and 5 by another actor.
     let mut events: Vec<_> = (0..50).map(|second| read(second, "token:a")).collect();
     events.extend((60..70).map(|second| read(second, "token:a")));
     place.put(events).await;
@@ -107,8 +107,8 @@ pub(crate) async fn reads_are_counted_by_the_minute_and_their_points_stay(place:
     place.is_whole("counted").await;
 }
 
-/// After each step the process ends, and another goes on.
-pub(crate) async fn every_step_may_be_the_last_one_before_a_crash(place: Fixture) {
+/// Simulates a crash after each step: a new process continues.
+pub(crate) async fn log_verifies_after_a_restart_at_each_retention_step(place: Fixture) {
     place.history().await;
     let options = retention(Some(60), 50);
     let (mut kinds, mut steps) = (Vec::new(), 0);
@@ -130,13 +130,13 @@ pub(crate) async fn every_step_may_be_the_last_one_before_a_crash(place: Fixture
     );
 }
 
-/// What a crash in a transaction leaves: the last write of it fails, and nothing of it is there.
-pub(crate) async fn a_write_that_fails_leaves_nothing_of_a_step(place: Fixture) {
+/// Simulates a crash inside a transaction: the last write of each step fails, and nothing of the step is stored.
+pub(crate) async fn failed_write_rolls_back_the_whole_retention_step(place: Fixture) {
     place.history().await;
     let log = place.with(retention(Some(60), 50));
     for _ in 0..60 {
         let before = place.state().await;
-        // The audit row of a step is its last write: its place is taken.
+        // The audit row is the last write of a step. An existing row with the same sequence number makes it fail.
         let taken =
             "-- test\nINSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
 SELECT shard, sequence + 1, 9000000000000000, 'x', 'x', 'x', '{}', hash FROM audit_chains WHERE shard = 0";
@@ -145,7 +145,7 @@ SELECT shard, sequence + 1, 9000000000000000, 'x', 'x', 'x', '{}', hash FROM aud
         place.store.execute("-- test\nDELETE FROM audit_events WHERE actor = 'x'", Vec::new()).await.unwrap();
         match outcome {
             Ok(Step::Nothing) => return,
-            // It has one write alone.
+            // Trimming has only one write, so it cannot fail half-way.
             Ok(Step::Trimmed(_)) => {}
             Ok(step) => panic!("{step:?} without its audit row"),
             Err(_) => {
@@ -160,7 +160,7 @@ SELECT shard, sequence + 1, 9000000000000000, 'x', 'x', 'x', '{}', hash FROM aud
 }
 
 impl Fixture {
-    /// Segments, pruned ones, and rows.
+    /// Number of segments, of pruned segments, and of rows.
     async fn state(&self) -> (usize, usize, usize) {
         let segments = Segments::of(&self.store).after(0, 1_000).await.unwrap();
         let pruned = segments.iter().filter(|row| row.pruned_at_us.is_some()).count();
@@ -168,7 +168,7 @@ impl Fixture {
     }
 }
 
-pub(crate) async fn a_broken_chain_is_not_sealed(place: Fixture) {
+pub(crate) async fn altered_chain_is_not_sealed_and_raises_an_event(place: Fixture) {
     place.history().await;
     let alter = "-- test\nUPDATE audit_events SET actor = 'user:mallory' WHERE shard = 0 AND sequence = 2";
     place.store.execute(alter, Vec::new()).await.unwrap();
@@ -185,13 +185,13 @@ pub(crate) async fn a_broken_chain_is_not_sealed(place: Fixture) {
     let told = "-- test\nSELECT COUNT(*) FROM outbox WHERE kind = 'audit.broken'";
     let mut rows = place.store.rows(Cost::Walk, told, Vec::new()).await.unwrap();
     assert_eq!(rows.remove(0).int().unwrap(), 1);
-    // Rewritten with every hash, it is not what was signed.
+    // An event rewritten with all later hashes does not match the signed head.
     place.rewrite(0, 2, "user:mallory").await;
     let error = log.retain().await.unwrap_err().to_string();
     assert!(error.contains("does not match a signed head"), "{error}");
 }
 
-pub(crate) async fn a_line_of_a_segment_is_proven_and_another_is_not(place: Fixture) {
+pub(crate) async fn inclusion_proof_verifies_segment_lines_and_rejects_altered_ones(place: Fixture) {
     place.history().await;
     place.retain(&place.with(retention(None, 50))).await;
     let signed = place.log.sign().await.unwrap();
@@ -224,7 +224,7 @@ pub(crate) async fn a_line_of_a_segment_is_proven_and_another_is_not(place: Fixt
                 .contains("which is not in the proof")
         );
     }
-    // The proof that was taken before the segment was pruned still counts.
+    // A proof that was created before the segment was pruned is still accepted.
     place.retain(&place.with(retention(Some(60), 50))).await;
     let later = place.log.sign().await.unwrap();
     assert_eq!(inclusion::check(&proof, &[later], Some(&key)), Ok(()));
@@ -236,13 +236,13 @@ fn text_altered(proof: &api::audit::InclusionProof, from: &str, to: &str) -> api
     serde_json::from_str(&text.replace(from, to)).unwrap()
 }
 
-pub(crate) async fn altered_segments_are_found(place: Fixture) {
+pub(crate) async fn altered_and_deleted_segments_are_detected(place: Fixture) {
     place.history().await;
     place.retain(&place.with(retention(None, 50))).await;
     place.log.sign().await.unwrap();
     place.is_whole("before").await;
     let row = Segments::of(&place.store).after(0, 1).await.unwrap().remove(0);
-    // The head, with another event at its end.
+    // Change the segment head so that its `after` hash is wrong.
     let mut head: api::audit::SegmentHead = serde_json::from_str(&row.head).unwrap();
     head.after = head.root.clone();
     let set = "-- test\nUPDATE audit_segments SET head = ?2 WHERE number = ?1";
@@ -257,7 +257,7 @@ pub(crate) async fn altered_segments_are_found(place: Fixture) {
     }
     place.store.execute(set, vec![row.number.into(), row.head.as_str().into()]).await.unwrap();
     place.is_whole("as it was").await;
-    // The body, with one bit changed.
+    // Flip one bit of the segment body.
     let body = Segments::of(&place.store).body(row.number).await.unwrap().unwrap().body.unwrap();
     let mut altered = body.clone();
     altered[20] ^= 1;
@@ -265,7 +265,7 @@ pub(crate) async fn altered_segments_are_found(place: Fixture) {
     place.store.execute(set, vec![row.number.into(), Value::Blob(altered)]).await.unwrap();
     assert!(place.faults().await[0].contains("segment 1 cannot be decrypted"));
     place.store.execute(set, vec![row.number.into(), Value::Blob(body)]).await.unwrap();
-    // The newest segment is gone: the signed head names it.
+    // Delete the newest segment: the signed head still names it.
     let newest = Segments::of(&place.store).newest().await.unwrap().unwrap().number;
     place
         .store
@@ -278,7 +278,7 @@ pub(crate) async fn altered_segments_are_found(place: Fixture) {
     assert!(audited.faults.iter().any(|fault| fault.contains("is missing")), "{:?}", audited.faults);
 }
 
-pub(crate) async fn a_new_master_key_opens_segments(place: Fixture) {
+pub(crate) async fn segments_are_readable_after_master_key_rotation(place: Fixture) {
     place.history().await;
     place.retain(&place.with(retention(None, 50))).await;
     let passphrase = PassphraseSource {
@@ -292,7 +292,7 @@ pub(crate) async fn a_new_master_key_opens_segments(place: Fixture) {
     let column = rotated.columns.iter().find(|column| column.column == "audit_segments.data_key").unwrap();
     assert!(column.rewrapped > 0);
     place.is_whole("under another master key").await;
-    // Two nodes that seal at once: the second one has nothing of its segment stored.
+    // Two nodes seal the same segment: the second write stores nothing.
     let row = Segments::of(&place.store).body(1).await.unwrap().unwrap();
     let twice = tables::NewSegment {
         number: 1,

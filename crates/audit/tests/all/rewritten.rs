@@ -1,4 +1,4 @@
-//! Somebody writes the database, and knows how the chains are made.
+//! An attacker has write access to the database and knows how the chains are hashed.
 
 use audit::AuditOptions;
 use audit_proof::head;
@@ -8,7 +8,7 @@ use keys::Keyring;
 
 use crate::place::Fixture;
 
-pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_head(place: Fixture) {
+pub(crate) async fn rewritten_history_is_detected_by_the_witnessed_head(place: Fixture) {
     place.write(1, 5).await;
     let log = place.with_file(place.witness());
     log.sign().await.unwrap();
@@ -33,11 +33,11 @@ pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_
     assert!(faults[0].contains("does not match a signed head"), "{faults:?}");
 }
 
-pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Fixture) {
+pub(crate) async fn head_that_is_altered_or_signed_by_another_key_is_rejected(place: Fixture) {
     place.write(1, 2).await;
     let signed = place.log.sign().await.unwrap();
     let (_, key) = place.log.public_key().await.unwrap();
-    // Another server's key, over the same log: what somebody can make who has no master key of this one.
+    // Forge a head with another server's key over the same log: an attacker without the master key can do this.
     let other = place.database.open().await;
     let keystore = KeyStore::new(other.clone(), Keyring::ephemeral(), place.clock.clone());
     let parts = audit::AuditParts {
@@ -56,12 +56,12 @@ pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Fixtu
     let mut altered = signed.clone();
     altered.heads.pop();
     assert!(check(&altered)[0].contains("the signature is not by"), "{:?}", check(&altered));
-    // Two heads with one number.
+    // Two heads with the same number but different contents.
     let both = format!("{}\n{}", head::line(&signed), head::line(&forged));
     assert!(KeptHeads::parse(&both).unwrap().check(None).1[0].contains("twice with different contents"));
 }
 
-pub(crate) async fn a_cut_off_end_is_seen(place: Fixture) {
+pub(crate) async fn truncated_chain_is_detected_by_a_signed_head(place: Fixture) {
     place.write(1, 4).await;
     let signed = place.log.sign().await.unwrap();
     let rows = place.store.audit_chain_page(0, 0, 100).await.unwrap();

@@ -1,4 +1,4 @@
-//! Witnesses have every head, in order, whatever fails meanwhile.
+//! Witnesses receive every head in order, also after failures.
 
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ impl Fixture {
     }
 }
 
-pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Fixture) {
+pub(crate) async fn witness_file_contains_each_head_once_despite_failures(place: Fixture) {
     let path = place.database.path("worm").join("heads.jsonl");
     let log = place.with_file(path.clone());
     place.sign_another().await;
-    // The folder is not there.
+    // The parent folder does not exist.
     log.send_to_witnesses().await.unwrap();
     place.sign_another().await;
     place.clock.advance(Duration::from_secs(11));
@@ -45,7 +45,7 @@ pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Fixtur
     log.send_to_witnesses().await.unwrap();
     assert_eq!(place.told().await, ["audit.witness_failing", "audit.witness_recovered"]);
     place.sign_another().await;
-    // Another process goes on where this one was.
+    // Another process continues where this one stopped.
     let witness = WitnessOptions { file: Some(path.clone()), ..WitnessOptions::default() };
     let again = place.again(AuditOptions { witness, ..AuditOptions::default() }).await;
     again.send_to_witnesses().await.unwrap();
@@ -57,7 +57,7 @@ pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Fixtur
     assert_eq!(KeptHeads::parse(&text).unwrap().signed, heads);
 }
 
-pub(crate) async fn heads_that_were_deleted_raise_the_alert(place: Fixture) {
+pub(crate) async fn deleted_heads_raise_a_witness_alert(place: Fixture) {
     let log = place.with_file(place.witness());
     for _ in 0..3 {
         place.sign_another().await;
@@ -87,12 +87,12 @@ async fn syslog(place: &Fixture, address: &str) -> String {
 fn is_message(text: &str, head: &str) {
     assert!(text.starts_with("<109>1 2026-11-21T00:00:00Z - bulla - audit-head - {"), "{text}");
     assert!(text.ends_with(head), "{text}");
-    // An auditor reads the lines of the syslog server.
+    // An auditor can parse the lines that the syslog server stores.
     assert_eq!(KeptHeads::parse(text).unwrap().signed.len(), 1);
 }
 
 #[tokio::test]
-async fn a_syslog_server_has_heads_over_udp() {
+async fn heads_are_sent_over_udp_syslog() {
     let place = Fixture::sqlite().await;
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let head = syslog(&place, &format!("udp://{}", server.local_addr().unwrap())).await;
@@ -102,7 +102,7 @@ async fn a_syslog_server_has_heads_over_udp() {
 }
 
 #[tokio::test]
-async fn a_syslog_server_has_heads_over_tcp_and_one_that_hangs_up_is_a_failure() {
+async fn heads_are_sent_over_tcp_syslog_and_closed_server_raises_alert() {
     let place = Fixture::sqlite().await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("tcp://{}", server.local_addr().unwrap());
@@ -118,7 +118,7 @@ async fn a_syslog_server_has_heads_over_tcp_and_one_that_hangs_up_is_a_failure()
     let (length, message) = text.split_once(' ').unwrap();
     assert_eq!(length.parse::<usize>().unwrap(), message.len());
     is_message(message, &head);
-    // Nobody listens any more.
+    // The server no longer listens.
     place.sign_another().await;
     let witness = WitnessOptions { syslog: Some(address.parse().unwrap()), ..WitnessOptions::default() };
     let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
@@ -127,7 +127,7 @@ async fn a_syslog_server_has_heads_over_tcp_and_one_that_hangs_up_is_a_failure()
 }
 
 #[tokio::test]
-async fn a_syslog_server_has_heads_over_a_unix_socket() {
+async fn heads_are_sent_over_unix_socket_syslog() {
     let place = Fixture::sqlite().await;
     let path = place.database.path("log");
     let server = UnixDatagram::bind(&path).unwrap();
@@ -138,7 +138,7 @@ async fn a_syslog_server_has_heads_over_a_unix_socket() {
 }
 
 #[tokio::test]
-async fn a_webhook_goes_through_the_guard() {
+async fn webhook_to_link_local_address_is_blocked_and_head_kept_for_retry() {
     let place = Fixture::sqlite().await;
     place.sign_another().await;
     let webhook = WebhookWitness {

@@ -1,4 +1,4 @@
-//! Exports and heads as they are in files.
+//! Tests of exports and heads in their file format.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
@@ -7,7 +7,7 @@ use audit_proof::event::{genesis, read_exported};
 use audit_proof::export;
 use audit_proof::kept::KeptHeads;
 
-/// Two events with the hashes that the server gives them: `store`'s tests hold it to the same.
+/// Two events with the hashes that the server computes. The tests of `store` check the same values.
 const FIRST: &str = r#"{"at":"2026-11-21T00:00:00Z","actor":"user:alice","action":"certificate.revoke","resource":"certificate/1","details":{"reason":"test"},"shard":0,"sequence":1,"hash":"ba200ee4200000a05c769954aef44286419093c0599ade1ce67267e3046eff8b"}"#;
 const SECOND: &str = r#"{"at":"2026-11-21T00:00:00.000001Z","actor":"token:ci","action":"credential.read","resource":"credential/a","details":{"times":2,"version":"v"},"shard":0,"sequence":2,"hash":"6b006e767a98c849572c26abbe8d30d8e5f10062cf6a7c49a3551f5d6381d80d"}"#;
 const HEAD_OF_FIRST: &str = "0:1:ba200ee4200000a05c769954aef44286419093c0599ade1ce67267e3046eff8b";
@@ -20,7 +20,7 @@ fn verified(lines: &[&str], heads: &[&str]) -> VerificationView {
 }
 
 #[test]
-fn a_whole_export_is_good_in_any_order_and_has_the_kept_heads() {
+fn complete_export_verifies_in_any_order_and_contains_kept_heads() {
     for lines in [[FIRST, SECOND], [SECOND, FIRST]] {
         let found = verified(&lines, &[HEAD_OF_FIRST, HEAD_OF_SECOND]);
         assert_eq!((found.good, found.events, found.chains), (true, 2, 1), "{:?}", found.faults);
@@ -31,7 +31,7 @@ fn a_whole_export_is_good_in_any_order_and_has_the_kept_heads() {
 }
 
 #[test]
-fn every_changed_field_breaks_the_chain() {
+fn changing_any_field_breaks_the_hash_chain() {
     let changes = [
         ("user:alice", "user:mallory"),
         ("00:00:00Z", "00:00:01Z"),
@@ -47,11 +47,11 @@ fn every_changed_field_breaks_the_chain() {
 }
 
 #[test]
-fn what_is_missing_or_doubled_is_named() {
+fn missing_and_duplicate_events_are_reported() {
     for lines in [&[SECOND][..], &[FIRST, FIRST]] {
         assert!(!verified(lines, &[]).good, "{lines:?}");
     }
-    // The end cut off is seen by the kept head alone.
+    // Truncation at the end is detected only with the kept head.
     assert!(verified(&[FIRST], &[HEAD_OF_FIRST]).good);
     assert_eq!(
         verified(&[FIRST], &[HEAD_OF_SECOND]).faults,
@@ -59,9 +59,9 @@ fn what_is_missing_or_doubled_is_named() {
     );
 }
 
-/// Somebody who writes the database computes every hash again: the chain is whole, and only the kept head tells.
+/// An attacker with database access recomputes every hash: the chain verifies, and only the kept head reveals the change.
 #[test]
-fn history_written_anew_is_seen_by_the_kept_head() {
+fn rewritten_history_is_detected_by_kept_head() {
     let mut event = read_exported(FIRST).unwrap();
     event.actor = "user:mallory".to_owned();
     let anew = event.hash_after(&genesis()).to_string();
@@ -75,7 +75,7 @@ fn history_written_anew_is_seen_by_the_kept_head() {
 }
 
 #[test]
-fn what_is_no_head_is_refused() {
+fn malformed_heads_and_exports_are_rejected() {
     for text in ["", "{}", "0:1", "0:1:zz", "a:1:00", &format!("{HEAD_OF_FIRST}:1")] {
         assert!(KeptHeads::parse(text).is_err(), "{text}");
     }

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contacts_are_single_mail_addresses() {
+    fn contacts_must_be_single_mail_addresses() {
         let table: &[(&str, Option<Kind>)] = &[
             ("mailto:ops@a.example", None),
             ("MAILTO:ops+x@a.example", None),

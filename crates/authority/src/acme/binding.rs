@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_is_taken_for_an_option() {
+    fn generated_secret_never_starts_with_a_hyphen() {
         for first in 0..=u8::MAX {
             let mut secret = [first; SECRET];
             make_typable(&mut secret);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_allowed_by_suffix_and_network() {
+    fn names_are_allowed_by_domain_suffix_and_network() {
         let rules = ["a.example".to_owned(), "10.0.0.0/8".to_owned()];
         let table = [
             ("dns:a.example", true),
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_make_no_sense_are_refused() {
+    fn invalid_external_account_keys_are_rejected() {
         let names = |names: &[&str]| NewExternalKey {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             ..NewExternalKey::default()

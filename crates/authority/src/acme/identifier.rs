@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_come_back_from_the_database() {
+    fn identifiers_round_trip_through_their_database_key() {
         for key in ["dns:a.example", "dns:*.a.example", "ip:10.0.0.1", "ip:::1"] {
             assert_eq!(Identifier::from_key(key).unwrap().key(), key);
         }

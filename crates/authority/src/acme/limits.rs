@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_at_once_and_then_one_at_a_time() {
+    fn limiter_allows_a_burst_and_then_one_per_interval() {
         let limiter = Limiter::default();
         for _ in 0..3 {
             limiter.take(key("a"), 0).unwrap();
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn zero_forbids() {
+    fn zero_limit_rejects_everything() {
         let none = Limit { count: 0, seconds: 60 };
         let key = Key { limit: none, ..key("a") };
         assert_eq!(Limiter::default().take(key, 0), Err(60));
     }
 
     #[test]
-    fn the_memory_is_bounded() {
+    fn limiter_memory_is_bounded() {
         let limiter = Limiter::default();
         for number in 0..ENTRIES_MAX + 10 {
             limiter.take(key(&number.to_string()), number as i64).unwrap();

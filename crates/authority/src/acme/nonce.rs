@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_nonce_is_good_once_and_here_only() {
+    fn nonce_is_valid_once_and_only_on_its_server() {
         let (here, there) = (Nonces::new(), Nonces::new());
         let (first, second) = (here.issue(), here.issue());
         assert_ne!(first, second);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_given_out_is_not_good() {
+    fn forged_nonces_are_rejected() {
         let nonces = Nonces::new();
         let nonce = nonces.issue();
         let mut flipped = URL_SAFE_NO_PAD.decode(&nonce).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_moves_on() {
+    fn nonces_outside_the_window_are_rejected() {
         let nonces = Nonces::new();
         let old = nonces.issue();
         for _ in 0..WINDOW - 66 {

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_good_and_names_are_normalised() {
+    fn default_options_are_valid_and_names_are_normalized() {
         let options = AcmeOptions {
             base_url: "https://ca.example/".to_owned(),
             caa_identities: vec!["CA.Example".to_owned()],
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn invalid_options_are_rejected() {
         for base_url in
             ["", "ca.example", "https://ca.example/path", "ftp://ca.example", "https://ca.example?x=1"]
         {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_known_by_name_and_bit() {
+    fn methods_round_trip_through_name_and_bit() {
         for method in Method::ALL {
             assert_eq!(method.name().parse(), Ok(method));
             assert_eq!(serde_json::to_value(method).unwrap(), method.name());

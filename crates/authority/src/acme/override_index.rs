@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_narrowest_network_decides() {
+    fn override_of_the_narrowest_network_applies() {
         let index = Index::new(vec![
             row(Kind::NewAccounts, "10.0.0.0/8", Some(1)),
             row(Kind::NewAccounts, "10.1.0.0/16", None),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_is_one_client() {
+    fn ipv6_clients_are_grouped_by_their_64_bit_prefix() {
         assert_eq!(network("10.0.0.1".parse().unwrap()), "10.0.0.1");
         assert_eq!(network("::ffff:10.0.0.1".parse().unwrap()), "10.0.0.1");
         assert_eq!(network("2001:db8:1:2:3::4".parse().unwrap()), "2001:db8:1:2::/64");

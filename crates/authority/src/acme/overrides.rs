@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overrides_that_make_no_sense_are_refused() {
+    fn invalid_overrides_are_rejected() {
         let new = |kind, subject: &str, seconds| NewOverride {
             kind,
             subject: subject.to_owned(),

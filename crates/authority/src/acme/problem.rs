@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_one_row_and_is_found_again() {
+    fn problem_kinds_round_trip_through_their_type_uri() {
         for (kind, name, status) in Kind::ALL {
             assert_eq!(kind.row(), (name, status));
             assert_eq!(Kind::named(&format!("{PREFIX}{name}")), Some(kind));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn several_refusals_become_one_document() {
+    fn several_problems_become_one_compound_document() {
         let name = |name: &str| Identifier::dns(name).unwrap();
         let refused = |kind| Problem::new(kind, "no");
         let one = Problem::several(vec![(name("a.example"), refused(Kind::Caa))]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_detail_is_cut_between_characters() {
+    fn long_detail_is_truncated_at_a_character_boundary() {
         let problem = Problem::malformed("é".repeat(DETAIL_MAX));
         assert!(problem.detail.len() <= DETAIL_MAX + '…'.len_utf8());
     }

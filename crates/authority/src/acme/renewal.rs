@@ -140,7 +140,7 @@ mod tests {
     const DAY: i64 = 86_400;
 
     #[test]
-    fn the_window_follows_the_life() {
+    fn renewal_window_scales_with_the_lifetime() {
         let share = |life: i64, at: i64| at as f64 / life as f64;
         for (life, expected) in
             [(90 * DAY, 2.0 / 3.0), (365 * DAY, 2.0 / 3.0), (6 * DAY, 0.5), (DAY / 4, 0.5)]
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_window_lies_within_the_life(life in 2_i64..1_000_000_000, renew_at in 0.0_f64..1.0, spread: u32) {
+        fn renewal_window_lies_within_the_lifetime(life in 2_i64..1_000_000_000, renew_at in 0.0_f64..1.0, spread: u32) {
             let (start, stop) = window(1_000, 1_000 + life, renew_at, spread);
             prop_assert!(1_000 <= start && start < stop && stop <= 1_000 + life, "{} {}", start, stop);
         }

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_have_one_spelling() {
+    fn requested_identifiers_are_normalized_or_rejected() {
         let long = format!("{}.example", "a".repeat(64));
         let table: &[(&str, &str, Result<&str, Kind>)] = &[
             ("dns", "A.Example", Ok("dns:a.example")),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_and_read() {
+    fn times_are_formatted_and_parsed_as_rfc_3339() {
         assert_eq!(time(1_795_219_200_999_999), "2026-11-21T00:00:00Z");
         assert_eq!(parse_time("2026-11-21T01:00:00+01:00"), Some(1_795_219_200_000_000));
         assert_eq!(parse_time("tomorrow"), None);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_operation_is_the_one_that_its_path_names() {
+    fn each_listed_path_routes_to_its_operation() {
         let id = Uuid::from_u128(7).to_string();
         for operation in &OPERATIONS {
             let path = operation.path.replace("{id}", &id).replace("{certificate}", "a.b");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_resources() {
+    fn paths_are_routed_to_resources() {
         let id = Uuid::from_u128(7);
         let at = |rest: &str| format!("/acme/{}", rest.replace("ID", &id.to_string()));
         let table: &[(&str, Option<Route<'_>>)] = &[

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_stands_where_its_authorizations_do() {
+    fn order_state_follows_its_authorizations() {
         use AcmeOrderStatus as O;
         use OrderState as S;
         let one = |status, end| authorization(status, end);

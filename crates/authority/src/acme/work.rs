@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_ordered_by_the_clock() {
+    fn time_ordered_ids_sort_by_their_time() {
         let (early, late) = (id_at(1_795_219_200_000_000), id_at(1_795_219_200_001_000));
         assert!(lowest_id_at(1_795_219_200_000_000) < early && early < lowest_id_at(1_795_219_200_001_000));
         assert!(lowest_id_at(1_795_219_200_001_000) < late);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_for_its_profile_and_user() {
+    fn password_is_valid_only_for_its_profile_and_user() {
         let all = FixedPasswords::new().with("web", "alice", "secret").with("vpn", "bob", "");
         let table = [
             (("web", Some("alice"), "secret"), true),

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_read_in_the_forms_they_come_in() {
+    fn csr_body_is_accepted_in_der_base64_and_pem() {
         let key = keys::PrivateKey::generate(keys::KeyType::Ed25519).unwrap();
         let spki = keys::Signer::spki(&key).to_vec();
         let tbs = x509::csr::tbs(&x509::DistinguishedName::empty().der, &spki, &[], None);

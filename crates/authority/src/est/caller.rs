@@ -227,7 +227,7 @@ mod tests {
     use super::basic;
 
     #[test]
-    fn basic_credentials_are_read() {
+    fn basic_credentials_are_parsed() {
         assert_eq!(basic(b"Basic YTpi").as_deref().map(String::as_str), Some("a:b"));
         assert_eq!(basic(b"basic  YTpi ").as_deref().map(String::as_str), Some("a:b"));
         for bad in [&b""[..], b"Basic", b"Bearer YTpi", b"Basic %", b"Basic /w==", &[b'x'; 2_000]] {

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_a_label_and_an_operation() {
+    fn est_paths_have_an_optional_label_and_an_operation() {
         let table = [
             ("/.well-known/est/cacerts", Some((None, "cacerts"))),
             ("/.well-known/est/web/cacerts", Some((Some("web"), "cacerts"))),

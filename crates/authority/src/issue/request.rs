@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_known_by_all_that_matters() {
+    fn idempotency_key_covers_the_relevant_request_fields() {
         let base = IssueRequest {
             idempotency_key: Some("k".to_owned()),
             ..IssueRequest::new(

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_suffix_is_not_certified_whole() {
+    fn whole_private_suffixes_and_their_wildcards_are_detected() {
         let suffixes = ["corp".to_owned(), "k8s.corp".to_owned()];
         for (name, whole) in [
             ("corp", true),

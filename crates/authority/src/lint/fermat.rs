@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn primes_close_together_are_found_within_the_rounds_and_no_further() {
+    fn close_primes_are_found_within_the_round_limit() {
         for (hex, round) in [(NEIGHBOURS, 1), (NEAR, 96), (FARTHER, 132)] {
             let n = number(hex);
             assert_eq!(n.bits(), 2_048);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_as_they_are_made_are_not_split() {
+    fn generated_rsa_keys_are_not_factored() {
         for kind in [KeyType::Rsa2048, KeyType::Rsa3072] {
             let key = PrivateKey::generate(kind).unwrap();
             let key = PublicKey::parse(key.spki()).unwrap();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn squares_are_told_from_others() {
+    fn perfect_squares_are_detected() {
         let squares: Vec<u32> = (0..2_000_u32).filter(|n| is_square(&BigUint::from(*n))).collect();
         let expected: Vec<u32> = (0..45_u32).map(|root| root * root).collect();
         assert_eq!(squares, expected);

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fresh_keys_are_sound() {
+    fn freshly_generated_keys_are_not_weak() {
         for kind in KeyType::ALL {
             let key = PrivateKey::generate(kind).unwrap();
             let key = PublicKey::parse(key.spki()).unwrap();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_off_its_curve_is_refused() {
+    fn point_off_its_curve_is_rejected() {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let mut spki = key.spki().to_vec();
         *spki.last_mut().unwrap() ^= 1;

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_key_passes_and_a_broken_one_is_named() {
+    fn sound_rsa_key_passes_and_each_weakness_is_named() {
         let good = sound();
         assert_eq!(weakness(&key_of(&good, 65_537)), None);
         assert!(weakness(&key_of(&good, 65_536)).unwrap().contains("exponent"));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn residues_are_those_of_long_division() {
+    fn residues_match_long_division() {
         let mut number = vec![0; 256];
         number[255] = 1;
         let mut expected: Vec<(u32, u64)> = TABLES.residues(&number).iter().map(|(p, _)| (*p, 1)).collect();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_factor_is_found() {
+    fn small_prime_factor_is_found() {
         // 751 * (2^2047 / 751 + an odd number), computed by multiplication so that the product is exact.
         let mut number = vec![0; 256];
         number[2..].copy_from_slice(&[0xa5; 254]);
@@ -197,14 +197,14 @@ mod tests {
      efe23e18f5e3";
 
     #[test]
-    fn a_key_as_broken_chips_made_them_is_refused() {
+    fn roca_key_is_rejected() {
         let modulus = data_encoding::HEXLOWER.decode(ROCA.as_bytes()).unwrap();
         assert!(weakness(&key_of(&modulus, 65_537)).unwrap().contains("ROCA"));
     }
 
     // A number that is a power of 65537 modulo every prime of the test is typical for these chips.
     #[test]
-    fn roca_is_recognised() {
+    fn roca_residues_are_recognized() {
         let mut power = vec![0; 256];
         power[255] = 1;
         while power[0] < 0x80 {

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constraints_hold_for_each_kind() {
+    fn name_constraints_are_applied_for_each_name_type() {
         let dns = |text: &str| Subtree::Dns(text.to_owned());
         let named = |text: &str| GeneralName::parse(text).unwrap();
         let directory = |text: &str| Subtree::Directory(DistinguishedName::from_text(text).unwrap().der);

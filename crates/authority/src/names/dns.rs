@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_wildcards() {
+    fn dns_rules_limit_depth_and_wildcards() {
         let table = [
             (serde_json::json!({"suffix": "a.example", "depth_max": 1}), "x.a.example", true),
             (serde_json::json!({"suffix": "a.example", "depth_max": 1}), "y.x.a.example", false),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dns_cannot_delegate_is_no_name() {
+    fn undelegable_dns_names_are_rejected() {
         for good in [
             "a.test",
             "a-b.test",
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_denied_when_it_covers_what_is_denied() {
+    fn wildcard_is_denied_if_it_covers_a_denied_name() {
         let table = [
             (serde_json::json!("secret.a.example"), "*.a.example", true),
             (serde_json::json!("secret.a.example"), "*.example", false),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused_with_a_reason() {
+    fn invalid_dns_rules_are_rejected_with_a_reason() {
         for (bad, part) in [
             (serde_json::json!("a..b"), "a..b"),
             (serde_json::json!("10.0.0.1"), "address"),
@@ -450,14 +450,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rule_reads_back_as_it_was_written(rule in any_rule()) {
+        fn dns_rules_round_trip_through_json(rule in any_rule()) {
             let text = serde_json::to_string(&rule).unwrap();
             prop_assert_eq!(serde_json::from_str::<DnsRule>(&text).unwrap(), rule);
         }
 
         // A wildcard is denied exactly if one of its hosts is denied.
         #[test]
-        fn a_wildcard_is_denied_with_its_hosts(rule in any_rule(), parent in "[ab](\\.[ab]){0,3}") {
+        fn wildcard_is_denied_exactly_if_a_covered_host_is_denied(rule in any_rule(), parent in "[ab](\\.[ab]){0,3}") {
             let star = format!("*.{parent}");
             let hosts = ["a", "b", "c"].map(|label| format!("{label}.{parent}"));
             let some_host = hosts.iter().any(|host| rule.denies(host));
@@ -466,7 +466,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_allowed_is_denied_by_the_same_rule(rule in any_rule(), name in "(\\*\\.)?[ab](\\.[ab]){0,4}") {
+        fn every_name_a_rule_allows_it_also_denies(rule in any_rule(), name in "(\\*\\.)?[ab](\\.[ab]){0,4}") {
             if rule.allows(&name) && !name.starts_with("*.") {
                 prop_assert!(rule.denies(&name));
             }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mailboxes() {
+    fn mailbox_rules_match_addresses_and_domains() {
         let table = [
             ("ops@a.example", "ops@a.example", true),
             ("ops@a.example", "OPS@a.example", false),

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_allowed_by_kind() {
+    fn name_rules_apply_by_name_type() {
         let rules = rules(serde_json::json!({
             "dns_allowed": ["www.a.example", ".b.example", {"suffix": "c.example", "wildcards": true}],
             "dns_denied": ["secret.c.example", {"suffix": "hr.c.example"}],
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_a_rule_is_refused_and_counts_are_bounded() {
+    fn name_type_without_a_rule_is_rejected_and_counts_are_limited() {
         let rules = rules(serde_json::json!({"dns_allowed": ["."], "max": 2}));
         assert!(rules.refusal(&GeneralName::Ip("10.0.0.1".parse().unwrap())).is_some());
         assert!(rules.refusal(&GeneralName::Uri("spiffe://a/b".to_owned())).is_some());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_for_any_host_is_told_from_others() {
+    fn profile_that_allows_any_host_is_detected() {
         for (rule, any) in [
             (serde_json::json!("."), true),
             (serde_json::json!({"suffix": "", "depth_max": 3}), true),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_make_no_sense_are_refused() {
+    fn invalid_name_rules_are_rejected() {
         for (bad, part) in [
             (serde_json::json!({}), "names allows no name but requires one: give"),
             (serde_json::json!({"dns_allowed": ["a"], "max": 0}), "names.max"),

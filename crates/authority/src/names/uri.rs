@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_ends_at_a_slash() {
+    fn uri_rule_matches_whole_path_segments() {
         let table = [
             ("spiffe://td.example", "spiffe://td.example/a/b", true),
             ("spiffe://td.example/", "spiffe://td.example/a", true),

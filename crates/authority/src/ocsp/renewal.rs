@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_responder_is_renewed_at_half_of_its_life() {
+    fn ocsp_responder_is_due_for_renewal_at_half_its_lifetime() {
         let row = OcspResponderRow {
             ca: Uuid::nil(),
             key_id: Uuid::nil(),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_fits() {
+    fn responder_name_is_truncated_to_64_characters() {
         assert_eq!(name_for("web"), "web OCSP");
         assert_eq!(name_for(&"ü".repeat(100)).chars().count(), 64);
     }

@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn little_has_to_be_said() {
+    fn minimal_profile_gets_defaults_and_round_trips() {
         let text = r#"{"name": "web", "names": {"dns_allowed": [".a.example"]}}"#;
         let profile = Profile::from_json(text).unwrap();
         assert_eq!(profile.validity.default_seconds, 47 * DAY);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_without_approval_for_the_same_names_evades() {
+    fn profile_without_approval_for_the_same_names_is_an_evasion() {
         let profile = |names: serde_json::Value, more: serde_json::Value| {
             let mut whole = json!({ "name": "web", "names": names });
             whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_profile_fields_are_named() {
         let table = [
             (json!({"name": ""}), "name is"),
             (json!({"name": "a/b"}), "name is"),

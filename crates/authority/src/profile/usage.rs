@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purposes_are_names_or_identifiers() {
+    fn key_purposes_are_parsed_from_names_or_oids() {
         for (text, oid, shown) in [
             ("serverAuth", "1.3.6.1.5.5.7.3.1", "serverAuth"),
             ("CLIENTAUTH", "1.3.6.1.5.5.7.3.2", "clientAuth"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_those_of_rfc_5280() {
+    fn key_usage_bits_match_rfc_5280() {
         let names =
             [KeyUsageName::DigitalSignature, KeyUsageName::KeyEncipherment, KeyUsageName::DecipherOnly];
         assert_eq!(KeyUsageName::all(&names).0, 0b1_0000_0101);

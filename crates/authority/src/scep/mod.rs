@@ -221,7 +221,7 @@ mod tests {
     use super::label;
 
     #[test]
-    fn paths_name_a_profile_or_none() {
+    fn scep_paths_have_an_optional_profile() {
         let table = [
             ("/scep", Some(None)),
             ("/scep/", Some(None)),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_as_clients_write_them() {
+    fn scep_queries_are_parsed_in_the_forms_clients_send() {
         let message =
             |octets: &[u8]| Some(Query { operation: Operation::Message, message: Some(octets.to_vec()) });
         let without = |operation| Some(Query { operation, message: None });

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_admits_to_the_objects_of_its_team() {
+    fn grant_covers_the_objects_of_its_team() {
         let all = two_teams();
         let admits = |scope: &str, object: &Object| all.admits(&scope.parse().unwrap(), object);
         let plain = certificate("shared", Some("a"), &["x.a.example"], &["host-a"]);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn without_teams_the_bounds_alone_decide() {
+    fn scope_alone_decides_when_no_teams_exist() {
         let none = Ownership::default();
         let object = certificate("web", Some("x"), &["a.example"], &[]);
         for (scope, admitted) in [("profile:web", true), ("team:x", true), ("team:y", false), ("any", true)] {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_for_one_team() {
+    fn certificate_is_issued_for_exactly_one_team() {
         let all = two_teams();
         let team = |team: &str| Standing::Team(team.to_owned());
         let check = |profile: &str, label: Option<&str>, names: &[&str], standing: &Standing| {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_to_another_team_is_not_renewed() {
+    fn certificate_of_an_object_moved_to_another_team_is_not_renewed() {
         let all = two_teams();
         let object = certificate("moved", None, &["x.b.example"], &[]);
         let held = |issued_at_us| all.check_issue(&object, &Standing::Held { issued_at_us });

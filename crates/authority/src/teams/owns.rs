@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_team_owns_is_checked() {
+    fn team_owned_objects_are_validated() {
         let read = |text: &str| serde_json::from_str::<Owns>(text).unwrap().check();
         let good = r#"{"names": ["a.example", "10.0.0.1", "corp"], "profiles": ["web"], "paths": ["/a/b"]}"#;
         assert_eq!(read(good), Ok(()));

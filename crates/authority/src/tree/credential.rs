@@ -116,7 +116,7 @@ mod tests {
     use crate::tree::check_name;
 
     #[test]
-    fn the_name_of_any_credential_is_one_of_an_authority() {
+    fn any_credential_path_yields_a_valid_ca_name() {
         let fingerprint = Fingerprint::from_bytes([0xab; 32]);
         assert_eq!(name_of("/deploy/cf-1/ca_x", &fingerprint), "credential deploy.cf-1.ca_x abababab");
         assert_eq!(name_of("/a:b(c)/d+[e],f", &fingerprint), "credential a.b.c..d..e..f abababab");

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_words() {
+    fn ca_names_are_validated() {
         for good in ["root", "Web CA 2", "a.b_c-d", "Überprüfung", &"x".repeat(64)] {
             assert_eq!(check_name(good), Ok(()), "{good}");
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_read() {
+    fn name_limits_are_parsed() {
         let ip = |address: &str, mask: &str| Subtree::Ip(address.parse().unwrap(), mask.parse().unwrap());
         for (text, expected) in [
             ("dns:Example.COM", Subtree::Dns("example.com".to_owned())),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_kept() {
+    fn ca_specification_limits_are_enforced() {
         let good = NewCa::root("root", "CN=Root");
         assert!(good.read().is_ok());
         let cases = [
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_specification_names_its_credential_or_none() {
+    fn credential_path_is_read_from_a_specification() {
         assert_eq!(credential_of(r#"{"imported":true,"credential":"/a/ca"}"#).as_deref(), Some("/a/ca"));
         for none in ["", "{}", r#"{"imported":true}"#, r#"{"credential":7}"#] {
             assert_eq!(credential_of(none), None, "{none}");

@@ -1,4 +1,4 @@
-//! Offline ceremonies, judged by OpenSSL.
+//! Tests of offline ceremonies, verified with OpenSSL.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -36,7 +36,7 @@ impl Room {
         openssl(self.folder.path(), arguments).unwrap_or_else(|error| panic!("openssl {arguments}: {error}"))
     }
 
-    /// A request made here, as an authority with a database makes it.
+    /// Creates a CSR, as a CA with a database does.
     fn request(&self, name: &str, kind: KeyType) -> PrivateKey {
         let key = PrivateKey::generate(kind).unwrap();
         let subject = x509::DistinguishedName::from_text(&format!("CN={name}, O=Example")).unwrap();
@@ -89,7 +89,7 @@ fn intermediate(name: &str) -> PlannedIntermediate {
 }
 
 #[tokio::test]
-async fn a_root_is_made_and_openssl_agrees() {
+async fn root_ceremony_output_is_accepted_by_openssl() {
     for kind in [KeyType::P384, KeyType::Rsa3072] {
         let room = Room::new();
         room.request("web", KeyType::P256);
@@ -129,7 +129,7 @@ async fn a_root_is_made_and_openssl_agrees() {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        // The key opens with the passphrase there, and the signature over the transcript is good there.
+        // With the passphrase, OpenSSL decrypts the key and verifies the signature of the transcript.
         fs::write(room.path("pass"), PASSPHRASE).unwrap();
         let public = room.openssl("pkey -in out/root.key.pem -passin file:pass -pubout");
         assert_eq!(public, room.openssl("x509 -in out/root.pem -noout -pubkey"));
@@ -153,14 +153,14 @@ async fn a_root_is_made_and_openssl_agrees() {
             !text.contains("horse")
                 && !fs::read_to_string(room.path("out/transcript.json")).unwrap().contains("horse")
         );
-        // The same hash by another program.
+        // Another program computes the same hash.
         let sum = room.openssl("dgst -sha256 -r out/web.pem");
         assert!(text.contains(sum.split_whitespace().next().unwrap()), "{sum}");
     }
 }
 
 #[tokio::test]
-async fn a_root_signs_again_in_a_ceremony_of_its_own() {
+async fn root_signs_again_in_a_later_ceremony() {
     let room = Room::new();
     let first = room.create(&plan(KeyType::P256), "root").await.unwrap().transcript;
     room.request("web", KeyType::P256);
@@ -201,13 +201,13 @@ async fn a_root_signs_again_in_a_ceremony_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_changed_folder_is_noticed() {
+async fn modified_transcript_directory_is_detected() {
     let room = Room::new();
     room.request("web", KeyType::P256);
     let plan = CeremonyPlan { intermediates: vec![intermediate("web")], ..plan(KeyType::P256) };
     let root = room.create(&plan, "out").await.unwrap().transcript.root.fingerprint;
     let check = || verify_transcript(&room.path("out"), Some(&root));
-    // The key lies in a safe, not in every copy.
+    // The key is in a safe and not in every copy of the directory.
     fs::rename(room.path("out/root.key.pem"), room.path("safe")).unwrap();
     assert_eq!(check().unwrap().absent, ["root.key.pem"]);
     fs::write(room.path("out/root.key.pem"), "another").unwrap();
@@ -236,14 +236,14 @@ async fn a_changed_folder_is_noticed() {
         fs::write(&path, &before).unwrap();
         check().unwrap();
     }
-    // Another ceremony's folder is whole, and is not this one.
+    // The directory of another ceremony is valid, but it has another root.
     let other = room.create(&plan, "other").await.unwrap().transcript.root.fingerprint;
     let error = verify_transcript(&room.path("other"), Some(&root)).unwrap_err();
     assert!(matches!(error, TranscriptError::OtherRoot { found, .. } if found == other), "{error}");
-    // Its certificate in place of ours, hash and all.
+    // The certificate of the other ceremony replaces ours, including its hash.
     forge(&room.path("out"), &room.path("other"));
     assert!(matches!(check().unwrap_err(), TranscriptError::Signature | TranscriptError::Changed(_)));
-    // A name that leads elsewhere is not followed.
+    // A file name that leads out of the directory is rejected.
     let json = fs::read_to_string(room.path("out/transcript.json")).unwrap();
     fs::write(room.path("out/transcript.json"), json.replace("\"root.pem\"", "\"../other/root.pem\""))
         .unwrap();
@@ -260,7 +260,7 @@ fn forge(ours: &Path, other: &Path) {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_refused_before_a_key_is_made() {
+async fn invalid_ceremony_plans_are_rejected_before_a_key_is_generated() {
     let room = Room::new();
     room.request("web", KeyType::P256);
     let good = CeremonyPlan { intermediates: vec![intermediate("web")], ..plan(KeyType::P256) };
@@ -287,7 +287,7 @@ async fn what_cannot_be_done_is_refused_before_a_key_is_made() {
         assert!(room.create(plan, &name).await.is_err(), "{plan:?}");
         assert!(!room.path(&name).exists(), "{plan:?}");
     }
-    // Only the root tells, which is thrown away then.
+    // These errors are detected only when the root exists. The root is then discarded.
     for (number, one) in [outlives, deep].into_iter().enumerate() {
         let name = format!("after {number}");
         let plan = CeremonyPlan { intermediates: vec![one], ..good.clone() };
@@ -304,7 +304,7 @@ async fn what_cannot_be_done_is_refused_before_a_key_is_made() {
         matches!(&again, CeremonyError::File { error, .. } if error.to_string().contains("not empty")),
         "{again}"
     );
-    // A request whose signature is not by its key.
+    // A CSR that was not signed with its own key.
     let text = fs::read_to_string(room.path("web.csr")).unwrap();
     let mut der = pem::blocks(text.as_bytes()).next().unwrap().1;
     let last = der.len() - 1;

@@ -1,4 +1,4 @@
-//! EST, spoken by curl and openssl, on both databases.
+//! Tests of EST with curl and openssl as clients, on both databases.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ use x509::{Certificate, GeneralName};
 use crate::http::{Server, serve, tls};
 use crate::place::{Fixture, pem};
 
-/// An EST server with a root, an intermediate and two profiles: `web`, and `vip`, which wants consent.
+/// An EST server with a root, an intermediate and two profiles: `web`, and `vip`, which requires approval.
 struct World {
     place: Fixture,
     est: Est,
@@ -29,7 +29,7 @@ struct World {
 
 impl World {
     async fn new(place: Fixture, change: impl FnOnce(&mut EstOptions)) -> Self {
-        // curl and rustls look at the machine's clock.
+        // curl and rustls use the system clock.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         place.clock.set(now.as_micros() as i64);
         let authority = &place.authority;
@@ -71,7 +71,7 @@ impl World {
         Self { place, est, server }
     }
 
-    /// What curl gets of an operation: the status, and the body in the file `out`.
+    /// Runs an EST operation with curl. Returns the status; the body is in the file `out`.
     async fn curl(&self, operation: &str, arguments: &str) -> u16 {
         let url = format!("https://{}/.well-known/est/{operation}", self.server.address);
         let arguments = format!("-sS --cacert root.pem -o out -D head -w %{{http_code}} {arguments} {url}");
@@ -79,7 +79,7 @@ impl World {
         tokio::task::spawn_blocking(move || run("curl", &arguments, &folder)).await.unwrap().parse().unwrap()
     }
 
-    /// A request by openssl in base64, as `NAME.b64`, its key in `NAME.key`.
+    /// Creates a CSR with openssl: base64 in `NAME.b64`, its key in `NAME.key`.
     fn request(&self, name: &str, key: &str, subject: &str, names: &str) {
         let names = if names.is_empty() { String::new() } else { format!("-addext subjectAltName={names}") };
         self.place.openssl(&format!(
@@ -93,14 +93,15 @@ impl World {
         self.curl(operation, &pkcs10).await
     }
 
-    /// The one certificate in `out`, which `openssl verify` accepts with what cacerts gave; as `NAME.pem`.
+    /// Returns the only certificate in `out`. `openssl verify` must accept it with the CA certificates of cacerts. It is also
+    /// written to `NAME.pem`.
     fn certificate(&self, name: &str) -> Certificate {
         self.place.openssl("base64 -d -in out -out out.p7");
         self.place.openssl(&format!("pkcs7 -inform der -in out.p7 -print_certs -out {name}.pem"));
         let verified =
             self.place.openssl(&format!("verify -x509_strict -CAfile root.pem -untrusted ca.pem {name}.pem"));
         assert_eq!(verified.trim(), format!("{name}.pem: OK"));
-        // As its holder shows it: with the issuer's.
+        // A client presents its certificate together with the issuer's.
         let text = self.place.read(&format!("{name}.pem"));
         self.place.write(&format!("{name}.chain"), text.clone() + &self.place.read("ca.pem"));
         let mut all = x509::pem::certificates(text.as_bytes());
@@ -109,7 +110,7 @@ impl World {
         Certificate::parse(&der).unwrap()
     }
 
-    /// The certificates of the authority in `ca.pem`, as EST gives them.
+    /// Writes the CA certificates that EST returns to `ca.pem`.
     async fn trust(&self) {
         assert_eq!(self.curl("cacerts", "").await, 200);
         self.place.openssl("base64 -d -in out -out ca.p7");
@@ -132,7 +133,7 @@ fn run(program: &str, arguments: &str, folder: &Path) -> String {
 
 const ALICE: &str = "-u alice:secret";
 
-pub(crate) async fn curl_enrols_and_renews(place: Fixture) {
+pub(crate) async fn curl_enrolls_and_renews(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let ca = world.place.read("ca.pem");
@@ -149,11 +150,11 @@ pub(crate) async fn curl_enrols_and_renews(place: Fixture) {
         assert_eq!(world.enroll("web/simpleenroll", name, ALICE).await, 200, "{}", world.out());
         let first = world.certificate(name);
         assert_eq!(first.names(), ["www.a.example", "b.a.example"]);
-        // The same again, as after a lost answer: the same certificate.
+        // The same request again, as after a lost response, returns the same certificate.
         assert_eq!(world.enroll("simpleenroll", name, ALICE).await, 200);
         assert_eq!(world.certificate(name).fingerprint, first.fingerprint);
 
-        // With a new key, under the certificate.
+        // Re-enrollment with a new key, authenticated by the certificate.
         let again = format!("{name}2");
         world.request(&again, key, "/CN=www.a.example", "DNS:www.a.example,DNS:b.a.example");
         let held = format!("--cert {name}.chain --key {name}.key");
@@ -168,7 +169,7 @@ pub(crate) async fn curl_enrols_and_renews(place: Fixture) {
     }
 }
 
-pub(crate) async fn what_may_not_be_is_refused(place: Fixture) {
+pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
@@ -176,7 +177,7 @@ pub(crate) async fn what_may_not_be_is_refused(place: Fixture) {
     world.request("outside", "rsa:2048", "/CN=www.b.example", "DNS:www.b.example");
     world.request("org", "rsa:2048", "/O=Other/CN=own.a.example", "DNS:own.a.example");
     world.request("small", "rsa:1024", "/CN=own.a.example", "DNS:own.a.example");
-    // Signed by another key: the last bytes are of the signature.
+    // Signed with another key: the last bytes belong to the signature.
     let mut forged = std::fs::read(world.place.path("own.der")).unwrap();
     *forged.last_mut().unwrap() ^= 1;
     world.place.write("forged.der", forged);
@@ -217,7 +218,7 @@ pub(crate) async fn what_may_not_be_is_refused(place: Fixture) {
         415
     );
 
-    // With the certificate: its own names, and no other subject.
+    // Authenticated by the certificate: only its own names, and no other subject.
     let held = "--cert own.chain --key own.key";
     assert_eq!(world.enroll("simpleenroll", "own", held).await, 200, "{}", world.out());
     for (operation, name) in [
@@ -230,14 +231,14 @@ pub(crate) async fn what_may_not_be_is_refused(place: Fixture) {
     }
     assert_eq!(world.enroll("vip/simplereenroll", "own", held).await, 403, "of another profile");
     assert_eq!(world.enroll("simplereenroll", "own", held).await, 200);
-    // Revoked, it is worth nothing.
+    // A revoked certificate does not authenticate.
     let selection = authority::revoke::Selection::Fingerprint(own.fingerprint);
     world.place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
     assert_eq!(world.enroll("simplereenroll", "own", held).await, 403);
     assert_eq!(world.enroll("simpleenroll", "own", held).await, 403);
 }
 
-pub(crate) async fn a_registrar_asks_for_any_name(place: Fixture) {
+pub(crate) async fn registrar_enrolls_for_any_name(place: Fixture) {
     let mut spki = None;
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let world = World::new(place, |options| {
@@ -262,7 +263,7 @@ pub(crate) async fn a_registrar_asks_for_any_name(place: Fixture) {
     assert_eq!(world.certificate("other").names(), ["other.a.example"]);
 }
 
-pub(crate) async fn keys_are_made_for_those_who_cannot(place: Fixture) {
+pub(crate) async fn server_generates_the_key_on_request(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("new", "rsa:3072", "/CN=new.a.example", "DNS:new.a.example");
@@ -283,7 +284,7 @@ pub(crate) async fn keys_are_made_for_those_who_cannot(place: Fixture) {
     world.place.write("out", content(parts[2], "application/pkcs7-mime; smime-type=certs-only"));
     let certificate = world.certificate("made");
     assert_eq!(world.place.openssl("x509 -in made.pem -noout -pubkey"), public);
-    // The request's kind of key, since the profile takes it; not the request's key.
+    // The server generates a key of the type in the CSR, if the profile allows it. It does not certify the key of the CSR.
     assert_eq!((certificate.public_key.bits, certificate.names()), (3_072, vec!["new.a.example".to_owned()]));
     assert_ne!(public, world.place.openssl("pkey -in new.key -pubout"));
     let keys = store::Keys::of(&world.place.store).page(None, 100).await.unwrap().rows;
@@ -291,7 +292,7 @@ pub(crate) async fn keys_are_made_for_those_who_cannot(place: Fixture) {
     assert_eq!(world.enroll("serverkeygen", "new", "").await, 401);
 }
 
-pub(crate) async fn wishes_are_told(place: Fixture) {
+pub(crate) async fn csr_attributes_list_key_type_signature_and_must_staple(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     for (operation, staple) in [("csrattrs", false), ("vip/csrattrs", true)] {
         assert_eq!(world.curl(operation, "").await, 200);
@@ -305,7 +306,7 @@ pub(crate) async fn wishes_are_told(place: Fixture) {
     }
 }
 
-pub(crate) async fn consent_is_waited_for(place: Fixture) {
+pub(crate) async fn enrollment_waits_for_approval_and_is_issued_or_rejected(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let authority = &world.place.authority;
@@ -356,14 +357,14 @@ pub(crate) async fn consent_is_waited_for(place: Fixture) {
     }
 }
 
-pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Fixture) {
+pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
     world.request("next", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
     let authority = &world.place.authority;
     let waiting = async || authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
-    // A certificate asks only for the profile that issued it.
+    // A certificate can request only the profile that issued it.
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 202, "{}", world.out());
     let bob = Principal::of_actor("user:bob");
     authority.decide_enrolment(waiting().await.id, Decision::Approve, None, "", &bob).await.unwrap();
@@ -372,7 +373,7 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Fi
     let held = "--cert own.chain --key own.key";
     assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 202, "{}", world.out());
     let waiting = waiting().await;
-    // The API calls the same certificate by the name of the identity that it is mapped to.
+    // The API identifies the same certificate by the name of the identity that it is mapped to.
     let laptop = Principal::of_actor("certificate:laptop");
     let by_name = laptop.clone().with("dns:own.a.example");
     for person in [laptop.clone().with_certificate(&own), by_name] {
@@ -383,7 +384,7 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Fi
     assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 200, "{}", world.out());
 }
 
-pub(crate) async fn consent_falls_with_the_profile(place: Fixture) {
+pub(crate) async fn profile_change_invalidates_an_enrollment_approval(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let authority = &world.place.authority;
@@ -409,7 +410,7 @@ pub(crate) async fn consent_falls_with_the_profile(place: Fixture) {
     assert!(world.place.actions().await.iter().any(|action| action == "enrolment.void"));
 }
 
-pub(crate) async fn as_many_people_as_the_profile_says_have_to_consent(place: Fixture) {
+pub(crate) async fn enrollment_requires_the_number_of_approvals_of_the_profile(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let authority = &world.place.authority;
@@ -448,7 +449,7 @@ fn plan_hash(row: &EnrolmentRow) -> [u8; 32] {
     serde_json::from_str::<IssuancePlan>(row.plan.as_deref().unwrap()).unwrap().sha256()
 }
 
-pub(crate) async fn a_request_is_bound_to_its_connection(place: Fixture) {
+pub(crate) async fn mismatched_channel_binding_is_rejected(place: Fixture) {
     let world = World::new(place, |options| options.require_channel_binding = true).await;
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let send = |password: Option<&'static str>, binding: Option<[u8; 32]>| {

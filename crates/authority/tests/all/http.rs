@@ -1,4 +1,4 @@
-//! A small HTTP server for the clients of protocols: HTTP/1.1, one request a connection.
+//! A small HTTP/1.1 server for protocol clients: one request for each connection.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// A listener on a free port; gone with this.
+/// A listener on a free port that is closed on drop.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     task: tokio::task::JoinHandle<()>,
@@ -26,7 +26,7 @@ impl Drop for Server {
     }
 }
 
-/// A TLS server with this chain and PKCS #8 key, which takes client certificates under `anchor`.
+/// A TLS server configuration with this chain and PKCS #8 key. Accepts client certificates signed by `anchor`.
 pub(crate) fn tls(chain: &[Arc<[u8]>], key: &[u8], anchor: &[u8]) -> Arc<ServerConfig> {
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
@@ -45,7 +45,7 @@ pub(crate) fn tls(chain: &[Arc<[u8]>], key: &[u8], anchor: &[u8]) -> Arc<ServerC
     Arc::new(config)
 }
 
-/// Serves until dropped, over TLS where there is a configuration.
+/// Serves until dropped, over TLS if there is a configuration.
 pub(crate) async fn serve<H, F>(tls: Option<Arc<ServerConfig>>, handle: H) -> Server
 where
     H: Fn(Request<Bytes>, Peer) -> F + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! Issuing: what is in a certificate, what is refused, and that it happens once.
+//! Tests of issuance: certificate contents, refusals and idempotency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,22 +20,22 @@ use crate::office::{Office, both, new_spki, options, request};
 use crate::place::{eventually, pem};
 
 both! {
-    an_issued_certificate_holds_for_openssl_and_is_in_the_inventory
-    the_same_key_answers_the_same_certificate
-    many_at_once_with_one_key_are_one_certificate
-    a_crash_before_the_commit_issues_nothing
-    a_crash_after_the_commit_is_healed_by_the_key
-    what_is_not_allowed_is_refused_and_nothing_stored
-    certificates_that_wait_together_share_their_statements
-    every_kind_of_key_is_certified_by_every_kind_of_authority
-    profiles_are_kept_with_revisions
-    what_a_team_owns_is_issued_to_it_alone
-    private_suffixes_are_issued_to_nobody
-    a_common_name_is_one_of_the_names_to_the_letter
-    extensions_are_those_that_the_purpose_requires
+    issued_certificate_verifies_in_openssl_and_is_in_the_inventory
+    idempotency_key_returns_the_same_certificate
+    concurrent_requests_with_one_idempotency_key_issue_one_certificate
+    crash_before_commit_issues_nothing_and_a_retry_succeeds
+    retry_after_a_crash_after_commit_returns_the_stored_certificate
+    disallowed_requests_are_rejected_and_nothing_is_stored
+    concurrent_issuance_shares_sql_statements
+    each_key_type_is_certified_by_each_ca_key_type
+    profile_updates_require_the_current_revision
+    names_owned_by_a_team_are_issued_only_to_that_team
+    private_suffixes_are_not_issued_but_names_below_them_are
+    common_name_is_spelled_like_its_subject_alternative_name
+    certificate_extensions_follow_the_profile_purpose
 }
 
-async fn extensions_are_those_that_the_purpose_requires(office: Office) {
+async fn certificate_extensions_follow_the_profile_purpose(office: Office) {
     let names = json!({"dns_allowed": ["."], "email_allowed": ["a.example"], "required": false});
     for profile in [
         json!({"name": "clock", "extended_key_usage": ["timeStamping"], "names": names}),
@@ -73,7 +73,7 @@ async fn extensions_are_those_that_the_purpose_requires(office: Office) {
     office.authority.issue(asked(&["me@a.example"])).await.unwrap();
 }
 
-async fn a_common_name_is_one_of_the_names_to_the_letter(office: Office) {
+async fn common_name_is_spelled_like_its_subject_alternative_name(office: Office) {
     for (profile, requested) in [("first", false), ("whole", true)] {
         office
             .profile(json!({
@@ -103,7 +103,7 @@ async fn count(office: &Office) -> usize {
     page.rows.iter().filter(|row| !row.profile.is_empty()).count()
 }
 
-async fn an_issued_certificate_holds_for_openssl_and_is_in_the_inventory(office: Office) {
+async fn issued_certificate_verifies_in_openssl_and_is_in_the_inventory(office: Office) {
     office
         .profile(json!({
             "name": "all",
@@ -156,7 +156,7 @@ async fn an_issued_certificate_holds_for_openssl_and_is_in_the_inventory(office:
         assert_eq!((record.source, record.requester.as_str()), (Source::Api, "user:alice"));
     }
     assert_eq!(office.audited().await["certificate.issue"], 1);
-    // On PostgreSQL an event is seen when no older transaction of the whole server is open.
+    // On PostgreSQL an event becomes visible when no older transaction of the whole server is open.
     let told = loop {
         let events = office.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
         let told: Vec<_> = events.into_iter().filter(|event| event.kind == "certificate.issued").collect();
@@ -177,7 +177,7 @@ fn keyed(key: &str, names: &[&str]) -> IssueRequest {
     IssueRequest { idempotency_key: Some(key.to_owned()), ..request("web", names) }
 }
 
-async fn the_same_key_answers_the_same_certificate(office: Office) {
+async fn idempotency_key_returns_the_same_certificate(office: Office) {
     let asked = keyed("order-1", &["a.example"]);
     let first = office.authority.issue(asked.clone()).await.unwrap();
     let again = office.authority.issue(asked.clone()).await.unwrap();
@@ -190,13 +190,13 @@ async fn the_same_key_answers_the_same_certificate(office: Office) {
     let elsewhere = IssueRequest { source: Source::Acme, ..asked.clone() };
     assert_ne!(office.authority.issue(elsewhere).await.unwrap().id, first.id);
 
-    // What was issued stays issued, though the profile is gone.
+    // The issued certificate is still returned although the profile is deleted.
     office.authority.delete_profile("web", None, "user:test").await.unwrap();
     assert_eq!(office.authority.issue(asked).await.unwrap().id, first.id);
     assert_eq!(count(&office).await, 2);
 }
 
-async fn many_at_once_with_one_key_are_one_certificate(office: Office) {
+async fn concurrent_requests_with_one_idempotency_key_issue_one_certificate(office: Office) {
     let asked = keyed("order-1", &["a.example"]);
     let nodes = [office.authority.clone(), office.another_node()];
     let all = (0..40).map(|number| {
@@ -210,7 +210,7 @@ async fn many_at_once_with_one_key_are_one_certificate(office: Office) {
     assert_eq!(office.audited().await["certificate.issue"], 1);
 }
 
-async fn a_crash_before_the_commit_issues_nothing(office: Office) {
+async fn crash_before_commit_issues_nothing_and_a_retry_succeeds(office: Office) {
     let asked = keyed("order-1", &["a.example"]);
     office.fail_next(Fault::BeforeCommit);
     assert!(matches!(office.authority.issue(asked.clone()).await, Err(IssueError::Store(_))));
@@ -220,7 +220,7 @@ async fn a_crash_before_the_commit_issues_nothing(office: Office) {
     assert_eq!(count(&office).await, 1);
 }
 
-async fn a_crash_after_the_commit_is_healed_by_the_key(office: Office) {
+async fn retry_after_a_crash_after_commit_returns_the_stored_certificate(office: Office) {
     let asked = keyed("order-1", &["a.example"]);
     office.fail_next(Fault::AfterCommit);
     let error = office.authority.issue(asked.clone()).await.unwrap_err();
@@ -231,7 +231,7 @@ async fn a_crash_after_the_commit_is_healed_by_the_key(office: Office) {
     assert_eq!(count(&office).await, 1);
 }
 
-async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
+async fn disallowed_requests_are_rejected_and_nothing_is_stored(office: Office) {
     office
         .profile(json!({
             "name": "public", "preset": "baseline-tls",
@@ -254,7 +254,7 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
     let mut off_curve = new_spki();
     *off_curve.last_mut().unwrap() ^= 1;
     let now = UnixTime(office.clock.now_seconds());
-    // Fewer from time to time, by the calendar.
+    // The lifetime limit decreases at fixed dates.
     let days = x509::lint::lifetime_limit_days(now).unwrap();
     let table: Vec<(&str, IssueRequest)> = vec![
         ("Profile(", request("nothing", &["a.example"])),
@@ -314,13 +314,13 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
         }
     }
     assert_eq!(count(&office).await, 0);
-    // The preset shortens what the profile would give.
+    // The preset shortens the lifetime of the profile.
     let public = office.issue("public", &["www.example.com"]).await;
     assert_eq!(public.not_after.since(public.not_before), days * 86_400 - 1);
     let certificate = Certificate::parse(&public.der).unwrap();
     assert_eq!(certificate.policies, ["2.23.140.1.2.1"]);
     office.authority.check(&narrow()).await.unwrap();
-    // Backdated by a minute, so that a fifth of its life is left; and one that begins later.
+    // One lifetime is backdated by a minute, so that a fifth of it is left. The other one begins later.
     for (life, begins) in [(125, None), (3_600, Some(now.plus(86_400)))] {
         let asked = IssueRequest { lifetime_seconds: Some(life), not_before: begins, ..narrow() };
         office.authority.check(&asked).await.unwrap();
@@ -339,11 +339,11 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
     assert!(matches!(retired.await, Err(IssueError::NotIssuing(_))));
 }
 
-/// Connections that write, on PostgreSQL (`store::postgres`).
+/// The number of write connections on PostgreSQL (`store::postgres`).
 const WRITERS: usize = 8;
 
-/// Takes all connections that write until the answer is dropped. SQLite needs none taken: its one writer gathers by itself
-/// what comes meanwhile.
+/// Takes all write connections until the result is dropped. Does nothing on SQLite, whose single writer batches waiting writes by
+/// itself.
 async fn held(office: &Office) -> (watch::Sender<()>, JoinSet<()>) {
     let (release, released) = watch::channel(());
     let (mut holding, held) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
@@ -365,7 +365,7 @@ async fn held(office: &Office) -> (watch::Sender<()>, JoinSet<()>) {
     (release, holding)
 }
 
-async fn certificates_that_wait_together_share_their_statements(office: Office) {
+async fn concurrent_issuance_shares_sql_statements(office: Office) {
     const COUNT: u64 = 400;
     office.issue("web", &["warm.example"]).await;
     let before = office.store.statements_sent();
@@ -391,7 +391,8 @@ async fn certificates_that_wait_together_share_their_statements(office: Office) 
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), COUNT as usize);
-    // Two batches began before they were kept waiting, and 256 fit into one; to begin and to commit for each that held.
+    // At most two batches began before the connections were taken, and 256 orders fit into one batch. Each held connection adds two
+    // statements: begin and commit.
     let most = 4 * alone + 2 * WRITERS as u64;
     assert!(sent <= most || !office.store.is_postgres(), "{sent} of at most {most} statements");
     assert_eq!(office.authority.figures().storing, 0);
@@ -400,7 +401,7 @@ async fn certificates_that_wait_together_share_their_statements(office: Office) 
     assert!(summary.certificates >= COUNT, "the inventory's counts hold");
 }
 
-async fn every_kind_of_key_is_certified_by_every_kind_of_authority(office: Office) {
+async fn each_key_type_is_certified_by_each_ca_key_type(office: Office) {
     office.profile(json!({"name": "any", "key_types": KeyType::ALL, "names": {"dns_allowed": ["."]}})).await;
     let kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
     let keys: Vec<PrivateKey> = kinds.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect();
@@ -421,7 +422,7 @@ async fn every_kind_of_key_is_certified_by_every_kind_of_authority(office: Offic
     }
 }
 
-async fn profiles_are_kept_with_revisions(office: Office) {
+async fn profile_updates_require_the_current_revision(office: Office) {
     let authority = &office.authority;
     let first = authority.profile_record("web").await.unwrap();
     assert_eq!(first.revision, 1);
@@ -463,9 +464,9 @@ async fn profiles_are_kept_with_revisions(office: Office) {
     assert_eq!((audited["profile.put"], audited["profile.delete"]), (6, 1));
 }
 
-// A certificate never outlives its CA, and constraints of any CA above are kept.
+// A certificate never outlives its CA, and the constraints of all CAs above apply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_authoritys_own_limits_hold() {
+async fn limits_of_the_ca_are_enforced() {
     use authority::tree::{NameLimits, NewCa};
     let office = Office::sqlite(options()).await;
     office
@@ -508,7 +509,7 @@ async fn the_authoritys_own_limits_hold() {
 }
 
 #[test]
-fn an_error_tells_every_name() {
+fn name_error_lists_every_refused_name() {
     let name = |text: &str| Some(GeneralName::parse(text).unwrap());
     let refusal = |name, reason: &str| authority::names::NameRefusal { name, reason: reason.to_owned() };
     let error = IssueError::Names(vec![refusal(name("a.b"), "no"), refusal(None, "all")]);
@@ -516,8 +517,8 @@ fn an_error_tells_every_name() {
     let _: Arc<str> = error.to_string().into();
 }
 
-/// Anyone who asks, and over whatever protocol, comes past this.
-async fn what_a_team_owns_is_issued_to_it_alone(office: Office) {
+/// This check applies to every requester and protocol.
+async fn names_owned_by_a_team_are_issued_only_to_that_team(office: Office) {
     let owns = authority::teams::Owns { names: vec!["a.example".to_owned()], ..Default::default() };
     office
         .store
@@ -545,12 +546,12 @@ async fn what_a_team_owns_is_issued_to_it_alone(office: Office) {
         assert_eq!(outcome.is_ok(), issued, "{source} {standing:?}: {outcome:?}");
         assert!(issued || matches!(outcome, Err(IssueError::Team(_))), "{source} {standing:?}");
     }
-    // Nothing is said: nothing of a team's.
+    // A request without a team label is for no team's objects.
     let plain = IssueRequest::new("web", new_spki(), Vec::new(), Source::Est, "est:x");
     assert_eq!(plain.standing, Standing::Nobody);
 }
 
-async fn private_suffixes_are_issued_to_nobody(office: Office) {
+async fn private_suffixes_are_not_issued_but_names_below_them_are(office: Office) {
     let mut with = options();
     with.private_suffixes = vec!["k8s.example".to_owned()];
     let authority = office.node_with(with);

@@ -1,4 +1,4 @@
-//! Keys at rest.
+//! Tests of stored keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ fn master(place: &Fixture, name: &str) -> MasterKey {
     MasterKey::File { path: place.path(name), create: true }
 }
 
-pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(place: Fixture) {
+pub(crate) async fn key_signs_after_restart_only_with_its_master_key(place: Fixture) {
     for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65] {
         let (id, key) = place.keystore.generate(kind, "a label", "user:a").await.unwrap();
         signs(&key).await;
@@ -48,7 +48,7 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
     assert_eq!(place.actions().await, ["key.generate"; 4]);
 }
 
-pub(crate) async fn the_same_key_is_kept_once(place: Fixture) {
+pub(crate) async fn imported_key_is_stored_once(place: Fixture) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let (one, _) = place.keystore.import(key.clone(), "one", "user:a").await.unwrap();
     let (two, _) = place.keystore.import(key, "two", "user:b").await.unwrap();
@@ -57,7 +57,7 @@ pub(crate) async fn the_same_key_is_kept_once(place: Fixture) {
     signs(&place.keystore_with(&["master"]).signer(one).await.unwrap()).await;
 }
 
-pub(crate) async fn a_blocked_key_signs_no_more(place: Fixture) {
+pub(crate) async fn blocked_key_cannot_sign(place: Fixture) {
     let (id, key) = place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
     signs(&place.keystore.signer(id).await.unwrap()).await;
     assert!(place.keystore.block(id, "stolen", "user:b").await.unwrap());
@@ -73,7 +73,7 @@ pub(crate) async fn a_blocked_key_signs_no_more(place: Fixture) {
     assert_eq!(place.actions().await, ["key.generate", "key.block"]);
 }
 
-pub(crate) async fn values_moved_between_rows_do_not_open(place: Fixture) {
+pub(crate) async fn sealed_keys_moved_between_rows_are_rejected(place: Fixture) {
     let (one, _) = place.keystore.generate(KeyType::P256, "one", "user:a").await.unwrap();
     let (two, _) = place.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
     let sealed = |id| {
@@ -86,13 +86,13 @@ pub(crate) async fn values_moved_between_rows_do_not_open(place: Fixture) {
     let error = place.keystore.signer(one).await.unwrap_err();
     assert!(matches!(error, KeyStoreError::Sealed { error: OpenError::Forged, .. }), "{error}");
     signs(&place.keystore.signer(two).await.unwrap()).await;
-    // A rotation tells of it, and leaves it.
+    // A rotation reports the key and leaves it unchanged.
     let rotated = place.keystore.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
     assert_eq!((rotated.rewrapped, rotated.remaining, rotated.failed.len()), (1, 1, 1));
     assert!(rotated.failed[0].starts_with(&format!("keys.sealed {one}")), "{:?}", rotated.failed);
 }
 
-/// Some hundred keys more than a page or two of the rotation.
+/// Creates some hundred keys: more than one or two pages of a rotation.
 async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
@@ -111,7 +111,7 @@ async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
     ids
 }
 
-pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Fixture) {
+pub(crate) async fn master_key_rotates_in_pages_while_keys_are_used(place: Fixture) {
     let ids = many(&place.keystore, &place, 1_100).await;
     let before = place.store.statements_sent();
     let mut seen: Vec<RotateProgress> = Vec::new();
@@ -129,10 +129,11 @@ pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Fixture) 
     let done: Vec<u64> = seen.iter().map(|at| at.done).collect();
     assert_eq!(done, [0, 500, 1_000, 1_100]);
     assert!(seen.iter().all(|at| at.total == 1_100 && at.column == "keys.sealed"));
-    // Pages, not rows: three of reading and writing, two counts, the audit, and the reader's dozen.
+    // The number of statements depends on pages, not rows: three to read and three to write, two counts, the audit row, and about
+    // twelve of the reader.
     let sent = place.store.statements_sent() - before;
     assert!(sent < 50, "{sent} statements");
-    // Now the old one is not needed.
+    // The old master key is no longer needed.
     let fresh = place.keystore_with(&["new"]);
     for id in &ids[1_080..] {
         signs(&fresh.signer(*id).await.unwrap()).await;
@@ -142,7 +143,7 @@ pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Fixture) 
     assert_eq!((again.rewrapped, again.remaining), (0, 0));
 }
 
-pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Fixture) {
+pub(crate) async fn interrupted_master_key_rotation_is_finished_by_the_next(place: Fixture) {
     let ids = many(&place.keystore, &place, 1_100).await;
     let reached = Arc::new(AtomicU64::new(0));
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -157,21 +158,21 @@ pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Fixture) {
             tell.send(()).unwrap();
         }
     });
-    // The process dies after the first page.
+    // The process ends after the first page.
     tokio::select! {
         biased;
         _ = told => {}
         done = rotation => panic!("finished: {done:?}"),
     }
     assert_eq!(reached.load(Ordering::SeqCst), 500);
-    // The next one has both keys, as the configuration must say, and opens everything.
+    // The next process has both master keys, as the configuration requires, and can open every key.
     let next = place.keystore_with(&["new", "master"]);
     for id in ids.iter().step_by(50) {
         signs(&next.signer(*id).await.unwrap()).await;
     }
     let rotated = next.rotate_master(&master(&place, "new"), "user:a", |_| {}).await.unwrap();
     assert_eq!(rotated.remaining, 0);
-    // At most the page under way when it died was done twice over or not at all.
+    // At most the page in progress was rewrapped twice or not at all.
     assert!((100..=600).contains(&rotated.rewrapped), "{}", rotated.rewrapped);
     let fresh = place.keystore_with(&["new"]);
     for id in ids.iter().step_by(50) {
@@ -179,7 +180,7 @@ pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Fixture) {
     }
 }
 
-/// Holds keys as a module would: here, in a map.
+/// A simulated hardware module that keeps its keys in a map.
 #[derive(Debug, Default)]
 struct Module(std::sync::Mutex<std::collections::HashMap<String, PrivateKey>>);
 
@@ -209,7 +210,7 @@ impl KeyProvider for Module {
     }
 }
 
-pub(crate) async fn a_key_may_stay_with_a_provider(place: Fixture) {
+pub(crate) async fn provider_key_stays_with_the_provider_and_swapped_keys_are_rejected(place: Fixture) {
     let module = Arc::new(Module::default());
     place.keystore.add_provider(module.clone());
     let new = NewCa { key_provider: Some("module".to_owned()), ..NewCa::root("root", "CN=Root") };
@@ -222,24 +223,24 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Fixture) {
     signs(&ca.signer).await;
     let error = place.keystore.private_key(ca.key_id).await.unwrap_err();
     assert!(matches!(&error, KeyStoreError::Held { provider, .. } if provider == "module"), "{error}");
-    // A node without the module has the authority, and cannot sign.
+    // A node without the module loads the CA but cannot sign.
     let other = place.keystore_with(&["master"]);
     assert!(matches!(other.signer(ca.key_id).await.unwrap_err(), KeyStoreError::NoProvider(_)));
-    // Another key where ours was.
+    // Another key replaces ours in the module.
     module.0.lock().unwrap().insert("CA root".to_owned(), PrivateKey::generate(KeyType::P384).unwrap());
     let fresh = place.keystore_with(&["master"]);
     fresh.add_provider(module);
     assert!(matches!(fresh.signer(ca.key_id).await.unwrap_err(), KeyStoreError::Swapped(_)));
 }
 
-/// The ids of the canaries.
+/// Returns the IDs of the canaries.
 async fn canaries(place: &Fixture) -> Vec<[u8; 8]> {
     store::Keys::of(&place.store).master().await.unwrap().into_iter().map(|row| row.id).collect()
 }
 
-pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(place: Fixture) {
+pub(crate) async fn startup_rejects_master_keys_unknown_to_the_database(place: Fixture) {
     let id = |name: &str| *master(&place, name).id().unwrap().as_bytes();
-    // A database from before there were canaries: what is sealed says whose it is.
+    // A database without canaries, as earlier versions left it: the sealed keys identify their master key.
     place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
     let wrong = |error: ProveError| match error {
         ProveError::Wrong { expected, given } => (expected, given),
@@ -251,11 +252,11 @@ pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(plac
     assert_eq!(canaries(&place).await, Vec::<[u8; 8]>::new(), "nothing was written");
     place.keystore_with(&["master"]).prove_masters().await.unwrap();
     assert_eq!(canaries(&place).await, [id("master")]);
-    // From now on by the canary, whatever is sealed.
+    // From now on the canary decides, whatever keys are sealed.
     wrong(place.keystore_with(&["other"]).prove_masters().await.unwrap_err());
     wrong(place.keystore_with(&["other", "third"]).prove_masters().await.unwrap_err());
     assert_eq!(canaries(&place).await, [id("master")]);
-    // Another one beside the old one, until all is rotated.
+    // A second canary exists next to the old one until all keys are rotated.
     let next = place.keystore_with(&["new", "master"]);
     next.prove_masters().await.unwrap();
     next.prove_masters().await.unwrap();
@@ -268,7 +269,7 @@ pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(plac
     place.keystore_with(&["new"]).prove_masters().await.unwrap();
 }
 
-pub(crate) async fn of_two_first_starts_with_keys_of_their_own_one_begins(place: Fixture) {
+pub(crate) async fn concurrent_first_starts_with_different_master_keys_admit_one(place: Fixture) {
     let (one, two) = (place.keystore_with(&["one"]), place.keystore_with(&["two"]));
     let (first, second) = tokio::join!(one.prove_masters(), two.prove_masters());
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");

@@ -1,4 +1,4 @@
-//! The crate's integration tests, one binary.
+//! The integration tests of this crate, in one binary.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
@@ -18,44 +18,44 @@ mod tables;
 mod tree;
 
 testbed::on_both! { crate::place::Fixture:
-    est::curl_enrols_and_renews
-    est::what_may_not_be_is_refused
-    est::a_registrar_asks_for_any_name
-    est::keys_are_made_for_those_who_cannot
-    est::wishes_are_told
-    est::consent_is_waited_for
-    est::who_enrols_by_certificate_is_that_person_elsewhere
-    est::consent_falls_with_the_profile
-    est::as_many_people_as_the_profile_says_have_to_consent
-    est::a_request_is_bound_to_its_connection
-    scep::certmonger_enrols
-    scep::a_request_is_granted_once
-    scep::what_may_not_be_fails
-    scep::a_renewal_is_signed_by_the_certificate
-    scep::consent_is_polled_for
-    scep::certificates_and_lists_are_fetched
-    scep::nodes_share_the_key_and_it_outlives_its_certificate
-    keystore::a_key_signs_after_a_restart_and_only_under_its_master_key
-    keystore::the_same_key_is_kept_once
-    keystore::a_blocked_key_signs_no_more
-    keystore::values_moved_between_rows_do_not_open
-    keystore::the_master_key_is_changed_while_all_goes_on
-    keystore::only_master_keys_that_the_database_knows_are_begun_with
-    keystore::of_two_first_starts_with_keys_of_their_own_one_begins
-    keystore::a_rotation_cut_off_is_finished_by_the_next
-    keystore::a_key_may_stay_with_a_provider
-    tree::chains_hold_for_openssl
-    tree::path_lengths_are_kept
-    tree::name_limits_hold_for_openssl
-    tree::what_cannot_be_made_is_refused_and_nothing_stored
-    tree::a_name_is_taken_once
-    tree::an_authority_made_by_openssl_is_imported
-    tree::an_external_parent_signs_our_request
-    tree::a_cross_signature_gives_another_chain
-    tree::a_renewed_authority_keeps_its_key_and_both_chains_hold
-    tree::an_authority_is_retired_in_two_steps
-    tree::another_node_sees_what_changed
-    tree::the_issuing_authority_is_the_lowest_one
-    tree::the_default_authority_is_chosen
-    tree::an_authority_that_is_needed_is_not_retired
+    est::curl_enrolls_and_renews
+    est::invalid_and_unauthorized_requests_are_rejected
+    est::registrar_enrolls_for_any_name
+    est::server_generates_the_key_on_request
+    est::csr_attributes_list_key_type_signature_and_must_staple
+    est::enrollment_waits_for_approval_and_is_issued_or_rejected
+    est::requester_by_certificate_cannot_approve_as_its_api_identity
+    est::profile_change_invalidates_an_enrollment_approval
+    est::enrollment_requires_the_number_of_approvals_of_the_profile
+    est::mismatched_channel_binding_is_rejected
+    scep::certmonger_enrolls
+    scep::repeated_transaction_returns_the_same_certificate
+    scep::invalid_requests_fail_with_their_failure_code
+    scep::renewal_is_authenticated_by_the_current_certificate
+    scep::pending_request_is_polled_until_approved_or_rejected
+    scep::certificates_and_crls_are_fetched
+    scep::nodes_share_the_recipient_key_and_renew_its_certificate
+    keystore::key_signs_after_restart_only_with_its_master_key
+    keystore::imported_key_is_stored_once
+    keystore::blocked_key_cannot_sign
+    keystore::sealed_keys_moved_between_rows_are_rejected
+    keystore::master_key_rotates_in_pages_while_keys_are_used
+    keystore::startup_rejects_master_keys_unknown_to_the_database
+    keystore::concurrent_first_starts_with_different_master_keys_admit_one
+    keystore::interrupted_master_key_rotation_is_finished_by_the_next
+    keystore::provider_key_stays_with_the_provider_and_swapped_keys_are_rejected
+    tree::ca_chains_verify_in_openssl
+    tree::path_length_constraints_are_enforced
+    tree::name_constraints_are_enforced_by_openssl
+    tree::invalid_cas_are_rejected_and_nothing_is_stored
+    tree::ca_name_is_taken_once_under_concurrency
+    tree::openssl_ca_is_imported
+    tree::external_parent_signs_the_ca_csr
+    tree::cross_signing_adds_an_alternate_chain
+    tree::renewed_ca_keeps_its_key_and_both_chains_verify
+    tree::ca_is_retired_in_two_steps
+    tree::ca_changes_are_visible_on_another_node
+    tree::issuing_ca_is_the_first_intermediate_unless_named
+    tree::default_ca_is_selected_and_replaced_on_retirement
+    tree::last_or_referenced_ca_is_not_retired
 }

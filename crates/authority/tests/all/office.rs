@@ -1,4 +1,4 @@
-//! An authority with a root, an issuing CA and profiles, over a fresh database that can be told to fail.
+//! A CA with a root, an issuing CA and profiles, on a new database that can simulate failures.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use x509::GeneralName;
 
 use crate::place::{openssl, pem};
 
-/// Profiles are cached, as they are in use; another node hears of a change after this.
+/// How long profiles are cached, as in production. Another node sees a change after this time.
 const CACHED_FOR: Duration = Duration::from_millis(50);
 
-/// Runs each case on both databases: `both! { case … }`, each `async fn case(office: Office)`.
+/// Runs each test on both databases: `both! { case … }`, each `async fn case(office: Office)`.
 macro_rules! both {
     ($($case:ident)*) => {
         mod sqlite { $(
@@ -76,7 +76,7 @@ impl Office {
     async fn over(database: Database, options: AuthorityOptions) -> Self {
         let store_options = StoreOptions::default();
         let store = database.open_with(&store_options).await;
-        // At this moment, because openssl's OCSP client knows no other.
+        // The clock starts at the current time, because openssl's OCSP client always uses it.
         let clock = Clock::manual(Clock::system().now_us());
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
         let authority =
@@ -90,12 +90,12 @@ impl Office {
         this
     }
 
-    /// Another node of the cluster.
+    /// Returns another node of the cluster.
     pub(crate) fn another_node(&self) -> Authority {
         self.node_with(self.options.clone())
     }
 
-    /// Another node of the cluster, with options of its own.
+    /// Returns another node of the cluster with its own options.
     pub(crate) fn node_with(&self, options: AuthorityOptions) -> Authority {
         let (store, keystore) = (self.store.clone(), self.keystore.clone());
         Authority::open(store, keystore, self.clock.clone(), options).unwrap()
@@ -131,12 +131,12 @@ impl Office {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    /// Runs openssl in the office's folder, which must succeed.
+    /// Runs openssl in the directory of the office. Panics if it fails.
     pub(crate) fn openssl(&self, arguments: &str) -> String {
         openssl(self.folder(), arguments).unwrap_or_else(|error| panic!("openssl {arguments}: {error}"))
     }
 
-    /// The same, whatever it says.
+    /// Runs openssl in the directory of the office; returns its output or its error.
     pub(crate) fn try_openssl(&self, arguments: &str) -> Result<String, String> {
         openssl(self.folder(), arguments)
     }
@@ -147,7 +147,7 @@ impl Office {
         self.write("ca.pem", pem(&[&self.ca.certificate.der]));
     }
 
-    /// Actions in the audit log with their numbers; its chains verify.
+    /// Returns the actions in the audit log with their counts, and verifies the hash chains.
     pub(crate) async fn audited(&self) -> HashMap<String, usize> {
         let verified = self.store.audit_verify().await.unwrap();
         assert_eq!(verified.faults, Vec::<String>::new());
@@ -171,7 +171,7 @@ pub(crate) fn new_spki() -> Vec<u8> {
     PrivateKey::generate(KeyType::P256).unwrap().spki().to_vec()
 }
 
-/// A request with a fresh key.
+/// Returns a request with a new key.
 pub(crate) fn request(profile: &str, names: &[&str]) -> IssueRequest {
     let names = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
     IssueRequest::new(profile, new_spki(), names, Source::Api, "user:alice")

@@ -1,4 +1,4 @@
-//! An authority over a fresh database.
+//! A CA on a new database.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ pub(crate) struct Fixture {
     pub(crate) clock: Clock,
     pub(crate) keystore: KeyStore,
     pub(crate) authority: Authority,
-    // Last: the store's connections go before it.
+    // Last field: connections of the store are dropped before the database.
     database: Database,
 }
 
@@ -40,18 +40,18 @@ impl Fixture {
         Self { store, clock, keystore, authority, database }
     }
 
-    /// A path in the place's own folder.
+    /// Returns a path in the directory of the fixture.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.database.path(name)
     }
 
-    /// A key store as after a restart, with these master keys: the current one first.
+    /// Returns a key store as after a restart. The first of these master keys is the current one.
     pub(crate) fn keystore_with(&self, masters: &[&str]) -> KeyStore {
         let older: Vec<PathBuf> = masters[1..].iter().map(|name| self.path(name)).collect();
         KeyStore::new(self.store.clone(), ring(&self.path(masters[0]), &older), self.clock.clone())
     }
 
-    /// The authority on another node of the cluster.
+    /// Returns the CA on another node of the cluster.
     pub(crate) fn another_node(&self) -> Authority {
         open(&self.store, &self.keystore_with(&["master"]), &self.clock)
     }
@@ -60,7 +60,7 @@ impl Fixture {
         self.clock.advance(Duration::from_secs(seconds));
     }
 
-    /// The actions in the audit log, oldest first; its chains verify.
+    /// Returns the actions in the audit log, oldest first, and verifies its hash chains.
     pub(crate) async fn actions(&self) -> Vec<String> {
         let verified = self.store.audit_verify().await.unwrap();
         assert_eq!(verified.faults, Vec::<String>::new());
@@ -78,12 +78,12 @@ impl Fixture {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// Runs openssl in the place's folder; its output when it succeeds.
+    /// Runs openssl in the directory of the fixture; returns its output or its error.
     pub(crate) fn try_openssl(&self, arguments: &str) -> Result<String, String> {
         openssl(self.database.folder(), arguments)
     }
 
-    /// [`Self::try_openssl`], which must succeed.
+    /// [`Self::try_openssl`]; panics on an error.
     pub(crate) fn openssl(&self, arguments: &str) -> String {
         self.try_openssl(arguments).unwrap_or_else(|error| panic!("openssl {arguments}: {error}"))
     }
@@ -104,7 +104,7 @@ fn ring(current: &Path, older: &[PathBuf]) -> Keyring {
     Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()
 }
 
-/// Runs openssl in a folder.
+/// Runs openssl in a directory.
 pub(crate) fn openssl(folder: &Path, arguments: &str) -> Result<String, String> {
     let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
     let run =
@@ -113,12 +113,12 @@ pub(crate) fn openssl(folder: &Path, arguments: &str) -> Result<String, String> 
     if run.status.success() { Ok(text(&run.stdout)) } else { Err(text(&run.stdout) + &text(&run.stderr)) }
 }
 
-/// PEM of certificates.
+/// Returns certificates in PEM.
 pub(crate) fn pem(ders: &[impl AsRef<[u8]>]) -> String {
     ders.iter().map(|der| x509::pem::encode("CERTIFICATE", der.as_ref())).collect()
 }
 
-/// Waits until `found` finds something.
+/// Waits until `found` returns a value; returns it.
 pub(crate) async fn eventually<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..3_000 {
         if let Some(found) = found().await {

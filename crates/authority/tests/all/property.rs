@@ -1,5 +1,5 @@
-//! No certificate violates its profile, whatever is asked for. The rules are written here a second time, as plainly as
-//! can be.
+//! Property test: no certificate violates its profile, whatever is requested. The rules are implemented a second time here, as
+//! simply as possible.
 
 use authority::issue::{IssueRequest, Source};
 use authority::profile::Profile;
@@ -12,9 +12,9 @@ use x509::{Certificate, DistinguishedName, GeneralName, KeyUsage, UnixTime};
 use crate::office::{Office, options};
 
 const KINDS: [KeyType; 4] = [KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::Rsa2048];
-/// Cases: each is a profile and a request over a database.
+/// The number of cases: each is a profile and a request on one database.
 const CASES: u32 = 1_500;
-/// Of them, at least so many must end in a certificate: a test in which all are refused tests nothing.
+/// The minimum number of cases that must issue a certificate. A test in which all requests are refused tests nothing.
 const ISSUED_MIN: u32 = 150;
 
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ fn case() -> impl Strategy<Value = Case> {
         prop::option::weighted(0.3, 1..100_000_i64),
         prop::option::weighted(0.3, -120..3_000_000_i64),
         any::<bool>(),
-        // A name made of one of the profile's own suffixes, or most would be refused.
+        // Some names use a suffix of the profile. Otherwise most requests would be refused.
         prop::option::weighted(0.7, (any::<prop::sample::Index>(), 0..3_usize, any::<bool>())),
     );
     (profile, request).prop_map(|(profile, (mut names, key, subject, lifetime, starts_in, must_staple, own))| {
@@ -126,7 +126,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// Whether a DNS name is one the profile means, by counting labels.
+/// Returns whether the profile allows a DNS name, by counting labels.
 fn dns_allowed(case: &Case, name: &str) -> bool {
     let labels: Vec<&str> = name.split('.').collect();
     let below = |suffix: &str| {
@@ -213,7 +213,7 @@ fn no_certificate_violates_its_profile() {
         let Ok(profile) = Profile::from_json(&case.profile.to_string()) else { return Ok(()) };
         let now = UnixTime(office.clock.now_seconds());
         let names = case.names.iter().map(|name| match name.strip_prefix("*.") {
-            // Wildcards for a top-level domain cannot even be read: ask for them all the same.
+            // Wildcards of a top-level domain cannot be parsed. They are requested all the same.
             Some(_) => GeneralName::Dns(name.clone()),
             None => GeneralName::parse(name).unwrap(),
         });
@@ -241,6 +241,6 @@ fn no_certificate_violates_its_profile() {
     });
     outcome.unwrap();
     assert!(issued.get() >= ISSUED_MIN, "only {} of {CASES} were issued", issued.get());
-    // The office's connections go before the runtime.
+    // The connections of the office are dropped before the runtime.
     runtime.block_on(async move { drop(office) });
 }

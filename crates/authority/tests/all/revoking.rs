@@ -1,4 +1,4 @@
-//! Revocation by sets, and the CRLs that tell of it, as OpenSSL reads them.
+//! Tests of bulk revocation and of the resulting CRLs, verified with OpenSSL.
 
 use std::collections::HashSet;
 
@@ -17,16 +17,16 @@ use crate::office::{Office, both, new_spki, options, request};
 use crate::place::eventually;
 
 both! {
-    one_is_revoked_once_and_told_everywhere
-    holds_end_and_reasons_only_get_worse
-    a_thousand_are_revoked_by_one_filter
-    a_blocked_key_takes_all_its_certificates_along
-    a_block_leaves_no_certificate_good_that_was_being_issued
-    dates_and_selections_that_make_no_sense_are_refused
-    crls_are_numbered_and_made_once_for_the_cluster
-    a_delta_serves_every_full_crl_still_held
-    ended_certificates_leave_after_one_more_crl
-    an_authority_that_has_ended_has_one_last_crl
+    certificate_is_revoked_once_by_id_serial_or_fingerprint
+    only_holds_are_lifted_and_reasons_only_escalate
+    one_filter_revokes_a_thousand_certificates_in_few_statements
+    key_block_revokes_all_its_certificates_and_rejects_new_ones
+    key_block_revokes_certificates_issued_concurrently
+    invalid_revocation_dates_and_selections_are_rejected
+    crls_are_numbered_and_shared_by_all_nodes
+    delta_crl_applies_to_every_unexpired_full_crl
+    expired_certificates_leave_the_crl_after_one_more_crl
+    expired_ca_publishes_one_last_crl
 }
 
 fn filter(profile: &str) -> Selection {
@@ -41,7 +41,7 @@ async fn crl(office: &Office) -> Crl {
     crl
 }
 
-async fn one_is_revoked_once_and_told_everywhere(office: Office) {
+async fn certificate_is_revoked_once_by_id_serial_or_fingerprint(office: Office) {
     let authority = &office.authority;
     let issued = [office.issue("web", &["a.example"]).await, office.issue("web", &["b.example"]).await];
     let good = office.issue("web", &["c.example"]).await;
@@ -78,7 +78,7 @@ async fn one_is_revoked_once_and_told_everywhere(office: Office) {
     assert_eq!(status, Some(revoked));
     assert_eq!(authority.status(&IssuedRef::Id(good.id)).await.unwrap(), Some(CertificateStatus::Good));
 
-    // As OpenSSL sees it.
+    // OpenSSL sees the same result.
     office.write_chain();
     let document = authority.crl(office.ca.id, CrlPart::Full).await.unwrap().unwrap();
     office.write("ca.crl", &document.der);
@@ -100,7 +100,7 @@ async fn one_is_revoked_once_and_told_everywhere(office: Office) {
     assert_eq!(office.audited().await["certificate.revoke"], 2);
 }
 
-async fn holds_end_and_reasons_only_get_worse(office: Office) {
+async fn only_holds_are_lifted_and_reasons_only_escalate(office: Office) {
     let authority = &office.authority;
     let issued = office.issue("web", &["a.example"]).await;
     let revoke = |reason| authority.revoke(Selection::Id(issued.id), reason, None, "user:bob");
@@ -127,7 +127,7 @@ async fn holds_end_and_reasons_only_get_worse(office: Office) {
     assert_eq!(revoke(Reason::KeyCompromise).await.unwrap().count, 1);
     assert_eq!(revoke(Reason::Superseded).await.unwrap().count, 0);
     assert_eq!(reason_now().await, Some(Reason::KeyCompromise));
-    // By list, too.
+    // The same with a list of certificates.
     let others = [office.issue("web", &["b.example"]).await.id, office.issue("web", &["c.example"]).await.id];
     let list =
         |reason| authority.revoke(Selection::Ids([&others[..], &others].concat()), reason, None, "user:bob");
@@ -138,7 +138,7 @@ async fn holds_end_and_reasons_only_get_worse(office: Office) {
     assert_eq!((again.count, again.already), (0, 2));
 }
 
-async fn a_thousand_are_revoked_by_one_filter(office: Office) {
+async fn one_filter_revokes_a_thousand_certificates_in_few_statements(office: Office) {
     const COUNT: usize = 1_000;
     let authority = &office.authority;
     office.profile(json!({"name": "bulk", "names": {"dns_allowed": [".example"]}})).await;
@@ -179,7 +179,7 @@ async fn a_thousand_are_revoked_by_one_filter(office: Office) {
         authority.revoke(filter("bulk"), Reason::CessationOfOperation, None, "user:bob").await.unwrap();
     assert_eq!((again.count, again.already), (0, COUNT as u64));
 
-    // Every other condition, alone.
+    // Every other filter condition, each alone.
     let one = |change: &dyn Fn(&mut RevocationFilter)| {
         let mut filter = RevocationFilter::default();
         change(&mut filter);
@@ -207,7 +207,7 @@ async fn a_thousand_are_revoked_by_one_filter(office: Office) {
     assert_eq!(authority.revoke(none, Reason::CertificateHold, None, "user:bob").await.unwrap().count, 0);
 }
 
-async fn a_blocked_key_takes_all_its_certificates_along(office: Office) {
+async fn key_block_revokes_all_its_certificates_and_rejects_new_ones(office: Office) {
     let authority = &office.authority;
     let spki = new_spki();
     let shared = || IssueRequest { spki: spki.clone(), ..request("web", &["a.example"]) };
@@ -229,7 +229,7 @@ async fn a_blocked_key_takes_all_its_certificates_along(office: Office) {
     assert_eq!((audited["key.block"], audited["certificate.revoke"]), (1, 2));
 }
 
-async fn a_block_leaves_no_certificate_good_that_was_being_issued(office: Office) {
+async fn key_block_revokes_certificates_issued_concurrently(office: Office) {
     let spki = new_spki();
     let node = office.another_node();
     let issuing = (0..200).map(|_| {
@@ -251,7 +251,7 @@ async fn a_block_leaves_no_certificate_good_that_was_being_issued(office: Office
     assert_eq!(good.count(), 0);
 }
 
-async fn dates_and_selections_that_make_no_sense_are_refused(office: Office) {
+async fn invalid_revocation_dates_and_selections_are_rejected(office: Office) {
     let authority = &office.authority;
     let issued = office.issue("web", &["a.example"]).await;
     let now = UnixTime(office.clock.now_seconds());
@@ -274,7 +274,7 @@ async fn dates_and_selections_that_make_no_sense_are_refused(office: Office) {
     let invalid_since = RevocationDates { invalid_since: Some(now), ..RevocationDates::default() };
     let refused = authority.revoke_since(id.clone(), Reason::Superseded, invalid_since, "user:bob").await;
     assert!(matches!(refused, Err(RevokeError::Reason(..))));
-    // An intermediate is a certificate issued here, too.
+    // An intermediate is also a certificate that was issued here.
     let ca = Selection::Fingerprint(office.ca.certificate.fingerprint);
     assert_eq!(authority.revoke(ca, Reason::CaCompromise, None, "user:bob").await.unwrap().count, 1);
     authority.tick().await.unwrap();
@@ -286,7 +286,7 @@ async fn dates_and_selections_that_make_no_sense_are_refused(office: Office) {
     assert_eq!((ended.count, ended.expired), (0, 1));
 }
 
-async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
+async fn crls_are_numbered_and_shared_by_all_nodes(office: Office) {
     let nodes = [office.authority.clone(), office.another_node()];
     let read = |node: usize| {
         let (authority, ca) = (nodes[node].clone(), office.ca.id);
@@ -307,7 +307,7 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
             authority::tables::Revocations::of(&office.store).crl_number(office.ca.id, 0).await.unwrap(),
             Some(round as i64)
         );
-        // A node asks for newer ones after a second.
+        // A node checks for newer CRLs after a second.
         let both = eventually("the new CRL at both nodes", async || {
             let both = (read(0).await, read(1).await);
             (both.0.number == round && both.1.number == round).then_some(both)
@@ -321,7 +321,7 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
     for node in &nodes {
         assert_eq!(node.tick().await.unwrap().crls, 0, "nothing is due");
     }
-    // At half of its life a new one is made though nothing was revoked.
+    // At half its lifetime a new CRL is made, even without revocations.
     office.advance(lifetime / 2 + 1);
     authority::tables::Revocations::of(&office.store).crls_due(office.clock.now_us()).await.unwrap();
     let made = join_all(nodes.iter().map(|node| node.tick())).await;
@@ -334,7 +334,7 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
     assert!(nodes[0].crl(office.ca.id, CrlPart::Shard(1)).await.unwrap().is_none(), "there are no shards");
 }
 
-async fn a_delta_serves_every_full_crl_still_held(office: Office) {
+async fn delta_crl_applies_to_every_unexpired_full_crl(office: Office) {
     let authority = &office.authority;
     let issued = [office.issue("web", &["a.example"]).await, office.issue("web", &["b.example"]).await];
     let later = office.issue("web", &["c.example"]).await;
@@ -357,7 +357,7 @@ async fn a_delta_serves_every_full_crl_still_held(office: Office) {
     assert_eq!(whole.freshest, [format!("http://pki.example/crl/{}/delta.crl", office.ca.id)]);
     assert!(whole.find(&issued[0].serial).is_none() && whole.find(&issued[1].serial).is_some());
 
-    // A client that still holds the old full CRL learns both by the delta.
+    // A client with the old full CRL learns of both revocations from the delta CRL.
     office.write_chain();
     office.write("held.crl", &held.der);
     office.write("delta.crl", &delta.der);
@@ -377,7 +377,7 @@ async fn a_delta_serves_every_full_crl_still_held(office: Office) {
     }
 }
 
-async fn ended_certificates_leave_after_one_more_crl(office: Office) {
+async fn expired_certificates_leave_the_crl_after_one_more_crl(office: Office) {
     let authority = &office.authority;
     let short = IssueRequest { lifetime_seconds: Some(6 * 3_600), ..request("web", &["a.example"]) };
     let short = authority.issue(short).await.unwrap();
@@ -385,7 +385,7 @@ async fn ended_certificates_leave_after_one_more_crl(office: Office) {
     authority.tick().await.unwrap();
     assert_eq!(crl(&office).await.len(), 1);
     let lifetime = options().crl_lifetime.as_secs();
-    // Ended, and still on the first CRL made after that.
+    // The certificate has expired, and is still on the first CRL made after its expiry.
     office.advance(lifetime / 2 + 1);
     authority.tick().await.unwrap();
     assert!(UnixTime(office.clock.now_seconds()) > short.not_after);
@@ -395,7 +395,7 @@ async fn ended_certificates_leave_after_one_more_crl(office: Office) {
     assert_eq!(crl(&office).await.len(), 0);
 }
 
-async fn an_authority_that_has_ended_has_one_last_crl(office: Office) {
+async fn expired_ca_publishes_one_last_crl(office: Office) {
     let authority = &office.authority;
     authority.tick().await.unwrap();
     let left = office.ca.certificate.not_after.0 - office.clock.now_seconds();
@@ -421,9 +421,9 @@ mod sharded {
         AuthorityOptions { crl_shards: 3, ..crate::office::options() }
     }
 
-    both! { certificates_name_the_shard_that_tells_of_them }
+    both! { certificates_name_the_crl_shard_that_lists_them }
 
-    async fn certificates_name_the_shard_that_tells_of_them(office: Office) {
+    async fn certificates_name_the_crl_shard_that_lists_them(office: Office) {
         let authority = &office.authority;
         let names: Vec<String> = (0..60).map(|number| format!("n{number}.example")).collect();
         let issued = join_all(names.iter().map(|name| authority.issue(request("web", &[name])))).await;
@@ -467,7 +467,7 @@ mod sharded {
         assert_eq!(crl(&office).await.len(), 1);
         assert!(authority.crl(office.ca.id, CrlPart::Shard(4)).await.unwrap().is_none());
 
-        // OpenSSL takes the shard for the certificates that name it, and for no others.
+        // OpenSSL accepts the shard for the certificates that name it, and for no others.
         office.write_chain();
         let document = authority.crl(office.ca.id, CrlPart::Shard(shard)).await.unwrap().unwrap();
         office.write("shard.crl", &document.der);

@@ -1,4 +1,4 @@
-//! SCEP, spoken by certmonger and by openssl with a little help, on both databases.
+//! Tests of SCEP with certmonger, and with openssl and some helper code, on both databases.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime, 
 use crate::http::{Server, serve};
 use crate::place::{Fixture, pem};
 
-/// A SCEP server with a root, an intermediate and two profiles: `tablets`, and `vip`, which wants consent.
+/// A SCEP server with a root, an intermediate and two profiles: `tablets`, and `vip`, which requires approval.
 struct World {
     place: Fixture,
     scep: Scep,
@@ -43,7 +43,7 @@ fn server(place: &Fixture, allow_sha1: bool) -> Scep {
 
 impl World {
     async fn new(place: Fixture) -> Self {
-        // The clients look at the machine's clock.
+        // The clients use the system clock.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         place.clock.set(now.as_micros() as i64);
         let authority = &place.authority;
@@ -84,7 +84,7 @@ impl World {
         (kind, body)
     }
 
-    /// What openssl encrypts to the certificate that GetCACert gave.
+    /// Encrypts content with openssl to the certificate from GetCACert.
     fn encrypt(&self, content: &[u8], how: &str) -> Vec<u8> {
         self.place.write("content", content);
         self.place
@@ -104,7 +104,7 @@ impl World {
         self.reply(body)
     }
 
-    /// A reply that openssl verifies.
+    /// Parses a reply that openssl verifies.
     fn reply(&self, message: Vec<u8>) -> Reply {
         self.place.write("reply", &message);
         self.place.write("none", b"");
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// The certificates in the reply before, decrypted by openssl with the device's key.
+    /// Returns the certificates of the last reply, decrypted by openssl with the device's key.
     fn granted(&self, device: &Device) -> Vec<Certificate> {
         let all = SignedData::parse(&self.opened(device)).unwrap().certificates;
         all.iter().map(|der| Certificate::parse(der).unwrap()).collect()
@@ -143,7 +143,7 @@ impl World {
         std::fs::read(self.place.path("plain")).unwrap()
     }
 
-    /// Sends a request for a certificate; it must be granted.
+    /// Sends a certificate request that must be granted.
     async fn enrol(&self, device: &Device, name: &str) -> Certificate {
         let message = device.message("19", "t1", &self.encrypt(&device.request(name, Some("secret")), AES));
         let reply = self.send("tablets", message).await;
@@ -173,7 +173,7 @@ impl Reply {
     }
 }
 
-/// A device with its key and a certificate: its own, or one it was granted.
+/// A device with a key and a certificate, self-signed or granted.
 struct Device {
     key: PrivateKey,
     certificate: Certificate,
@@ -201,7 +201,7 @@ impl Device {
         Self { certificate: certificate.unwrap(), key }
     }
 
-    /// A request for a name, its own key to be certified.
+    /// Returns a CSR of the device for a name.
     fn request(&self, name: &str, password: Option<&str>) -> Vec<u8> {
         let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
         let names = [build::Extension::subject_alt_names(&[GeneralName::Dns(name.to_owned())])];
@@ -252,7 +252,7 @@ async fn over_http(world: &World) -> Server {
     .await
 }
 
-/// Asks certmonger, in a session of its own, for a certificate by SCEP, and for another one.
+/// Runs certmonger in its own session: requests a certificate by SCEP, and then another one.
 const CERTMONGER: &str = r#"
 getcert add-scep-ca -s -c scep -u "$1" -v &&
 getcert request -s -c scep -f "$PWD/c.pem" -k "$PWD/c.key" -G rsa -g 2048 -N CN=c.a.example -D c.a.example -L secret -w -v &&
@@ -261,7 +261,7 @@ getcert resubmit -s -f "$PWD/c.pem" -w -v
 getcert list -s
 "#;
 
-pub(crate) async fn certmonger_enrols(place: Fixture) {
+pub(crate) async fn certmonger_enrolls(place: Fixture) {
     let world = World::new(place).await;
     let server = over_http(&world).await;
     let url = format!("http://{}/scep/tablets", server.address);
@@ -299,7 +299,7 @@ pub(crate) async fn certmonger_enrols(place: Fixture) {
     assert_ne!(fingerprints[0], fingerprints[1]);
 }
 
-pub(crate) async fn a_request_is_granted_once(place: Fixture) {
+pub(crate) async fn repeated_transaction_returns_the_same_certificate(place: Fixture) {
     let world = World::new(place).await;
     let (kind, capabilities) = world.get("operation=GetCACaps&message=x").await;
     assert_eq!(kind, "text/plain");
@@ -323,7 +323,7 @@ pub(crate) async fn a_request_is_granted_once(place: Fixture) {
     }
     found.dedup();
     assert_eq!(found.len(), 1, "the same transaction, the same certificate");
-    // By GET, in base64.
+    // By GET, encoded in base64.
     let message = device.message("19", "t2", &world.encrypt(&request, AES));
     let message = base64::engine::general_purpose::STANDARD.encode(message);
     let query = format!("operation=PKIOperation&message={}", message.replace('+', "%2B").replace('=', "%3D"));
@@ -332,7 +332,7 @@ pub(crate) async fn a_request_is_granted_once(place: Fixture) {
     assert_ne!(world.granted(&device)[0].fingerprint, found[0], "another transaction");
 }
 
-pub(crate) async fn what_may_not_be_fails(place: Fixture) {
+pub(crate) async fn invalid_requests_fail_with_their_failure_code(place: Fixture) {
     let world = World::new(place).await;
     let (device, other) = (Device::new(), Device::new());
     let good = device.request("d.a.example", Some("secret"));
@@ -368,13 +368,13 @@ pub(crate) async fn what_may_not_be_fails(place: Fixture) {
         assert_eq!(reply.failure(), Some(failure), "{what}: {reply:?}");
         reasons.push((what, reply.reason.unwrap()));
     }
-    // What is wrong within the encryption is not told apart.
+    // Errors within the encrypted content are not distinguished.
     let reason = |what: &str| reasons.iter().find(|(which, _)| *which == what).unwrap().1.clone();
     assert_eq!(reason("noise inside"), reason("damaged on the way"));
-    // SHA-1 has an option.
+    // SHA-1 is accepted only with an option.
     let old = device.message_as("19", "t", &sealed(&good), Digest::Sha1, &device.key);
     assert_eq!(world.send("tablets", old).await.failure(), Some("0"));
-    // What cannot be answered by a message.
+    // Requests that cannot be answered by a SCEP message.
     let ec = small.message("19", "t", &sealed(&good));
     assert_eq!(
         world.send("tablets", ec).await.failure(),
@@ -395,7 +395,7 @@ pub(crate) async fn what_may_not_be_fails(place: Fixture) {
     }
 }
 
-/// IssuerAndSubject.
+/// Encodes IssuerAndSubject.
 fn poll() -> Vec<u8> {
     let name = |text: &str| DistinguishedName::from_text(text).unwrap().der;
     der::write(|w| {
@@ -405,7 +405,7 @@ fn poll() -> Vec<u8> {
     })
 }
 
-pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Fixture) {
+pub(crate) async fn renewal_is_authenticated_by_the_current_certificate(place: Fixture) {
     let world = World::new(place).await;
     let mut device = Device::new();
     let first = world.enrol(&device, "d.a.example").await;
@@ -417,7 +417,7 @@ pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Fixture) {
     let second = world.granted(&device).remove(0);
     assert_eq!(*second.public_key.spki, *next.key.spki());
     assert_eq!(second.subject_alt_names, device.certificate.subject_alt_names);
-    // As some clients do it: PKCSReq under the certificate, without a password, the key kept.
+    // As some clients renew: PKCSReq signed with the certificate, without a password, and with the same key.
     let kept = world.encrypt(&device.request("d.a.example", None), AES);
     let reply = world.send("tablets", device.message("19", "t1", &kept)).await;
     assert_eq!(reply.status, "0", "{reply:?}");
@@ -444,7 +444,7 @@ pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Fixture) {
     );
 }
 
-pub(crate) async fn consent_is_polled_for(place: Fixture) {
+pub(crate) async fn pending_request_is_polled_until_approved_or_rejected(place: Fixture) {
     let world = World::new(place).await;
     let authority = &world.place.authority;
     let device = Device::new();
@@ -489,7 +489,7 @@ pub(crate) async fn consent_is_polled_for(place: Fixture) {
     assert!(reply.reason.unwrap().contains("not yours"));
 }
 
-pub(crate) async fn certificates_and_lists_are_fetched(place: Fixture) {
+pub(crate) async fn certificates_and_crls_are_fetched(place: Fixture) {
     let world = World::new(place).await;
     let device = Device::new();
     let granted = world.enrol(&device, "d.a.example").await;
@@ -516,7 +516,7 @@ pub(crate) async fn certificates_and_lists_are_fetched(place: Fixture) {
     assert_eq!(crl.signed_by(&ca.public_key), Ok(()));
 }
 
-pub(crate) async fn nodes_share_the_key_and_it_outlives_its_certificate(place: Fixture) {
+pub(crate) async fn nodes_share_the_recipient_key_and_renew_its_certificate(place: Fixture) {
     let world = World::new(place).await;
     let (_, before) = world.get("operation=GetCACert").await;
     let other = Scep::new(
@@ -530,7 +530,7 @@ pub(crate) async fn nodes_share_the_key_and_it_outlives_its_certificate(place: F
     };
     assert_eq!(fetch().await, before);
 
-    // Two thirds of two years later: another certificate for the same key, and what was encrypted before still opens.
+    // After two thirds of two years there is another certificate for the same key. Earlier encrypted messages can still be opened.
     let device = Device::new();
     let sealed = world.encrypt(&device.request("d.a.example", Some("secret")), AES);
     world.place.advance(500 * 86_400);

@@ -1,4 +1,4 @@
-//! CRLs, OCSP and issuer certificates over HTTP, as OpenSSL and HTTP clients see them.
+//! Tests of CRLs, OCSP and issuer certificates over HTTP, with OpenSSL and HTTP clients.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::office::{Office, both, options};
 use crate::place::openssl;
 
 both! {
-    openssl_asks_and_believes
-    answers_are_kept_until_half_of_their_life_or_a_revocation
-    a_revocation_is_heard_of_on_another_node
-    several_certificates_nonces_and_strangers
-    the_responder_is_made_once_and_renewed_by_itself
-    documents_are_served_with_what_caches_want_to_know
+    openssl_verifies_ocsp_responses
+    ocsp_responses_are_cached_until_half_their_lifetime_or_revocation
+    revocation_on_another_node_reaches_ocsp_responses
+    ocsp_echoes_nonces_and_rejects_foreign_or_oversized_requests
+    ocsp_responder_key_is_shared_and_renewed_at_half_its_lifetime
+    crls_certificates_and_ocsp_are_served_with_cache_headers
 }
 
-/// As much of HTTP/1.1 as openssl's client speaks.
+/// A server for the part of HTTP/1.1 that openssl's client uses.
 async fn listen(authority: &Authority) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -69,7 +69,7 @@ async fn answer(mut stream: TcpStream, publications: &Publications, peer: Peer) 
     stream.write_all(response.body()).await.unwrap();
 }
 
-/// What openssl makes of the responder's answers.
+/// Queries the responder with openssl; returns its output or its error.
 async fn ask(office: &Office, url: &str, arguments: &str) -> Result<String, String> {
     let folder = office.folder().to_owned();
     let command = format!(
@@ -82,7 +82,7 @@ fn write_leaf(office: &Office, name: &str, issued: &Issued) {
     office.write(name, issued.chain_pem());
 }
 
-async fn openssl_asks_and_believes(office: Office) {
+async fn openssl_verifies_ocsp_responses(office: Office) {
     let authority = &office.authority;
     office.write_chain();
     let url = format!("{}/ocsp/{}", listen(authority).await, office.ca.id);
@@ -145,7 +145,7 @@ fn status_in(der: &[u8]) -> Status {
     }
 }
 
-async fn answers_are_kept_until_half_of_their_life_or_a_revocation(office: Office) {
+async fn ocsp_responses_are_cached_until_half_their_lifetime_or_revocation(office: Office) {
     let authority = &office.authority;
     let issued = office.issue("web", &["a.example"]).await;
     let asked = question(&office, &[&issued.serial], None);
@@ -156,7 +156,7 @@ async fn answers_are_kept_until_half_of_their_life_or_a_revocation(office: Offic
     assert_eq!(freshness.refresh_at.0 - office.clock.now_seconds(), lifetime / 2);
     let before = office.store.statements_sent();
     assert_eq!(authority.ocsp(&asked).await, first, "the same octets");
-    // But for whether the authorities have changed, which is asked once in their cache's lifetime.
+    // The only statement checks whether CAs have changed. It runs once in the lifetime of their cache.
     assert!(office.store.statements_sent() <= before + 1, "without asking the database");
     office.advance(lifetime as u64 / 2 + 1);
     let second = authority.ocsp(&asked).await;
@@ -169,7 +169,7 @@ async fn answers_are_kept_until_half_of_their_life_or_a_revocation(office: Offic
         panic!("not revoked");
     };
     assert!(at <= third.freshness.unwrap().this_update, "no answer tells its future");
-    // Holds end, and with them the answer.
+    // When a hold is lifted, the cached response is invalidated.
     let held = office.issue("web", &["b.example"]).await;
     let asked = question(&office, &[&held.serial], None);
     for (reason, revoked) in [(Reason::CertificateHold, true), (Reason::RemoveFromCrl, false)] {
@@ -179,7 +179,7 @@ async fn answers_are_kept_until_half_of_their_life_or_a_revocation(office: Offic
     }
 }
 
-async fn a_revocation_is_heard_of_on_another_node(office: Office) {
+async fn revocation_on_another_node_reaches_ocsp_responses(office: Office) {
     let node = office.another_node();
     let issued = office.issue("web", &["a.example"]).await;
     let asked = question(&office, &[&issued.serial], None);
@@ -217,7 +217,7 @@ async fn a_revocation_is_heard_of_on_another_node(office: Office) {
     running.await.unwrap();
 }
 
-async fn several_certificates_nonces_and_strangers(office: Office) {
+async fn ocsp_echoes_nonces_and_rejects_foreign_or_oversized_requests(office: Office) {
     let authority = &office.authority;
     let issued = office.issue("web", &["a.example"]).await;
     let nonce = vec![7; 32];
@@ -229,7 +229,7 @@ async fn several_certificates_nonces_and_strangers(office: Office) {
     let answer = authority.ocsp(&question(&office, &[&unknown], None)).await;
     assert_eq!((status_in(&answer.der), answer.freshness), (Status::Unknown, None));
 
-    // RFC 6960 section 2.3: whose certificates these are is not known here.
+    // RFC 6960 section 2.3: this responder does not know the issuer of these certificates.
     let stranger = office.issue("web", &["b.example"]).await;
     let stranger = Certificate::parse(&stranger.der).unwrap();
     let id = CertificateId::of(&stranger, unknown, OcspHash::Sha256);
@@ -248,7 +248,7 @@ async fn several_certificates_nonces_and_strangers(office: Office) {
     assert!(matches!(outcome(&authority.ocsp(&many).await.der), Outcome::NoAnswer(1)));
 }
 
-async fn the_responder_is_made_once_and_renewed_by_itself(office: Office) {
+async fn ocsp_responder_key_is_shared_and_renewed_at_half_its_lifetime(office: Office) {
     let nodes = [office.authority.clone(), office.another_node()];
     let issued = office.issue("web", &["a.example"]).await;
     let asked = question(&office, &[&issued.serial], Some(vec![1; 16]));
@@ -279,7 +279,7 @@ async fn the_responder_is_made_once_and_renewed_by_itself(office: Office) {
     assert_eq!(ask(0).await.unwrap(), Status::Good);
     assert_eq!(row().await.key_id, first.key_id, "young enough");
     office.advance(7_200);
-    // A database that takes no lease: the old one answers.
+    // If the database grants no lease, the old responder certificate stays in use.
     office.store.execute("-- away\nALTER TABLE leases RENAME TO leases_away", Vec::new()).await.unwrap();
     assert_eq!(ask(0).await.unwrap(), Status::Good);
     assert_eq!(row().await.key_id, first.key_id);
@@ -297,7 +297,7 @@ async fn the_responder_is_made_once_and_renewed_by_itself(office: Office) {
     assert_eq!(office.audited().await["ocsp.responder"], 2);
 }
 
-async fn documents_are_served_with_what_caches_want_to_know(office: Office) {
+async fn crls_certificates_and_ocsp_are_served_with_cache_headers(office: Office) {
     let authority = &office.authority;
     let issued = office.issue("web", &["a.example"]).await;
     let ca = office.ca.id;

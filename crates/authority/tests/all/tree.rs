@@ -1,4 +1,4 @@
-//! Roots, intermediates, imports, cross-signing, retirement: as OpenSSL sees them, on both databases.
+//! Tests of roots, intermediates, imports, cross-signing and retirement, verified with OpenSSL on both databases.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn intermediate(name: &str) -> NewCa {
     NewCa::intermediate(name, &format!("CN=Test {name}, O=Example, C=DE"))
 }
 
-/// Signs anything below an authority, rules or not.
+/// Signs any certificate with a CA, without checking rules.
 async fn sign(place: &Fixture, ca: &Ca, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<u8> {
     let subject = DistinguishedName::from_text(subject).unwrap();
     let now = UnixTime(place.clock.now_seconds());
@@ -59,7 +59,7 @@ async fn leaf(place: &Fixture, ca: &Ca, name: &str) -> Vec<u8> {
     sign(place, ca, &format!("CN={name}"), key.spki(), &extensions).await
 }
 
-/// What `openssl verify` says of a leaf, with only the root trusted and the chain sent along.
+/// Returns the result of `openssl verify` for a leaf. Only the root is trusted, and the chain is supplied.
 fn verify(place: &Fixture, root: &[u8], chain: &[Arc<[u8]>], leaf: &[u8]) -> Result<String, String> {
     place.write("root.pem", pem(&[root]));
     place.write("chain.pem", pem(chain));
@@ -75,7 +75,7 @@ fn accepted(verdict: Result<String, String>) {
     assert_eq!(verdict.map(|text| text.trim().to_owned()), Ok("leaf.pem: OK".to_owned()));
 }
 
-pub(crate) async fn chains_hold_for_openssl(place: Fixture) {
+pub(crate) async fn ca_chains_verify_in_openssl(place: Fixture) {
     let authority = &place.authority;
     for kind in [KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::Rsa2048] {
         let (top, middle, low) = (format!("root {kind}"), format!("middle {kind}"), format!("low {kind}"));
@@ -108,7 +108,7 @@ pub(crate) async fn chains_hold_for_openssl(place: Fixture) {
     assert_eq!(certificate.not_before, UnixTime(NOW - 300));
     assert_eq!(certificate.not_after, UnixTime(NOW + YEAR - 1));
     assert!(certificate.faults.is_empty() && certificate.serial.content().len() == 16);
-    // The inventory has it, and so has what was issued: it can be revoked.
+    // The inventory and the record of issued certificates contain the intermediate, so it can be revoked.
     let sha256 = certificate.fingerprint.as_bytes();
     assert!(store::Inventory::of(&place.store).certificate_by_sha256(sha256).await.unwrap().is_some());
     assert_eq!(
@@ -122,20 +122,20 @@ pub(crate) async fn chains_hold_for_openssl(place: Fixture) {
     assert_eq!(actions.iter().filter(|action| *action == "key.generate").count(), 16);
 }
 
-pub(crate) async fn path_lengths_are_kept(place: Fixture) {
+pub(crate) async fn path_length_constraints_are_enforced(place: Fixture) {
     let authority = &place.authority;
     let new = NewCa { path_length: Some(1), ..root("root") };
     let top = authority.create_root(&new, "user:a").await.unwrap();
     let asked = NewCa { path_length: Some(1), ..intermediate("one") };
     let error = authority.create_intermediate("root", &asked, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::PathLength { asked: 1, allowed: 0 }), "{error}");
-    // What is left is given when nothing is asked.
+    // If no path length is requested, the CA gets the remaining path length.
     let asked = NewCa { path_length: None, ..intermediate("one") };
     let one = authority.create_intermediate("root", &asked, "user:a").await.unwrap();
     assert_eq!(one.certificate.basic_constraints.unwrap().path_len, Some(0));
     let error = authority.create_intermediate("one", &intermediate("two"), "user:a").await.unwrap_err();
     assert!(matches!(&error, NewCaError::NoneBelow(name) if name == "one"), "{error}");
-    // OpenSSL sees it as we do: one made against the rule leads nowhere.
+    // OpenSSL agrees: a CA that violates the path length gives no valid chain.
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let extensions = [
         Extension::basic_constraints(BasicConstraints { ca: true, path_len: None }),
@@ -154,7 +154,7 @@ pub(crate) async fn path_lengths_are_kept(place: Fixture) {
     assert!(verdict.contains("path length constraint exceeded"), "{verdict}");
 }
 
-pub(crate) async fn name_limits_hold_for_openssl(place: Fixture) {
+pub(crate) async fn name_constraints_are_enforced_by_openssl(place: Fixture) {
     let authority = &place.authority;
     let top = authority.create_root(&root("root"), "user:a").await.unwrap();
     let name_limits = NameLimits {
@@ -179,7 +179,7 @@ pub(crate) async fn name_limits_hold_for_openssl(place: Fixture) {
     }
 }
 
-pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Fixture) {
+pub(crate) async fn invalid_cas_are_rejected_and_nothing_is_stored(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&NewCa { lifetime_seconds: YEAR, ..root("root") }, "user:a").await.unwrap();
     let keys = store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len();
@@ -204,7 +204,7 @@ pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Fix
     assert_eq!(place.actions().await, ["key.generate", "ca.create"]);
 }
 
-pub(crate) async fn a_name_is_taken_once(place: Fixture) {
+pub(crate) async fn ca_name_is_taken_once_under_concurrency(place: Fixture) {
     let tasks: Vec<_> = (0..6)
         .map(|_| {
             let authority = place.authority.clone();
@@ -223,17 +223,18 @@ pub(crate) async fn a_name_is_taken_once(place: Fixture) {
     assert_eq!(store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len(), 1);
 }
 
-/// A root and an intermediate made by OpenSSL, valid now and for ten years.
+/// Creates a root and an intermediate with OpenSSL, valid from now for ten years.
 fn openssl_authorities(place: &Fixture) {
     place.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oroot.key -out oroot.pem -days 7300 -subj /CN=OpenSSL-Root -addext keyUsage=critical,keyCertSign,cRLSign");
     place.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oint.key -out oint.csr -subj /CN=OpenSSL-Intermediate");
     place.write("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
     place.openssl("x509 -req -in oint.csr -CA oroot.pem -CAkey oroot.key -CAcreateserial -out oint.pem -days 3650 -extfile ca.ext");
-    // OpenSSL dates by the system's clock: an hour ahead of it, what it signs during the test is valid too.
+    // OpenSSL uses the system clock. The clock of the test is an hour ahead, so that certificates signed during the test are
+    // already valid.
     place.clock.set(store::Clock::system().now_us() + 3_600_000_000);
 }
 
-pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Fixture) {
+pub(crate) async fn openssl_ca_is_imported(place: Fixture) {
     openssl_authorities(&place);
     let authority = &place.authority;
     let (chain, key) = (place.read("oint.pem") + &place.read("oroot.pem"), place.read("oint.key"));
@@ -246,7 +247,7 @@ pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Fixture) {
         let sha256 = *x509::Fingerprint::of(row).as_bytes();
         assert!(store::Inventory::of(&place.store).certificate_by_sha256(&sha256).await.unwrap().is_some());
     }
-    // Its root too, with its key: then the one below has it as its parent.
+    // When the root is imported with its key, the CA below it gets it as parent.
     let (root_pem, root_key) = (place.read("oroot.pem"), place.read("oroot.key"));
     let above = authority.import_ca("their root", &root_pem, &root_key, "user:a").await.unwrap();
     assert!(above.is_root() && above.chain.is_empty());
@@ -256,7 +257,7 @@ pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Fixture) {
     let again = authority.import_ca("theirs again", &second, &key, "user:a").await.unwrap();
     assert_eq!((again.parent, again.chain.len()), (Some(above.id), 1));
     assert_eq!((again.key_id, again.anchor.as_ref()), (ca.key_id, Some(&root_der)));
-    // Signed by a key that came from outside.
+    // Signed with an imported key.
     let new = NewCa { lifetime_seconds: YEAR, ..intermediate("ours") };
     let ours = authority.create_intermediate("their root", &new, "user:a").await.unwrap();
     accepted(verify(&place, &root_der, &ours.chain, &leaf(&place, &ours, "www.example.com").await));
@@ -283,7 +284,7 @@ pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Fixture) {
     assert!(matches!(error, ImportError::Dates { .. }), "{error}");
 }
 
-pub(crate) async fn an_external_parent_signs_our_request(place: Fixture) {
+pub(crate) async fn external_parent_signs_the_ca_csr(place: Fixture) {
     openssl_authorities(&place);
     let authority = &place.authority;
     let name_limits = NameLimits { permitted: vec!["dns:example.com".to_owned()], excluded: Vec::new() };
@@ -323,7 +324,7 @@ pub(crate) async fn an_external_parent_signs_our_request(place: Fixture) {
     );
 }
 
-pub(crate) async fn a_cross_signature_gives_another_chain(place: Fixture) {
+pub(crate) async fn cross_signing_adds_an_alternate_chain(place: Fixture) {
     let authority = &place.authority;
     let old = authority.create_root(&root("old"), "user:a").await.unwrap();
     let new = authority.create_root(&NewCa { path_length: Some(3), ..root("new") }, "user:a").await.unwrap();
@@ -359,7 +360,7 @@ pub(crate) async fn a_cross_signature_gives_another_chain(place: Fixture) {
     assert!(place.actions().await.contains(&"ca.cross_sign".to_owned()));
 }
 
-pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place: Fixture) {
+pub(crate) async fn renewed_ca_keeps_its_key_and_both_chains_verify(place: Fixture) {
     let authority = &place.authority;
     let root_before = authority.create_root(&root("root"), "user:a").await.unwrap();
     let before = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
@@ -371,7 +372,7 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
     assert_eq!((&old.subject, &old.public_key.spki), (&new.subject, &new.public_key.spki));
     assert_eq!((&old.subject_key_id, &old.basic_constraints), (&new.subject_key_id, &new.basic_constraints));
     assert_eq!(new.not_after.since(old.not_after), 86_400, "as long as the old one was made for");
-    // What was issued before holds under the new one, what is issued now under the old one.
+    // Certificates issued before are valid with the new CA certificate, and new certificates with the old one.
     assert_eq!(after.alternates.len(), 1, "the old one is still served");
     assert_eq!(*after.alternates[0][0], *old.der);
     let fresh = leaf(&place, &after, "new.example.com").await;
@@ -400,7 +401,7 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
     assert_eq!(place.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
 }
 
-pub(crate) async fn an_authority_is_retired_in_two_steps(place: Fixture) {
+pub(crate) async fn ca_is_retired_in_two_steps(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_root(&root("other"), "user:a").await.unwrap();
@@ -416,7 +417,7 @@ pub(crate) async fn an_authority_is_retired_in_two_steps(place: Fixture) {
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
     let error = authority.retire("low", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
-    // The root is needed as long as the one below lives.
+    // The root is needed as long as the CA below it exists.
     assert_eq!(authority.retire("root", "user:a").await.unwrap(), Retirement::Begun);
     let error = authority.retire("root", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::StillNeeded { certificates: 1, .. }), "{error}");
@@ -435,7 +436,7 @@ pub(crate) async fn an_authority_is_retired_in_two_steps(place: Fixture) {
     assert_eq!(authority.force_retire("forced", "user:a").await.unwrap(), Retirement::Done);
 }
 
-/// As the issuing side stores what it issued.
+/// Stores a certificate as the issuing code does.
 async fn record(place: &Fixture, ca: &Ca, certificate: &Certificate) {
     let us = |time: UnixTime| time.0 * 1_000_000;
     let facts = store::NewCertificate {
@@ -469,38 +470,38 @@ async fn record(place: &Fixture, ca: &Ca, certificate: &Certificate) {
     stored.await.unwrap();
 }
 
-pub(crate) async fn another_node_sees_what_changed(place: Fixture) {
+pub(crate) async fn ca_changes_are_visible_on_another_node(place: Fixture) {
     let other = place.another_node();
     assert!(other.cas().await.unwrap().is_empty());
     place.authority.create_root(&root("root"), "user:a").await.unwrap();
     let seen = other.ca("root").await.unwrap();
-    // Its signer opens its key from the database, there.
+    // The other node loads the signing key from the database.
     assert!(leaf(&place, &seen, "www.example.com").await.len() > 300);
     let before = place.store.statements_sent();
     for _ in 0..10 {
         other.ca("root").await.unwrap();
     }
-    // Unchanged: only the count of changes is read.
+    // If nothing has changed, only the change counter is read.
     assert_eq!(place.store.statements_sent() - before, 10);
     place.authority.force_retire("root", "user:a").await.unwrap();
     assert_eq!(other.ca("root").await.unwrap().state, CaState::Retiring);
 }
 
-pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Fixture) {
+pub(crate) async fn issuing_ca_is_the_first_intermediate_unless_named(place: Fixture) {
     let authority = &place.authority;
     assert!(matches!(authority.issuing_ca(None).await.unwrap_err(), CaError::NoneIssues));
     authority.create_root(&root("root"), "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "root");
     authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "one");
-    // Others change nothing for those who name none.
+    // More CAs do not change the default for requests that name no CA.
     authority.create_intermediate("root", &intermediate("two"), "user:a").await.unwrap();
     authority.create_root(&root("another"), "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "one");
     assert_eq!(authority.issuing_ca(Some("two")).await.unwrap().name, "two");
 }
 
-pub(crate) async fn the_default_authority_is_chosen(place: Fixture) {
+pub(crate) async fn default_ca_is_selected_and_replaced_on_retirement(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     for name in ["one", "two", "three"] {
@@ -511,7 +512,7 @@ pub(crate) async fn the_default_authority_is_chosen(place: Fixture) {
     place.clock.advance(Duration::from_secs(1));
     authority.make_default("two", "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "two");
-    // The one chosen before it takes its place when it retires, then the oldest.
+    // When the default CA retires, the previously chosen one becomes the default, then the oldest.
     authority.retire("two", "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "three");
     authority.retire("three", "user:a").await.unwrap();
@@ -520,7 +521,7 @@ pub(crate) async fn the_default_authority_is_chosen(place: Fixture) {
     assert!(matches!(error, DefaultError::NotIssuing(_)), "{error}");
 }
 
-pub(crate) async fn an_authority_that_is_needed_is_not_retired(place: Fixture) {
+pub(crate) async fn last_or_referenced_ca_is_not_retired(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();

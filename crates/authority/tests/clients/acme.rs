@@ -1,4 +1,4 @@
-//! Helpers of the other tests' ACME server.
+//! Reuses helpers of the other tests' ACME server.
 
 #[path = "../all/acme/client.rs"]
 pub(crate) mod client;

@@ -1,4 +1,4 @@
-//! lego, the client inside Traefik and many others.
+//! Tests with lego, the ACME client inside Traefik and many other programs.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use fleet::free_port;
 use crate::acme::world::AcmePlace;
 use crate::place::Fixture;
 
-/// Runs lego with a folder of its own for each directory.
+/// Runs lego with its own data directory for each ACME directory.
 async fn lego(place: &AcmePlace, server: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("lego");
     command
@@ -44,7 +44,7 @@ async fn served(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proves_by_http_and_renews_when_told() {
+async fn lego_validates_by_http_01_and_renews_when_suggested() {
     let port = free_port();
     let (place, _server, base) = served(|options| options.validation.http_port = port).await;
     let directory = format!("{base}/acme/directory");
@@ -56,10 +56,10 @@ async fn proves_by_http_and_renews_when_told() {
     };
     run(&["run"]).await;
     let first = leaf(&place, "a.test");
-    // The server's window says that there is time.
+    // The renewal window of the server is in the future.
     run(&["renew", "--days", "1", "--no-random-sleep"]).await;
     assert_eq!(leaf(&place, "a.test").serial, first.serial);
-    // It says "now" of a revoked certificate, and lego believes it (RFC 9773).
+    // For a revoked certificate the window is now, and lego obeys it (RFC 9773).
     let which = authority::revoke::Selection::Fingerprint(first.fingerprint);
     let reason = x509::crl::Reason::Superseded;
     place.place.authority.revoke(which, reason, None, "user:a").await.unwrap();
@@ -74,7 +74,7 @@ async fn proves_by_http_and_renews_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proves_by_tls_alpn_with_every_kind_of_key() {
+async fn lego_validates_by_tls_alpn_01_with_every_key_type() {
     let port = free_port();
     let (place, _server, base) = served(|options| options.validation.https_port = port).await;
     let directory = format!("{base}/acme/directory");
@@ -87,7 +87,7 @@ async fn proves_by_tls_alpn_with_every_kind_of_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn proves_a_wildcard_by_dns_with_a_bound_account_and_a_profile() {
+async fn lego_validates_a_wildcard_by_dns_01_with_eab_and_profile() {
     let (place, _server, base) = served(|options| {
         let bound = DirectoryOptions {
             external_account_required: true,
@@ -101,7 +101,7 @@ async fn proves_a_wildcard_by_dns_with_a_bound_account_and_a_profile() {
     let folder = place.place.path("txt");
     std::fs::create_dir(&folder).unwrap();
     place.net.txt_from(folder);
-    // lego says the name with a dot at its end.
+    // lego passes the name with a trailing dot.
     let hook = "#!/bin/sh\n[ \"$1\" = present ] && echo \"$3\" >>\"$TXT_FOLDER/${2%.}\"\nexit 0\n";
     place.place.write("hook", hook);
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

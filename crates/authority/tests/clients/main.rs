@@ -1,4 +1,4 @@
-//! Clients that Debian does not have, or only old: `.ci/interop acme` builds them.
+//! Tests with clients that Debian does not have, or has only in old versions. `.ci/interop acme` builds them.
 
 #![allow(
     clippy::unwrap_used,
@@ -6,7 +6,7 @@
     unused_imports,
     reason = "the helpers shared with tests/all have more than is used here"
 )]
-// With the features of the whole workspace its futures are deeper than rustc looks by itself.
+// With the features of the whole workspace its futures are nested deeper than rustc's default limit.
 #![recursion_limit = "256"]
 
 mod acme;

@@ -157,7 +157,7 @@ mod tests {
 
     /// Tests this arithmetic against big integers.
     #[test]
-    fn plain_words_are_what_big_integers_are() {
+    fn plain_word_arithmetic_matches_big_integers() {
         let mut chance = Chance(1);
         let p256 = (BigUint::from(1_u8) << 256_u32) - (BigUint::from(1_u8) << 224_u32)
             + (BigUint::from(1_u8) << 192_u32)

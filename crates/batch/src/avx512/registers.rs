@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_reaches_all() {
+    fn clear_zeroes_all_registers() {
         let Some(kernel) = crate::tested() else { return };
         assert_eq!(after(|| ()), [[u64::MAX; 8]; 16]);
         assert_eq!(after(|| super::clear(kernel)), [[0; 8]; 16]);
@@ -118,7 +118,7 @@ mod tests {
     /// Tests the four registers that the C library does not use for copies. An RSA operation of a test build leaves zeros in the
     /// others anyway.
     #[test]
-    fn nothing_stays_in_the_upper_registers() {
+    fn upper_registers_are_zero_after_each_operation() {
         let Some(kernel) = crate::tested() else { return };
         let after = |work: &mut dyn FnMut()| after(work)[12..].to_vec();
         let zero = [[0; 8]; 4];

@@ -77,7 +77,7 @@ fn products_modulo_moduli() {
 
 #[test]
 #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
-fn products_by_the_hundred_thousand() {
+fn one_hundred_thousand_products_match_plain_words() {
     if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
@@ -88,7 +88,7 @@ fn products_by_the_hundred_thousand() {
 }
 
 #[test]
-fn plain_words_of_long_moduli_are_what_big_integers_are() {
+fn plain_word_residues_of_long_moduli_match_big_integers() {
     let mut chance = Chance(7);
     for _ in 0..50 {
         let of: [u64; 16] = modulus(&mut chance);

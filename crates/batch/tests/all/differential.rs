@@ -1,4 +1,4 @@
-//! Signatures by the thousand beside the library's, with edges among keys, digests and nonces.
+//! Compares thousands of signatures with those of AWS-LC. Includes edge cases of keys, digests and nonces.
 
 use aws_lc_rs::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use aws_lc_rs::rand::SystemRandom;
@@ -71,15 +71,16 @@ impl Chance {
     }
 }
 
-/// Signatures of each kind: `BULLA_BATCH_CASES`, or this many.
+/// Number of signatures of each kind: `BULLA_BATCH_CASES`, or `usual`.
 fn cases(usual: usize) -> usize {
     let given = std::env::var("BULLA_BATCH_CASES").ok();
     given.map_or(usual, |given| given.parse().unwrap())
 }
 
-/// The library takes each signature, and each is made of the nonce that was given: a signature by another verifies as well.
+/// AWS-LC verifies each signature. Each signature must also use the given nonce, because a signature with another nonce verifies as
+/// well.
 #[test]
-fn p256_signatures_are_taken_by_the_library_and_are_of_their_nonces() {
+fn p256_signatures_verify_and_use_the_given_nonce() {
     let Some(kernel) = kernel() else { return };
     let mut chance = Chance(256);
     for _ in 0..cases(4_000).div_ceil(LANES) {
@@ -112,7 +113,7 @@ fn p256_signatures_are_taken_by_the_library_and_are_of_their_nonces() {
     }
 }
 
-/// The library's key of a private number, by the public half that the library makes of it (RFC 5915).
+/// Creates the AWS-LC key pair of a private number. AWS-LC computes the public half (RFC 5915).
 fn p256_pair(private: &BigUint) -> EcdsaKeyPair {
     let mut sec1 = vec![0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
     sec1.extend(octets(private));
@@ -121,7 +122,7 @@ fn p256_pair(private: &BigUint) -> EcdsaKeyPair {
 }
 
 #[test]
-fn ed25519_signatures_are_the_librarys() {
+fn ed25519_signatures_equal_those_of_aws_lc() {
     let Some(kernel) = kernel() else { return };
     let mut chance = Chance(25_519);
     for _ in 0..cases(8_000).div_ceil(LANES) {
@@ -138,9 +139,9 @@ fn ed25519_signatures_are_the_librarys() {
     }
 }
 
-/// PKCS #1 v1.5 has one signature for a message (RFC 8017 section 8.2.1).
+/// PKCS #1 v1.5 is deterministic: each message has exactly one signature (RFC 8017 section 8.2.1).
 #[test]
-fn rsa_signatures_are_the_librarys() {
+fn rsa_signatures_equal_those_of_aws_lc() {
     let Some(kernel) = kernel() else { return };
     let pairs: [KeyPair; LANES] = std::array::from_fn(|_| KeyPair::generate(KeySize::Rsa2048).unwrap());
     let keys = pairs.each_ref().map(|pair| Numbers::of(pair).key());
@@ -164,7 +165,7 @@ fn hex(digits: &str) -> Vec<u8> {
 }
 
 #[test]
-fn rsa_signatures_are_those_of_wycheproof() {
+fn rsa_signatures_equal_wycheproof_vectors() {
     let Some(kernel) = kernel() else { return };
     let (mut keys, mut cases) = (Vec::new(), Vec::new());
     for line in WYCHEPROOF.lines().filter(|line| !line.starts_with('#')) {

@@ -1,4 +1,4 @@
-//! Ed25519: every lane against the library's signatures, which are the same bit for bit, and R against plain numbers.
+//! Ed25519: compares every lane with the signatures of AWS-LC, bit for bit, and R with big integers.
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ fn sha512(parts: &[&[u8]]) -> [u8; 64] {
     context.finish().as_ref().try_into().unwrap()
 }
 
-/// RFC 8032 section 5.1.6 by the batch, for up to eight seeds and messages.
+/// Signs up to eight messages with the batch (RFC 8032 section 5.1.6). Takes pairs of seed and message.
 pub(crate) fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Option<Vec<u8>>> {
     let halves: Vec<[u8; 64]> = cases.iter().map(|(seed, _)| sha512(&[seed])).collect();
     let keys: Vec<_> = halves.iter().map(|half| Ed25519Key::new(half[..32].try_into().unwrap())).collect();
@@ -47,7 +47,7 @@ pub(crate) fn signed(kernel: Kernel, cases: &[([u8; 32], Vec<u8>)]) -> Vec<Optio
 
 proptest! {
     #[test]
-    fn each_lane_is_what_the_library_signs(
+    fn every_lane_equals_the_signature_of_aws_lc(
         cases in prop::collection::vec((any::<[u8; 32]>(), prop::collection::vec(any::<u8>(), 0..200)), 1..=LANES),
     ) {
         let Some(kernel) = kernel() else { return Ok(()) };
@@ -58,7 +58,7 @@ proptest! {
     }
 }
 
-/// The sum of two points in projective coordinates (add-2008-bbjlp), for any two.
+/// Returns the sum of any two points in projective coordinates (add-2008-bbjlp).
 fn sum(a: &[BigUint; 3], b: &[BigUint; 3], d: &BigUint) -> [BigUint; 3] {
     let p = &*P;
     let less = |a: &BigUint, b: &BigUint| (a + (p - b % p)) % p;
@@ -70,7 +70,7 @@ fn sum(a: &[BigUint; 3], b: &[BigUint; 3], d: &BigUint) -> [BigUint; 3] {
     [&z * &f % p * mixed % p, &z * &g % p * (y + x) % p, f * g % p]
 }
 
-/// k·B, encoded (RFC 8032 section 5.1.2).
+/// Returns k·B, encoded (RFC 8032 section 5.1.2).
 fn multiple(k: &BigUint) -> [u8; 32] {
     let (p, one) = (&*P, BigUint::from(1_u8));
     let d = p - BigUint::from(121_665_u32) * BigUint::from(121_666_u32).modinv(p).unwrap() % p;
@@ -93,7 +93,7 @@ fn multiple(k: &BigUint) -> [u8; 32] {
 }
 
 #[test]
-fn the_edges_are_what_numbers_say() {
+fn edge_case_scalars_match_big_integers() {
     let Some(kernel) = kernel() else { return };
     let (l, one) = (&*L, BigUint::from(1_u8));
     let mut scalars: Vec<BigUint> = (0_u32..=3).map(BigUint::from).collect();
@@ -125,16 +125,16 @@ fn the_edges_are_what_numbers_say() {
 }
 
 #[test]
-fn nothing_is_made_of_nothing_and_nothing_is_shown() {
+fn empty_batch_returns_nothing_and_debug_hides_secrets() {
     let Some(kernel) = kernel() else { return };
     let (made, kept) = kernel.ed25519_commitments(&[]);
     assert_eq!(format!("{:?} {kept:?}", Ed25519Key::new(&[1; 32])), "Ed25519Key(…) Ed25519Nonces(…)");
     assert!(made.is_empty() && kernel.ed25519_responses(&[], kept).is_empty());
 }
 
-/// None is left out without a word.
+/// A batch that is too large panics, so that no job is skipped silently.
 #[test]
-fn more_than_there_are_lanes_are_not_taken() {
+fn batch_larger_than_lane_count_panics() {
     let Some(kernel) = kernel() else { return };
     let (key, hash) = (Ed25519Key::new(&[1; 32]), [7; 64]);
     let commitments = || kernel.ed25519_commitments(&[&hash; LANES + 1]);

@@ -1,5 +1,5 @@
-//! Every lane against plain numbers. Where the processor lacks the instructions there is nothing to hold against them, and the
-//! tests say so; they fail where `BULLA_IFMA` is set, as `.ci/run` does where they are there.
+//! Compares every lane with big integers. On processors without the instructions there is nothing to compare, and the tests say so.
+//! With `BULLA_IFMA` set they fail instead; `.ci/run` sets it on processors that have the instructions.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use batch::{Job, Kernel, Key, LANES, OCTETS, Parts};
 use num_bigint::BigUint;
 use proptest::prelude::*;
 
-/// The numbers of a key, as the standard names them.
+/// The numbers of a key, named as in the standard.
 #[derive(Clone)]
 pub(crate) struct Numbers {
     n: BigUint,
@@ -29,10 +29,10 @@ impl Numbers {
         Self::of(&KeyPair::generate(KeySize::Rsa2048).unwrap())
     }
 
-    /// Those of one of the library's keys.
+    /// Reads the numbers from an AWS-LC key pair.
     pub(crate) fn of(pair: &KeyPair) -> Self {
         let der: Pkcs8V1Der<'_> = pair.as_der().unwrap();
-        // Version, n, e, d, p, q of the RSAPrivateKey within.
+        // Version, n, e, d, p, q of the inner RSAPrivateKey.
         let mut octets = integers(der.as_ref());
         let (q, p) = (octets.remove(5), octets.remove(4));
         Self::new(p, q)
@@ -42,7 +42,7 @@ impl Numbers {
         *Key::new(&self.octets().parts()).unwrap()
     }
 
-    /// As they are given to the batch.
+    /// Returns the numbers as bytes, in the form that the batch takes.
     pub(crate) fn octets(&self) -> Octets {
         let one = BigUint::from(1_u8);
         let (dp, dq) = (&self.d % (&self.p - &one), &self.d % (&self.q - &one));
@@ -69,7 +69,7 @@ impl Numbers {
     }
 }
 
-/// What [`Parts`] points to, in its order.
+/// The bytes that [`Parts`] borrows, in the same order.
 pub(crate) struct Octets([Vec<u8>; 7]);
 
 impl Octets {
@@ -95,7 +95,7 @@ impl Octets {
     }
 }
 
-/// The INTEGERs of the RSAPrivateKey in a PrivateKeyInfo: each has two bytes of length but the first and e.
+/// Returns the INTEGERs of the RSAPrivateKey in a PrivateKeyInfo. Each has a two-byte length, except the first and e.
 fn integers(der: &[u8]) -> Vec<BigUint> {
     // SEQUENCE, version, AlgorithmIdentifier, OCTET STRING, SEQUENCE: 4 + 3 + 15 + 4 + 4 bytes for this size.
     let mut rest = &der[30..];
@@ -132,7 +132,7 @@ pub(crate) fn octets(number: &BigUint) -> [u8; OCTETS] {
     padded
 }
 
-/// What the kernel makes of inputs under keys.
+/// Runs the kernel on inputs with their keys.
 fn made(kernel: Kernel, of: &[(&Key, [u8; OCTETS])]) -> Vec<Option<BigUint>> {
     let jobs: Vec<Job<'_>> = of.iter().map(|(key, input)| Job { key, input }).collect();
     let results = kernel.private_operations(&jobs);
@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn each_lane_is_what_numbers_say(
+    fn every_lane_matches_big_integers(
         seeds in prop::collection::vec((0..LANES, prop::collection::vec(any::<u8>(), OCTETS)), 1..=2 * LANES + 1),
     ) {
         let Some(kernel) = kernel() else { return Ok(()) };
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn the_edges_are_what_numbers_say() {
+fn edge_case_inputs_match_big_integers() {
     let Some(kernel) = kernel() else { return };
     let mut cases = Vec::new();
     for numbers in &KEYS[..2] {
@@ -178,9 +178,9 @@ fn the_edges_are_what_numbers_say() {
 }
 
 #[test]
-fn primes_in_either_order_and_close_to_their_bounds() {
+fn keys_with_swapped_or_extreme_primes_match_big_integers() {
     let Some(kernel) = kernel() else { return };
-    // The first and the last prime of 1,024 bits, as far apart as they can be.
+    // The smallest and the largest prime of 1,024 bits.
     let one = BigUint::from(1_u8);
     let (least, greatest) = ((&one << 1023_u32) + 1155_u32, (&one << 1024_u32) - 105_u32);
     let pairs = [(&greatest, &KEYS[0].p), (&KEYS[0].p, &greatest), (&greatest, &KEYS[1].q)];
@@ -196,16 +196,16 @@ fn primes_in_either_order_and_close_to_their_bounds() {
 }
 
 #[test]
-fn exponents_may_be_short() {
+fn short_crt_exponents_are_supported() {
     let Some(kernel) = kernel() else { return };
-    // The two least primes from 3·2^1022 on, twice which are 1 modulo 65,537: their exponents are (2p-1)/65,537, fifteen bits
-    // short, so that the first three windows are empty.
+    // The two smallest primes from 3·2^1022 on with 2p ≡ 1 modulo 65,537. Their exponents are (2p-1)/65,537, fifteen bits short, so
+    // that the first three windows are empty.
     let base = BigUint::from(3_u8) << 1022_u32;
     let numbers = Numbers::new(&base + 18_039_059_u32, &base + 84_886_799_u32);
     assert_eq!((&numbers.d % (&numbers.p - 1_u8)).bits(), 1009);
     let input = BigUint::from_bytes_be(&[0xa5; OCTETS - 1]);
     assert_eq!(made(kernel, &[(&numbers.key(), octets(&input))]), [Some(numbers.raised(&input))]);
-    // Others do not invert 65,537, so they are looked at by what the check lets through: an input that is its own 65,537th power.
+    // Other short exponents do not invert 65,537. The check accepts their result only for an input that is its own 65,537th power.
     let numbers = &KEYS[0];
     let coefficient = numbers.q.modinv(&numbers.p).unwrap();
     for (dp, dq) in [(0_u8, 0_u8), (1, 1), (16, 1), (1, 255)] {
@@ -220,7 +220,7 @@ fn exponents_may_be_short() {
 }
 
 #[test]
-fn a_faulty_lane_gives_nothing_and_spoils_no_other() {
+fn faulty_key_or_input_voids_only_its_own_lane() {
     let Some(kernel) = kernel() else { return };
     let numbers = &KEYS[0];
     let (sound, coefficient) = (numbers.key(), numbers.q.modinv(&numbers.p).unwrap());
@@ -244,12 +244,12 @@ fn a_faulty_lane_gives_nothing_and_spoils_no_other() {
             assert_eq!(made, expected, "lane {lane}");
         }
     }
-    // Not below the modulus.
+    // The input is not below the modulus.
     assert_eq!(made(kernel, &[(&sound, octets(&numbers.n)), (&sound, [0xff; OCTETS])]), [None, None]);
 }
 
 #[test]
-fn keys_of_other_sizes_are_refused() {
+fn keys_of_unsupported_size_or_exponent_are_rejected() {
     let numbers = &KEYS[0];
     let coefficient = numbers.q.modinv(&numbers.p).unwrap();
     let (dp, dq) = (BigUint::from(3_u8), BigUint::from(3_u8));
@@ -268,6 +268,6 @@ fn keys_of_other_sizes_are_refused() {
 }
 
 #[test]
-fn a_key_shows_nothing() {
+fn debug_output_hides_the_key() {
     assert_eq!(format!("{:?}", KEYS[0].key()), "Key(…)");
 }

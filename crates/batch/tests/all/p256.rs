@@ -1,4 +1,4 @@
-//! ECDSA on P-256: every lane against what plain numbers make, and against the library's own verification.
+//! ECDSA on P-256: compares every lane with big integers, and verifies the signatures with AWS-LC.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ static G: LazyLock<(BigUint, BigUint)> = LazyLock::new(|| {
     (x, hex("4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5"))
 });
 
-/// k·G: Jacobian coordinates, doubled from the highest bit on, and one inverse at the end.
+/// Returns k·G. Doubles in Jacobian coordinates from the highest bit, with one inversion at the end.
 fn multiple(k: &BigUint) -> (BigUint, BigUint) {
     let p = &*P;
     let less = |a: &BigUint, b: &BigUint| (a + (p - b % p)) % p;
@@ -49,7 +49,7 @@ fn multiple(k: &BigUint) -> (BigUint, BigUint) {
     (&x * &z * &z % p, &y * &z * &z * &z % p)
 }
 
-/// What FIPS 186-5 section 6.4.1 says of these numbers.
+/// Returns the expected signature (FIPS 186-5 section 6.4.1).
 fn wanted((private, digest, nonce): &Case) -> (BigUint, BigUint) {
     let r = multiple(nonce).0 % &*N;
     let s = nonce.modinv(&N).unwrap() * (digest + &r * private) % &*N;
@@ -63,7 +63,7 @@ pub(crate) fn octets(number: &BigUint) -> [u8; 32] {
     padded
 }
 
-/// A private key, what goes in, and a nonce.
+/// A private key, a digest, and a nonce.
 type Case = (BigUint, BigUint, BigUint);
 
 fn made(kernel: Kernel, cases: &[Case]) -> Vec<SignatureOutcome> {
@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn each_lane_is_what_numbers_say(
+    fn every_lane_matches_big_integers(
         seeds in prop::collection::vec(
             (any::<[u8; 32]>(), any::<[u8; 32]>(), any::<[u8; 32]>()),
             1..=2 * LANES + 1,
@@ -110,11 +110,11 @@ proptest! {
 }
 
 #[test]
-fn the_edges_are_what_numbers_say() {
+fn edge_case_scalars_and_digests_match_big_integers() {
     let Some(kernel) = kernel() else { return };
     let (n, one) = (&*N, BigUint::from(1_u8));
     let mut scalars: Vec<BigUint> = (1_u32..=4).map(BigUint::from).collect();
-    // Around every digit's place, where digits are the largest, the least and change their sign.
+    // Scalars around each digit position: largest and smallest digits, and digits that change sign.
     for place in 0..37_u32 {
         let power = &one << (7 * place);
         scalars.extend([power.clone(), &power + &one, n - &power]);
@@ -122,8 +122,8 @@ fn the_edges_are_what_numbers_say() {
             scalars.extend([&power - &one, n - (&power - &one), &power * 3_u8 + &one]);
         }
     }
-    // Where the last digits' additions come closest to doublings and to n: n - 2·|d| and its like, and what a sum from the lowest
-    // digit on would double.
+    // Scalars for which the last additions come closest to doublings and to n: n - 2·|d| and similar, and the scalar that would
+    // double in a sum from the lowest digit upwards.
     scalars.extend((1_u32..=260).map(|less| n - less));
     scalars.push((BigUint::from(15_u8) << 253_u32) - n);
     scalars.extend([n >> 1_u32, (n >> 1_u32) + &one, (&one << 255_u32) - &one, &one << 255_u32]);
@@ -137,9 +137,9 @@ fn the_edges_are_what_numbers_say() {
     holds(kernel, &cases);
 }
 
-/// RFC 6979 appendix A.2.5, for SHA-256: the nonces are theirs, odd and even.
+/// Uses the vectors and nonces of RFC 6979 appendix A.2.5 for SHA-256. The nonces are odd and even.
 #[test]
-fn published_signatures_are_made() {
+fn signatures_equal_rfc_6979_vectors() {
     let Some(kernel) = kernel() else { return };
     let private = hex("C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721");
     let digest = |message: &[u8]| {
@@ -166,7 +166,7 @@ fn published_signatures_are_made() {
 }
 
 #[test]
-fn the_library_verifies_what_is_made() {
+fn aws_lc_verifies_batch_signatures() {
     let Some(kernel) = kernel() else { return };
     let pairs: Vec<EcdsaKeyPair> =
         (0..LANES).map(|_| EcdsaKeyPair::generate(&lc::ECDSA_P256_SHA256_FIXED_SIGNING).unwrap()).collect();
@@ -192,7 +192,7 @@ fn the_library_verifies_what_is_made() {
 }
 
 #[test]
-fn a_nonce_that_does_not_do_is_refused_in_its_lane_alone() {
+fn unusable_nonce_is_rejected_in_its_lane_only() {
     let Some(kernel) = kernel() else { return };
     let (private, digest, nonce) = (hex("1234567"), hex("89abcdef"), hex("fedcba9876543211"));
     let sound = (private.clone(), digest.clone(), nonce.clone());
@@ -223,7 +223,7 @@ fn a_nonce_that_does_not_do_is_refused_in_its_lane_alone() {
 }
 
 #[test]
-fn keys_out_of_range_are_refused() {
+fn private_keys_out_of_range_are_rejected() {
     assert!(P256Key::new(&[0; 32]).is_none());
     assert!(P256Key::new(&octets(&N)).is_none());
     assert!(P256Key::new(&[0xff; 32]).is_none());

@@ -1,4 +1,4 @@
-//! Nothing of a key stays on the stack of a thread that made a batch with it, as the system shows the thread's memory.
+//! After a batch, no secret remains on the thread's stack. The test reads the stack through the operating system.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,10 +8,10 @@ use num_bigint::BigUint;
 
 use crate::lanes::{KEYS, Numbers, kernel, octets};
 
-/// Bytes of stack that are looked at: those the calls had, and many more.
+/// Bytes of stack that are searched: those that the calls used, and many more.
 const DEPTH: usize = 256 * 1024;
 
-/// What lies below the caller's frame.
+/// Returns the memory below the caller's frame.
 #[inline(never)]
 fn below() -> Vec<u8> {
     let mut found = vec![0; DEPTH];
@@ -20,7 +20,7 @@ fn below() -> Vec<u8> {
     found
 }
 
-/// As wide as what the kernel computes with, in every way in which it writes a secret.
+/// Returns the secrets of a key in every representation that the kernel writes, in the widths that it computes with.
 fn secrets(of: &Numbers) -> Vec<(&'static str, u64)> {
     let one = BigUint::from(1_u8);
     let words = |number: &BigUint, bits: u32| -> Vec<u64> {
@@ -54,7 +54,7 @@ fn left(memory: &[u8], secrets: &[(&'static str, u64)]) -> Vec<&'static str> {
     secrets.iter().filter(|(_, secret)| words.contains(secret)).map(|(name, _)| *name).collect()
 }
 
-/// A frame that nobody wipes: a word, so far below the caller's.
+/// Leaves a word on the stack, `depth` bytes below the caller's frame, and does not wipe it.
 #[inline(never)]
 fn leave(word: u64, depth: usize) {
     let mut frame = [0_u64; 512];
@@ -65,9 +65,9 @@ fn leave(word: u64, depth: usize) {
     std::hint::black_box(&frame);
 }
 
-/// What is not wiped would be found, near and far.
+/// The search finds an unwiped secret, both near and far.
 #[test]
-fn what_is_left_is_found() {
+fn stack_scan_finds_an_unwiped_secret() {
     for depth in [0, 32 * 1024, 128 * 1024] {
         let word = u64::from_be_bytes(*b"a secret");
         let memory = std::thread::spawn(move || {
@@ -80,13 +80,13 @@ fn what_is_left_is_found() {
 }
 
 #[test]
-fn a_batch_leaves_no_secret_on_the_stack() {
+fn rsa_batch_leaves_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
     let numbers = &KEYS[0];
     let key = batch::Key::new(&numbers.octets().parts()).unwrap();
     let secrets = secrets(numbers);
     let input = octets(&BigUint::from(0x1234_5678_u32));
-    // On a thread of its own, on whose stack nothing was but this.
+    // Run on a new thread, whose stack holds nothing else.
     let memory = std::thread::spawn(move || {
         assert!(kernel.private_operations(&[Job { key: &key, input: &input }])[0].is_some());
         below()
@@ -95,7 +95,7 @@ fn a_batch_leaves_no_secret_on_the_stack() {
 }
 
 #[test]
-fn a_key_that_is_read_leaves_no_secret_on_the_stack() {
+fn parsing_an_rsa_key_leaves_no_secret_on_the_stack() {
     let numbers = &KEYS[0];
     let parts = numbers.octets();
     let secrets = secrets(numbers);
@@ -108,7 +108,7 @@ fn a_key_that_is_read_leaves_no_secret_on_the_stack() {
     assert_eq!(left(&memory.join().unwrap(), &secrets), [""; 0]);
 }
 
-/// What a signature on P-256 computes with: the key as it is and as the kernel has it, the nonce, and what they lack to n.
+/// Returns the secrets of a P-256 signature: the key as given and as the kernel stores it, the nonce, and n minus each.
 fn p256_secrets(private: &BigUint, nonce: &BigUint) -> Vec<(&'static str, u64)> {
     let n = &*crate::p256::N;
     let r = BigUint::from(1_u8) << 260_u32;
@@ -125,7 +125,7 @@ fn p256_secrets(private: &BigUint, nonce: &BigUint) -> Vec<(&'static str, u64)> 
     words(&named)
 }
 
-/// In limbs and in words.
+/// Returns the numbers in limbs and in words.
 fn words(of: &[(&'static str, BigUint)]) -> Vec<(&'static str, u64)> {
     let mut found = Vec::new();
     for (name, number) in of {
@@ -139,12 +139,12 @@ fn words(of: &[(&'static str, BigUint)]) -> Vec<(&'static str, u64)> {
 }
 
 #[test]
-fn signatures_on_p256_leave_no_secret_on_the_stack() {
+fn p256_batch_leaves_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
     assert!(kernel.prepare_p256());
     let (private, nonce) = (BigUint::from_bytes_be(&[0x5a; 32]), BigUint::from_bytes_be(&[0xc3; 32]));
     let secrets = p256_secrets(&private, &nonce);
-    // Not on this thread's stack either: a copy in the heap is none of the batch's.
+    // Box the inputs, so that this thread's stack holds no copy. A copy on the heap does not belong to the batch.
     let given = Box::new((crate::p256::octets(&private), crate::p256::octets(&nonce)));
     let memory = std::thread::spawn(move || {
         let key = P256Key::new(&given.0).unwrap();
@@ -159,10 +159,10 @@ fn signatures_on_p256_leave_no_secret_on_the_stack() {
 }
 
 #[test]
-fn ed25519_leaves_no_secret_on_the_stack() {
+fn ed25519_batch_leaves_no_secret_on_the_stack() {
     let Some(kernel) = kernel() else { return };
     assert!(kernel.prepare_ed25519());
-    // The half of a hash as it is clamped anyway.
+    // The half of a hash, already clamped.
     let given = Box::new(([0x58; 32], [0xc3; 64], [0x11; 64]));
     let (l, private, nonce) =
         (&*crate::ed25519::L, BigUint::from_bytes_le(&given.0), BigUint::from_bytes_le(&given.1));

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_measured_to_its_end() {
+    fn child_process_is_measured_until_it_exits() {
         let measured = run(Command::new("sh")
             .args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; echo done >&2"]));
         let measured = measured.unwrap();

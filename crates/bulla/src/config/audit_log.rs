@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_work_is_refused_with_its_key() {
+    fn invalid_audit_settings_are_rejected_with_the_key() {
         let wrong = |change: fn(&mut AuditSettings), word: &str| {
             let mut settings = AuditSettings::default();
             settings.check().unwrap();

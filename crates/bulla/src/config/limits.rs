@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_a_rate_and_a_burst() {
+    fn token_limit_is_parsed_with_name_rate_and_burst() {
         let read = |text: &str| {
             let mut all = named("limits.tokens", &[text.to_owned()]).ok()?;
             let (name, rate) = all.pop()?;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_servers_and_zero_switches_off() {
+    fn default_caller_limit_is_200_per_second_and_zero_disables_it() {
         let options = LimitSettings::default().options().unwrap();
         assert_eq!(options.caller.map(|rate| rate.per_second.get()), Some(200));
         let off = LimitSettings { caller_per_s: 0, ..LimitSettings::default() };

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_key_comes_from_one_place_of_a_known_kind() {
+    fn master_key_requires_exactly_one_source_of_a_known_kind() {
         let program = r#"{ program = { command = ["/bin/wrap"], wrapped_file = "/k" } }"#;
         let loaded = load(None, &[("BULLA_AUTHORITY_MASTER_KEY", program)]).unwrap();
         assert!(matches!(loaded.settings.authority.current_master(), Some(MasterKeySettings::Program(_))));

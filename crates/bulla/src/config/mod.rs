@@ -682,7 +682,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_overrides_defaults_and_the_environment_the_file() {
+    fn config_file_overrides_defaults_and_environment_overrides_file() {
         let file = "[scan]\ntimeout_ms = 900\nper_address = 4\n";
         let loaded = load(Some(file), &[("BULLA_SCAN_PER_ADDRESS", "8"), ("HOME", "/root")]).unwrap();
         assert_eq!(loaded.settings.scan.timeout_ms, 900);
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_may_be_used_as_a_file_and_names_every_key() {
+    fn config_show_output_loads_again_and_lists_every_key() {
         let shown = load(None, &[]).unwrap().show();
         let again = load(Some(&shown), &[]).unwrap();
         assert_eq!(again.show().replace("bulla.toml", "default"), shown);
@@ -712,7 +712,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_a_variable_that_is_read() {
+    fn every_config_key_has_a_distinct_environment_variable() {
         let mut variables: Vec<String> = KEYS.iter().map(|(key, ..)| variable_of(key)).collect();
         variables.sort();
         variables.dedup();
@@ -729,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_named_with_all_that_they_run_with() {
+    fn named_programs_are_parsed_and_invalid_ones_rejected() {
         let file = "[programs.sign]\nargv = [\"/usr/local/bin/sign\", \"--fast\"]\ntimeout_s = 30\n\
                     [programs.sign.environment]\nREGION = \"north\"\n";
         let loaded = load(Some(file), &[]).unwrap().settings;
@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_refused_with_their_line() {
+    fn unknown_keys_and_invalid_variables_are_rejected() {
         let error = load(Some("[scan]\n\ntimeout = 5\n"), &[]).unwrap_err();
         assert!(error.message.contains("line 3") && error.message.contains("timeout"), "{}", error.message);
         for (variable, text) in [
@@ -774,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_answers_no_values_is_a_warning() {
+    fn replica_without_buffered_audit_gives_a_warning() {
         let standby =
             "[store]\nurl = \"postgres://u@db/bulla\"\nreplica_url = \"postgres://u@standby/bulla\"\n";
         let warnings = |file: &str| load(Some(file), &[]).unwrap().settings.warnings();
@@ -788,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn passwords_are_removed_from_shown_database_urls() {
         for url in ["postgres://u:hidden@db/bulla", "postgres://u@db/bulla?password=hidden"] {
             let shown = without_password(url);
             assert!(shown.contains("db/bulla") && !shown.contains("hidden"), "{shown}");

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_go_below_the_endpoint_or_nowhere() {
+    fn otlp_endpoint_and_sampling_share_are_validated() {
         for (endpoint, url) in [
             ("", None),
             ("none", None),

@@ -223,7 +223,7 @@ mod tests {
     use api::certificates::CurrentView;
 
     #[test]
-    fn names_make_files_that_stay_in_the_folder() {
+    fn certificate_names_are_escaped_into_safe_file_names() {
         for (name, stem) in [
             ("www.example.org", "www.example.org"),
             ("*.example.org", "%2A.example.org"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_or_an_agents_is_not_presented() {
+    fn edge_skips_revoked_archived_pending_and_agent_key_certificates() {
         let agent = KeyLocationBody::Agent { agent: Uuid::nil() };
         let row = |status: &str, key_location: KeyLocationBody, revoked: Option<bool>| {
             let mut row: CertificateView = serde_json::from_value(serde_json::json!({

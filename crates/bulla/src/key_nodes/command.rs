@@ -282,7 +282,7 @@ mod tests {
     use cli::terminal::Colour;
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn site_update_keeps_unspecified_attributes() {
         let show = Output { output: Format::Json, color: Colour::Never, query: None };
         let text = |text: &str| text.to_owned();
         let change = SiteChange {

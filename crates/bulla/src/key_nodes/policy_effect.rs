@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gains_and_loses_is_told_by_policy() {
+    fn attribute_change_reports_nodes_gained_and_lost_per_policy() {
         let policy = |name: &str, formula: &str| (name.to_owned(), Formula::parse(formula).unwrap());
         let policies = Policies(vec![
             policy("eu", "region: EU"),

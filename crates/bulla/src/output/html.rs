@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scales_end_at_round_numbers() {
+    fn chart_scale_ends_at_a_round_number() {
         for (most, top) in [(0, 1), (1, 1), (3, 4), (5, 5), (7, 10), (11, 20), (41, 50), (180_000, 200_000)] {
             assert_eq!(nice_top(most), top, "{most}");
         }

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn worst_first_then_soonest_then_silence_above_information() {
+    fn rows_sort_by_severity_and_expiry_with_no_answer_above_info() {
         let mut rows = [
             row(None, ProbeOutcome::Answered, Some(5), "fine"),
             row(Some(Severity::Info), ProbeOutcome::Answered, Some(1), "info"),

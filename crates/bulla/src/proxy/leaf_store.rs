@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waiting_does_not_heal_is_tried_seldom_and_a_token_not_again() {
+    fn permanent_errors_back_off_to_one_hour_and_pin_errors_stop_retries() {
         let none = RetryState::default();
         assert_eq!(none.now(), None);
         let mut retry = none.next("no key".to_owned(), false);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_gives_its_folder_and_nothing_gives_all_files() {
+    fn file_paths_in_settings_map_to_their_folder() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().canonicalize().unwrap();
         let file = home.join("key.pem");
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_settings_name_is_found_wherever_it_is() {
+    fn paths_in_settings_are_found_and_missing_files_listed() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().canonicalize().unwrap();
         for folder in ["tls", "crl", "seed"] {

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_of_ended_runs_are_removed_and_no_others() {
+    fn only_folders_of_ended_runs_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let abandoned = parent.path().join("bulla-run-1");
         fs::create_dir(&abandoned).unwrap();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dead_hosts_count_as_high_or_by_name() {
+    fn fail_on_counts_no_answer_as_high_severity() {
         let tally = |worst, no_answer| {
             let mut tally = Tally::default();
             (tally.worst, tally.no_answer) = (worst, no_answer);

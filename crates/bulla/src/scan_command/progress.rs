@@ -105,7 +105,7 @@ impl Bar {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn both_templates_are_valid() {
+    fn both_progress_bar_templates_are_valid() {
         for template in ["{bar:24.cyan/dim} {pos}/{len}  {msg}", "{spinner:.cyan} {pos}  {msg}"] {
             assert!(indicatif::ProgressStyle::with_template(template).is_ok());
         }

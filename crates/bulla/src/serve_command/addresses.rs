@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_as_clients_reach_them() {
+    fn server_url_and_names_are_derived_from_listen_and_url() {
         let of = |listen: &str, url: &str| {
             let settings =
                 ServerSettings { listen: listen.into(), url: url.into(), ..ServerSettings::default() };

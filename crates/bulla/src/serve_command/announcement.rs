@@ -68,7 +68,7 @@ mod tests {
     use crate::roles::DefaultRoles;
 
     #[test]
-    fn each_role_says_where_it_is_or_what_turns_it_on() {
+    fn role_table_shows_addresses_and_how_to_enable_disabled_roles() {
         let mut settings = Settings::default();
         settings.agent.policy = "/no/such/policy.toml".into();
         let roles = settings.roles(&[], DefaultRoles::Everything).unwrap();

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_of_groups_are_read_from_the_end() {
+    fn group_grants_are_parsed_from_right_to_left() {
         let read = |text: &str| grant(text).map(|one| (one.group, one.role, one.scope.to_string()));
         for (text, group, role, scope) in [
             ("staff=viewer", "staff", "viewer", "any"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_issuer_needs_an_id_and_tls() {
+    fn oidc_issuer_requires_client_id_and_https() {
         let addresses = Addresses::of(&crate::config::ServerSettings::default()).unwrap();
         let of = |issuer: &str, client_id: &str| {
             let settings = OidcSettings {

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_role_that_fails_is_counted_and_started_again_until_it_ends_well() {
+    async fn failed_role_is_counted_and_restarted_until_it_succeeds() {
         let metrics = Metrics::default();
         let mut left = 3_u32;
         let work = || {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_ends_the_pause() {
+    async fn stop_interrupts_the_restart_backoff() {
         let stop = CancellationToken::new();
         let metrics = Metrics::default();
         let kept = Restarts { pauses: (PAUSE_MAX, PAUSE_MAX), ..restarts(&metrics, PAUSE_MAX) };

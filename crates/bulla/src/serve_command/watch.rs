@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_state_and_each_change_are_news() {
+    fn first_state_and_each_change_are_reported() {
         let mut states = SubjectStates::default();
         for (subject, wrong, news) in [
             ("agent/a", false, true),

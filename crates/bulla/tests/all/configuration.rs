@@ -1,9 +1,9 @@
-//! Files, variables and flags.
+//! Configuration from files, environment variables and flags.
 
 use crate::world::{bulla, describe, run, stderr, stdout};
 
 #[test]
-fn a_wrong_key_is_refused_with_its_line() {
+fn unknown_config_key_is_rejected_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bulla.toml");
     std::fs::write(&file, "[scan]\nper_address = 3\ntimeout = 5\n").unwrap();
@@ -14,7 +14,7 @@ fn a_wrong_key_is_refused_with_its_line() {
 }
 
 #[test]
-fn each_value_says_where_it_comes_from() {
+fn config_show_reports_the_source_of_each_value() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bulla.toml");
     std::fs::write(&file, "[scan]\nper_address = 3\n").unwrap();
@@ -31,7 +31,7 @@ fn each_value_says_where_it_comes_from() {
 }
 
 #[test]
-fn a_cloud_that_does_not_exist_is_refused_before_a_server_starts() {
+fn config_check_rejects_an_unknown_cloud_kind() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("clouds.toml");
     let check = |text: &str| {
@@ -46,14 +46,14 @@ fn a_cloud_that_does_not_exist_is_refused_before_a_server_starts() {
 }
 
 #[test]
-fn a_variable_that_means_nothing_is_refused() {
+fn unknown_environment_variable_is_rejected() {
     let output = run(bulla().args(["config", "check"]).env("BULLA_SCAN_TIMEOUT", "1"));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("BULLA_SCAN_TIMEOUT is unknown"));
 }
 
 #[test]
-fn what_the_credential_store_would_not_start_with_is_refused_before() {
+fn config_check_rejects_invalid_credential_store_settings() {
     for (variable, text, wanted) in [
         ("BULLA_CREDENTIALS_RETENTION", "/ci/*", "is not a retention rule: write a path, then"),
         ("BULLA_CREDENTIALS_CA_MINIMUM_DAYS", "100000", "credentials.ca_minimum_days is 100000"),
@@ -67,7 +67,7 @@ fn what_the_credential_store_would_not_start_with_is_refused_before() {
 }
 
 #[test]
-fn wrong_arguments_say_what_would_be_right() {
+fn invalid_scan_arguments_are_rejected_with_an_explanation() {
     for (arguments, wanted) in [
         (&["scan"][..], "no targets given"),
         (&["scan", "a.example", "--timeout", "5"], "has no unit"),

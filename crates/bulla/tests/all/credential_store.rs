@@ -1,4 +1,4 @@
-//! `bulla credential` against a store on a socket that answers as a test wants it to, on a machine without any server.
+//! `bulla credential` against a fake store on a socket, on a machine without a server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::world::{bulla, describe, run, stderr};
 
-/// A long while, after which something did not happen.
+/// After this time an event counts as not happening.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A key of age's and whom it is for, made by age-keygen.
+/// An age identity and its recipient, made by age-keygen.
 const KEY: &str = "AGE-SECRET-KEY-19DAUCNLJ9VV98XPFGATP53AZ9U5JHAV5075PMSLMPPFJZZX5DPJQ83L689";
 const RECIPIENT: &str = "age1yec9cznn3xkzjptex4xz3vfmfkuslk6kpxrjc8l2llue5se8q3zqjtc29j";
 
-/// The identity of each version, and of each certificate.
+/// The id of every version and of every certificate.
 const VERSION: &str = "01939e5c-0000-7000-8000-000000000001";
 const CERTIFICATE: &str = "01939e5c-0000-7000-8000-000000000002";
 const STORED_AT: &str = "2026-11-21T05:00:00Z";
@@ -33,14 +33,14 @@ struct Request {
     body: Value,
 }
 
-/// A store, and the folder of a machine without any server.
+/// A fake store, and the folder of a machine without a server.
 struct FakeStore {
     folder: tempfile::TempDir,
     asked: Arc<Mutex<Vec<Request>>>,
 }
 
 impl FakeStore {
-    /// Answers each request with the status and the document that `answers` makes of it.
+    /// Answers each request with the status and JSON that `answers` returns.
     fn start(answers: impl Fn(&Request) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
@@ -61,7 +61,7 @@ impl FakeStore {
         self.folder.path().join(name)
     }
 
-    /// `bulla credential …` of a machine that has nothing but the socket.
+    /// Returns `bulla credential …` on a machine that has only the socket.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
@@ -78,7 +78,7 @@ impl FakeStore {
         run(&mut self.command(arguments))
     }
 
-    /// What it was asked, of requests that begin so.
+    /// Returns the received requests whose first line begins with `line`.
     fn asked(&self, line: &str) -> Vec<Request> {
         let all = self.asked.lock().unwrap();
         all.iter().filter(|asked| asked.line.starts_with(line)).cloned().collect()
@@ -123,7 +123,7 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", describe(output)))
 }
 
-/// A list of what is there, for `find` and `export`.
+/// A list of credential names, for `find` and `export`.
 fn names(all: &[&str]) -> Value {
     let one = |name: &&str| json!({ "name": name, "version_created_at": STORED_AT });
     let all: Vec<Value> = all.iter().map(one).collect();
@@ -135,9 +135,9 @@ fn value(name: &str, text: &str) -> Value {
 }
 
 #[test]
-fn an_agent_is_all_that_a_machine_needs() {
+fn agent_socket_works_without_token_or_server_settings() {
     let store = FakeStore::start(|_| (200, json!({ "data": [value("/a", "canary")] })));
-    // An agent logs in by itself: whatever is configured is not even read.
+    // The agent logs in itself. Configured credentials are not even read.
     let output =
         store.run(&["get", "/a", "--value", "--token-file", "/nowhere/token", "--server-ca", "/nowhere/ca"]);
     assert_eq!(output.stdout, b"canary\n", "{}", describe(&output));
@@ -147,7 +147,7 @@ fn an_agent_is_all_that_a_machine_needs() {
         command.env("BULLA_DATA", store.path("no-data")).env("HOME", store.folder.path()).args(arguments);
         run(&mut command)
     };
-    // Nobody listens there; that no other server is known is nobody's trouble.
+    // Nothing listens there. The missing settings of the other server do not matter.
     let output = alone(&["credential", "get", "/a", "--credential-server", "https://127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(7), "{}", describe(&output));
     let output = alone(&["credential", "get", "/a"]);
@@ -156,7 +156,7 @@ fn an_agent_is_all_that_a_machine_needs() {
 }
 
 #[test]
-fn permissions_that_could_not_be_asked_for_are_told() {
+fn export_reports_permissions_it_could_not_fetch() {
     let store = FakeStore::start(|asked| match asked.line.as_str() {
         line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/t/a"])),
         line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
@@ -179,7 +179,7 @@ fn permissions_that_could_not_be_asked_for_are_told() {
 }
 
 #[test]
-fn values_keep_their_end_on_the_way_and_those_past_it_stay_behind() {
+fn import_keeps_expiry_and_skips_expired_values() {
     let in_seconds = |seconds: i64| {
         let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
         at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -222,7 +222,7 @@ fn values_keep_their_end_on_the_way_and_those_past_it_stay_behind() {
 }
 
 #[test]
-fn a_mark_that_was_lost_is_made_by_the_next_import() {
+fn transitional_flag_lost_in_one_import_is_set_by_the_next() {
     let certificate = |marked: bool| {
         json!({ "name": "/ca", "type": "certificate", "id": VERSION, "transitional": marked, "expiry_date": null,
             "certificate_authority": true, "version_created_at": STORED_AT,
@@ -277,11 +277,11 @@ fn a_mark_that_was_lost_is_made_by_the_next_import() {
 }
 
 #[test]
-fn nothing_is_left_of_an_export_that_is_stopped() {
+fn interrupted_export_leaves_no_file() {
     let store = FakeStore::start(|asked| match asked.line.as_str() {
         line if line.starts_with("GET /api/v1/data?path") => (200, names(&["/a"])),
         line if line.starts_with("GET /api/v1/certificates") => (200, json!({ "certificates": [] })),
-        // As long as the test runs.
+        // Blocks as long as the test runs.
         _ => loop {
             std::thread::park();
         },
@@ -302,7 +302,7 @@ fn nothing_is_left_of_an_export_that_is_stopped() {
 }
 
 #[test]
-fn standard_output_is_written_once() {
+fn template_to_stdout_rejects_watch_and_run() {
     let store = FakeStore::start(|_| (404, json!({})));
     std::fs::write(store.path("t"), "((/a))").unwrap();
     for more in [&["--watch"][..], &["--run", "true"]] {

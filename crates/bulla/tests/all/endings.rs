@@ -1,4 +1,4 @@
-//! Exit codes, and ends that nobody planned.
+//! Exit codes, and unexpected ends.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -15,7 +15,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn findings_decide_the_exit_code_only_when_asked() {
+fn findings_change_the_exit_code_only_with_fail_on() {
     let world = World::new(&Plan { endpoints: 60, mix: Mix::AllKinds, ..Plan::default() });
     let mut truth = world.fleet().truth().into_iter();
     let expired = truth.find(|truth| truth.findings.contains(&"certificate.expired")).unwrap();
@@ -28,7 +28,7 @@ fn findings_decide_the_exit_code_only_when_asked() {
 }
 
 #[test]
-fn nothing_that_answers_is_no_success() {
+fn scan_without_any_answer_exits_with_3() {
     let world = World::healthy();
     let output = run(&mut world.scan(&["nowhere.fleet.test", "--no-store"]));
     assert_eq!(output.status.code(), Some(3), "{}", describe(&output));
@@ -36,7 +36,7 @@ fn nothing_that_answers_is_no_success() {
 }
 
 #[test]
-fn an_inventory_that_cannot_be_opened_is_said_so_before_anything_is_scanned() {
+fn unreadable_inventory_is_reported_before_the_scan() {
     let world = World::healthy();
     std::fs::write(world.path("inventory.db"), "this is no database, whatever its name says").unwrap();
     let output = run(&mut world.scan(&["@targets.txt", "--db", "inventory.db"]));
@@ -46,10 +46,9 @@ fn an_inventory_that_cannot_be_opened_is_said_so_before_anything_is_scanned() {
     assert!(stdout(&output).is_empty());
 }
 
-/// `command` where no file may grow beyond `kib`: its writes fail as on a full disk, and no mount is
-/// needed, which not every machine permits.
+/// Runs `command` with a file size limit of `kib`. Writes fail as on a full disk, without a mount, which not every machine permits.
 fn with_files_up_to(kib: u64, command: &Command) -> Command {
-    /// What `ulimit -f` counts in, in bytes (POSIX).
+    /// The unit of `ulimit -f`, in bytes (POSIX).
     const BLOCK: u64 = 512;
     let mut limited = Command::new("sh");
     limited
@@ -64,14 +63,14 @@ fn with_files_up_to(kib: u64, command: &Command) -> Command {
 }
 
 #[test]
-fn a_full_disk_costs_no_result_and_the_scan_is_resumed_once_there_is_room() {
-    /// Beyond the empty inventory: its log of changes is that much longer, and a scan's is longer by far.
+fn full_disk_loses_no_result_and_the_scan_is_resumed() {
+    /// Space beyond the empty inventory, in KiB. The log of a scan needs much more.
     const ROOM_KIB: u64 = 200;
     let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, ..Plan::default() };
     let world = World::new(&plan);
     let all = world.targets().len();
     run(&mut world.scan(&["nowhere.fleet.test", "--db", "empty.db"]));
-    // The last process to close it may leave all in the log.
+    // The last process may leave all data in the log file.
     let kib = |name: &str| std::fs::metadata(world.path(name)).map_or(0, |file| file.len() / 1_024);
     let empty_kib = kib("empty.db").max(kib("empty.db-wal"));
     let mut scan = world.scan(&["@targets.txt", "--output", "json", "--quiet"]);
@@ -89,8 +88,7 @@ fn a_full_disk_costs_no_result_and_the_scan_is_resumed_once_there_is_room() {
     world.assert_each_stored_once(&[]);
 }
 
-/// A scan that is busy for a minute: some endpoints that answer, then names whose name server, the
-/// socket held here, never does.
+/// Starts a scan that takes a minute: some endpoints that answer, then names whose DNS server, the socket held here, never answers.
 fn busy(world: &World, arguments: &[&str]) -> (Child, UdpSocket) {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let answering = world
@@ -114,7 +112,7 @@ fn busy(world: &World, arguments: &[&str]) -> (Child, UdpSocket) {
 }
 
 #[test]
-fn ctrl_c_prints_what_was_seen_and_ends_long_before_the_scan_would() {
+fn ctrl_c_prints_a_summary_and_ends_the_scan_early() {
     let world = World::healthy();
     let (mut child, _silent) = busy(&world, &["--output", "jsonl", "--no-store"]);
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -134,14 +132,14 @@ fn ctrl_c_prints_what_was_seen_and_ends_long_before_the_scan_would() {
 }
 
 #[test]
-fn a_reader_that_goes_away_stops_the_scan() {
+fn closed_output_pipe_stops_the_scan() {
     let world = World::healthy();
     let (mut child, _silent) = busy(&world, &["--output", "jsonl", "--no-store"]);
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
     out.read_line(&mut first).unwrap();
     drop(out);
-    // The next write meets a closed pipe; with everything written already, only the summary would.
+    // The next write fails on a closed pipe. If everything is already written, only the summary remains.
     signal(&child, Signal::INT);
     let status = child.wait().unwrap();
     assert!(matches!(status.code(), Some(141 | 130)), "{status}");

@@ -1,9 +1,9 @@
-//! What people read before anything else.
+//! Help texts and other documentation of the command line.
 
 use crate::world::{bulla, describe, run, stderr, stdout};
 
 #[test]
-fn help_reads_as_released() {
+fn help_texts_match_the_snapshots() {
     for (name, arguments) in [
         ("bulla", &["--help"][..]),
         ("scan", &["scan", "--help"]),
@@ -19,7 +19,7 @@ fn help_reads_as_released() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made() {
+fn shell_completions_and_manual_pages_are_generated() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(bulla().args(["completions", shell]));
         assert!(output.status.success() && stdout(&output).contains("inventory"), "{shell}");

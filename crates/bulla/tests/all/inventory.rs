@@ -1,9 +1,9 @@
-//! What is remembered.
+//! The inventory.
 
 use crate::world::{ENDPOINTS, World, describe, run, stderr, stdout};
 
 #[test]
-fn pages_are_complete_and_lead_to_each_other() {
+fn inventory_pages_are_complete_and_linked_by_cursor() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
     let whole = world.inventory(&["list", "--all"]);
@@ -26,7 +26,7 @@ fn pages_are_complete_and_lead_to_each_other() {
 }
 
 #[test]
-fn a_replaced_certificate_is_seen_by_the_next_scan_and_named_by_diff() {
+fn replaced_certificate_is_recorded_and_reported_by_diff() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
     let (target, host) = {
@@ -49,7 +49,7 @@ fn a_replaced_certificate_is_seen_by_the_next_scan_and_named_by_diff() {
 }
 
 #[test]
-fn a_host_and_a_certificate_are_shown() {
+fn inventory_show_prints_a_host_and_a_certificate() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
     let target = world.targets().remove(0);
@@ -67,7 +67,7 @@ fn a_host_and_a_certificate_are_shown() {
 }
 
 #[test]
-fn certificates_come_as_pem_each_once() {
+fn inventory_export_prints_each_certificate_once_as_pem() {
     let world = World::healthy();
     let output = run(&mut world.scan(&["--include-pem", "--output", "jsonl", &world.targets().remove(0)]));
     let line: serde_json::Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
@@ -88,7 +88,7 @@ fn certificates_come_as_pem_each_once() {
 }
 
 #[test]
-fn everything_known_is_scanned_again() {
+fn scan_again_scans_every_known_endpoint() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
     let output = run(&mut world.scan(&["--again", "--output", "jsonl"]));
@@ -102,7 +102,7 @@ fn everything_known_is_scanned_again() {
 }
 
 #[test]
-fn the_data_folder_is_nobody_elses_business() {
+fn data_folder_is_accessible_only_by_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let world = World::healthy();
     world.scan_all(&["--quiet"]);

@@ -1,4 +1,4 @@
-//! `bulla key serve`: keys of a folder, on a socket and over TLS, changed while it runs.
+//! `bulla key serve`: keys of a folder, on a socket and over TLS, reloaded while it runs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::world::{bulla, describe, run, stderr};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What has the service speak TLS with the certificates of [`Fixture::certificate`].
+/// Arguments for TLS with the certificates of [`Fixture::certificate`].
 pub(crate) const TLS: [&str; 8] = [
     "--listen",
     "127.0.0.1:0",
@@ -26,15 +26,15 @@ pub(crate) const TLS: [&str; 8] = [
     "ca.pem",
 ];
 
-/// A folder with keys and certificates, and the service when it runs.
+/// A folder with keys and certificates, and the service while it runs.
 pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) service: Option<Child>,
-    /// The settings of SoftHSM, where there is a token.
+    /// The SoftHSM configuration, if there is a token.
     softhsm: Option<PathBuf>,
-    /// Variables for the service.
+    /// Environment variables of the service.
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// What the service said since it serves.
+    /// The output of the service after startup.
     log: Arc<Mutex<String>>,
 }
 
@@ -63,7 +63,7 @@ impl Fixture {
         run.stdout
     }
 
-    /// Makes a CA, `ca.pem`, and a certificate of it with these names, `up.pem`, whose key is `up.key`.
+    /// Creates a CA, `ca.pem`, and a certificate with these names, `up.pem`, whose key is `up.key`.
     pub(crate) fn certified(&self, names: &str) {
         let key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
         self.openssl(&format!("{key} -keyout ca.key -out ca.pem -subj /CN=ca"));
@@ -73,10 +73,10 @@ impl Fixture {
         ));
     }
 
-    /// Makes a key of the service; what it is known by.
+    /// Generates a key for the service. Returns its key identifier.
     pub(crate) fn key(&self, name: &str, of: &str) -> [u8; 20] {
         self.openssl(&format!("genpkey {of} -out keys/{name}.new"));
-        // At once, as a deployment does.
+        // Replaces the file atomically, as a deployment does.
         std::fs::rename(self.path(&format!("keys/{name}.new")), self.path(&format!("keys/{name}.key")))
             .unwrap();
         self.openssl(&format!("pkey -in keys/{name}.key -pubout -out keys/{name}.pub"));
@@ -84,7 +84,7 @@ impl Fixture {
         x509::build::key_sha1(&spki)
     }
 
-    /// `NAME.pem` and `NAME.key`, signed by `ca.pem`.
+    /// Creates `NAME.pem` and `NAME.key`, signed by `ca.pem`.
     pub(crate) fn certificate(&self, name: &str, purpose: &str) {
         if !self.path("ca.pem").exists() {
             self.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca");
@@ -113,7 +113,7 @@ impl Fixture {
         command
     }
 
-    /// Starts it; what it says until it signs.
+    /// Starts the service. Returns the output until it signs.
     pub(crate) fn serve(&mut self, arguments: &[&str]) -> String {
         let mut child = self.command(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
@@ -122,7 +122,7 @@ impl Fixture {
         while !said.contains("bulla signs with") {
             assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
         }
-        // What it says later must not block it.
+        // Reads later output, so that the service never blocks on it.
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
             for line in errors.lines().map_while(Result::ok) {
@@ -132,7 +132,7 @@ impl Fixture {
         said
     }
 
-    /// What it said since it serves.
+    /// Returns the output after startup.
     fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -159,7 +159,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Asks for a signature by hand; the reply's opcode and payload.
+/// Sends a raw signature request. Returns the opcode and payload of the reply.
 pub(crate) fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: &[u8]) -> (u8, Vec<u8>) {
     let length = u16::try_from(digest.len()).unwrap().to_be_bytes();
     let body = [&[0x11, 0, 1, opcode, 0x04, 0, 20][..], ski, &[0x12], &length, digest].concat();
@@ -187,7 +187,7 @@ pub(crate) fn figures(said: &str) -> String {
 pub(crate) use testbed::until_blocking as until;
 
 #[test]
-fn a_folder_is_all_it_needs() {
+fn key_folder_is_sufficient_and_is_reloaded_while_running() {
     let mut place = Fixture::new();
     let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
@@ -203,7 +203,7 @@ fn a_folder_is_all_it_needs() {
     place.openssl("pkeyutl -verify -pubin -inkey keys/p256.pub -in digest -sigfile signature");
     assert_eq!(sign(&mut stream, 0x05, &p256, &digest), (0xff, vec![1]), "another algorithm's");
 
-    // Keys come and go.
+    // Keys are added and removed.
     let ed25519 = place.key("ed25519", "-algorithm ED25519");
     until("the new key", || sign(&mut stream, 0x18, &ed25519, b"m").0 == 0xf0);
     std::fs::remove_file(place.path("keys/p256.key")).unwrap();
@@ -231,7 +231,7 @@ fn a_folder_is_all_it_needs() {
 }
 
 #[test]
-fn a_service_without_a_usable_key_says_which_are_missing() {
+fn service_without_usable_keys_logs_the_reasons() {
     let mut place = Fixture::new();
     std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
     std::fs::create_dir(place.path("empty")).unwrap();
@@ -247,7 +247,7 @@ fn a_service_without_a_usable_key_says_which_are_missing() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_to_do() {
+fn invalid_arguments_are_rejected_with_a_hint() {
     let place = Fixture::new();
     place.certificate("server", "serverAuth");
     for (arguments, exit, hint) in [
@@ -269,7 +269,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
     }
 }
 
-/// Requests by the native protocol, as a client of another tenant would make them; how each ended.
+/// Sends requests over the native protocol. Returns the result of each.
 fn native(
     runtime: &tokio::runtime::Runtime,
     client: &keyless::native::Client,
@@ -290,7 +290,7 @@ fn native(
 }
 
 #[test]
-fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
+fn tenant_keys_and_limits_apply_to_the_native_protocol() {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
     let mut place = Fixture::new();
     let web = place.key("web-1", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
@@ -306,7 +306,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
              client_ca_files = [\"ca.pem\"]\n[[keys.tenant]]\nname = \"socket\"\n\
              [[keys.tenant]]\nname = \"a\"\nclients = [\"localhost\"]\n{tenant}\n"
         );
-        // At once, as a deployment does.
+        // Replaces the file atomically, as a deployment does.
         std::fs::write(folder.join("bulla.toml.new"), text).unwrap();
         std::fs::rename(folder.join("bulla.toml.new"), folder.join("bulla.toml")).unwrap();
     };
@@ -344,18 +344,18 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
         "the tenant of the socket has no limit"
     );
 
-    // Other limits, on the same connection.
+    // Limits change on the same connection.
     configure("keys = [\"web-*\"]");
     until("the end of the limit", || native(&runtime, &client, web, 100).iter().all(Result::is_ok));
     let unknown = "unknown key, or the client is not allowed to use it";
     assert_eq!(native(&runtime, &client, mail, 1), [Err(unknown.to_owned())]);
-    // What cannot be is no start, and changes nothing where it runs.
+    // Invalid settings prevent a start, and change nothing in a running service.
     configure("share = 0");
     let checked = run(place.command(&[]).args(["--config", "bulla.toml"]));
     assert_eq!(checked.status.code(), Some(2), "{}", describe(&checked));
     assert!(stderr(&checked).contains("share must be 1 to 100"), "{}", describe(&checked));
 
-    // Neither does a file that is being written, or gone: without tenants everybody would have every key.
+    // A file that is incomplete or missing changes nothing either. Without tenants every client could use every key.
     for is_gone in [false, true] {
         let file = folder.join("bulla.toml");
         if is_gone {
@@ -384,10 +384,10 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     assert!(!place.path("native.sock").exists());
 }
 
-/// The client in `clients/go` checks every signature with Go's own cryptography; see `.ci/interop keyless`.
+/// The client in `clients/go` verifies every signature with Go's own cryptography. See `.ci/interop keyless`.
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn every_signature_is_what_go_expects() {
+fn every_signature_is_verified_by_the_go_client() {
     let mut place = Fixture::new();
     for (name, of) in [
         ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
@@ -419,10 +419,10 @@ fn every_signature_is_what_go_expects() {
     assert_eq!(place.stop(), Some(0));
 }
 
-/// A client that gRPC's tools generate; see `.ci/interop native`.
+/// A client generated by the gRPC tools. See `.ci/interop native`.
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn the_native_protocol_is_what_grpc_for_python_expects() {
+fn native_protocol_works_with_grpc_for_python() {
     let mut place = Fixture::new();
     for (name, of) in [
         ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
@@ -446,7 +446,7 @@ fn the_native_protocol_is_what_grpc_for_python_expects() {
         .output()
         .unwrap_or_else(|error| panic!("python-grpc is installed by .ci/interop native ({error})"));
     assert!(python.status.success(), "{}", describe(&python));
-    // Each key, each scheme, by a batch and by a stream.
+    // Each key and scheme, by a batch and by a stream.
     assert_eq!(
         String::from_utf8_lossy(&python.stdout).split(' ').next(),
         Some("80"),
@@ -457,7 +457,7 @@ fn the_native_protocol_is_what_grpc_for_python_expects() {
 }
 
 #[test]
-fn keys_of_a_security_module_sign() {
+fn pkcs11_keys_sign_and_decrypt() {
     let mut place = Fixture::new();
     std::fs::create_dir(place.path("tokens")).unwrap();
     let tokens = place.path("tokens").display().to_string();
@@ -517,7 +517,7 @@ fn keys_of_a_security_module_sign() {
         place.openssl(&format!("{verify} -inkey keys/{name}.pub {options}"));
     }
     assert_eq!(sign(&mut stream, 0x05, &p256, &[7; 32]), (0xff, vec![1]), "another algorithm's");
-    // As it was asked for: RSA without padding, leading zeros and all.
+    // Raw RSA decryption without padding keeps leading zeros.
     let clear = [&[0, 2][..], &[7; 254]].concat();
     std::fs::write(place.path("clear"), &clear).unwrap();
     place.openssl(
@@ -527,7 +527,7 @@ fn keys_of_a_security_module_sign() {
     assert_eq!(sign(&mut stream, 0x01, &rsa, &c), (0xf0, clear));
     assert_eq!(sign(&mut stream, 0x01, &rsa, &c[1..]), (0xff, vec![1]), "no whole number");
     assert_eq!(sign(&mut stream, 0x01, &p256, &c), (0xff, vec![1]), "another algorithm's");
-    // What does not fit went to no token.
+    // Invalid requests are not sent to the token.
     let figures = figures(&said);
     for (name, value) in [("request_duration_seconds_count", 6), ("requests_in_flight", 0), ("calls_max", 8)]
     {

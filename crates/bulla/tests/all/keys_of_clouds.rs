@@ -1,4 +1,4 @@
-//! `bulla key serve` with keys that clouds hold.
+//! `bulla key serve` with keys in cloud KMS services.
 
 use crate::key_service::Fixture;
 
@@ -12,9 +12,9 @@ const SETTINGS: [(&str, &str, bool); 3] = [
     ),
 ];
 
-/// Before anybody is asked: `config check` says so, too.
+/// The build is checked before any request is sent. `config check` reports it too.
 #[test]
-fn a_build_without_the_feature_refuses_its_keys() {
+fn cloud_keys_are_rejected_in_a_build_without_the_feature() {
     let place = Fixture::new();
     for (setting, key, built) in SETTINGS {
         std::fs::write(place.path("bulla.toml"), format!("[keys]\n{setting} = [{key}]\n")).unwrap();
@@ -41,10 +41,10 @@ fn a_build_without_the_feature_refuses_its_keys() {
     }
 }
 
-/// A key of AWS, as the fleet simulates it, over the socket; the credentials are those of the environment.
+/// A simulated AWS KMS key, over the socket, with credentials from the environment.
 #[cfg(feature = "aws")]
 #[test]
-fn a_key_of_aws_signs() {
+fn aws_kms_keys_sign() {
     use fleet::cloud::keys::KeyServices;
     use fleet::cloud::{Fault, Manners};
 
@@ -90,7 +90,7 @@ fn a_key_of_aws_signs() {
         let verify = "pkeyutl -verify -pubin -keyform DER -inkey public -in digest -sigfile signature";
         place.openssl(&format!("{verify} {options}"));
     }
-    // What is no signature never leaves.
+    // A wrong signature is never returned.
     let spki = &services.keys().iter().find(|key| key.name == "p-256").unwrap().spki;
     services.set_fault(Fault::WrongSignatures);
     assert_eq!(sign(&mut stream, 0x15, &x509::build::key_sha1(spki), &[7; 32]), (0xff, vec![1]));
@@ -101,7 +101,7 @@ fn a_key_of_aws_signs() {
         );
         assert!(figures.contains(&line), "{line}: {figures}");
     }
-    // Both keys, and all schemes, are one destination; what was held back came to nothing.
+    // Both keys and all schemes share one destination. The withheld signature counts as an error.
     let of = "{destination=\"aws-kms:eu-west-1\"";
     for (name, value) in [
         (format!("request_duration_seconds_count{of}}}"), 5),

@@ -1,4 +1,4 @@
-//! `bulla key top` and `bulla key trace`, beside a service that signs.
+//! `bulla key top` and `bulla key trace` on a service that signs.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -15,11 +15,11 @@ use tokio::runtime::Runtime;
 use crate::key_service::{Fixture, PATIENCE};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
-/// Where nobody listens: no port for anyone who is not root.
+/// An address without a listener: only root could open this port.
 const NOBODY: &str = "http://127.0.0.1:1";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// A service that signs by one key, and somebody who asks it.
+/// A service with one key, and a client.
 struct World {
     place: Fixture,
     url: String,
@@ -48,7 +48,7 @@ impl World {
         signed.map_err(|status| status.to_string())
     }
 
-    /// `bulla keys …`
+    /// Returns `bulla keys …`.
     fn keys(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command.env("HOME", self.place.path("")).arg("keys").args(arguments);
@@ -61,12 +61,12 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Does something while signatures are asked for.
+    /// Runs `work` while signatures are requested.
     fn meanwhile<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
-                // Also when it panics.
+                // Stops also when `work` panics.
                 let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
                 is_over.store(true, Relaxed);
                 done
@@ -79,7 +79,7 @@ impl World {
     }
 }
 
-/// The first of some looks at which it is so.
+/// Calls `look` until `so` accepts the result, or until a timeout.
 fn first<T>(mut look: impl FnMut() -> T, so: impl Fn(&T) -> bool) -> T {
     let began = Instant::now();
     loop {
@@ -91,7 +91,7 @@ fn first<T>(mut look: impl FnMut() -> T, so: impl Fn(&T) -> bool) -> T {
 }
 
 #[test]
-fn top_tells_what_a_service_does() {
+fn top_shows_the_activity_of_a_service() {
     let world = World::new();
     let shown = world.meanwhile(|| {
         let look = || world.json(&["top", "--json", "--interval", "500ms", "--url", &world.url]);
@@ -109,7 +109,7 @@ fn top_tells_what_a_service_does() {
     assert!(tenant["requests_per_s"].as_f64().unwrap() > 0.0 && tenant["mean_ms"].is_number(), "{shown}");
     assert!(shown["connections_max"].as_f64().unwrap() > 0.0, "{shown}");
 
-    // Where nobody looks it is a table, once.
+    // Without a terminal it prints one table.
     let table = world.meanwhile(|| {
         let look = || run(&mut world.keys(&["top", "--interval", "500ms", "--url", &world.url]));
         first(look, |table| !table.status.success() || stdout(table).contains("ecdsa-sha256"))
@@ -122,7 +122,7 @@ fn top_tells_what_a_service_does() {
 }
 
 #[test]
-fn a_service_that_is_away_is_named_with_what_to_do() {
+fn unreachable_service_is_reported_with_a_hint() {
     let world = World::new();
     let nobody = run(&mut world.keys(&["top", "--once", "--url", NOBODY]));
     assert_eq!(nobody.status.code(), Some(7), "{}", describe(&nobody));
@@ -142,12 +142,13 @@ fn a_service_that_is_away_is_named_with_what_to_do() {
     assert_eq!(nowhere.status.code(), Some(2), "{}", describe(&nowhere));
 }
 
-/// On a terminal it goes on, over services that are away too, until Ctrl-C; and then the terminal is as it was.
+/// On a terminal it runs until Ctrl-C, also with unreachable services, and then restores the terminal.
 #[test]
-fn top_goes_on_until_it_is_interrupted() {
+fn top_runs_until_ctrl_c_and_restores_the_terminal() {
     let world = World::new();
     let binary = env!("CARGO_BIN_EXE_bulla");
-    // The shell that `script` starts, which may be any, gives way: one that stays ends by the Ctrl-C itself (dash: 130).
+    // `exec` replaces the shell that `script` starts, which may be any shell. A shell that stays would itself end by Ctrl-C (dash:
+    // 130).
     let command = format!("exec {binary} keys top --interval 100ms --url {} --url {NOBODY}", world.url);
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", &command, "/dev/null"]).env("TERM", "xterm");
@@ -172,7 +173,7 @@ fn top_goes_on_until_it_is_interrupted() {
                 panic!("it never ended: {shown:?}");
             }
         }
-        // The second frame: it goes on.
+        // The second frame is shown: it keeps running.
         if !is_asked && shown.matches("requests/s").count() >= 4 {
             input.write_all(b"\x03").unwrap();
             is_asked = true;
@@ -188,7 +189,7 @@ fn top_goes_on_until_it_is_interrupted() {
 }
 
 #[test]
-fn a_request_is_found_by_its_trace() {
+fn trace_command_finds_a_request_by_trace_id() {
     let world = World::new();
     world.sign(world.ski, &format!("00-{TRACE}-00f067aa0ba902b7-01")).unwrap();
     let shown = world.json(&["trace", TRACE, "--json", "--url", &world.url]);
@@ -201,7 +202,7 @@ fn a_request_is_found_by_its_trace() {
     let of = |stage: &str| request["stages"][stage].as_u64();
     let (stages, took) =
         (of("queue_us").unwrap() + of("sign_us").unwrap(), request["took_us"].as_u64().unwrap());
-    // Each is cut to whole microseconds.
+    // Each value is truncated to whole microseconds.
     assert!((took.saturating_sub(2)..=took).contains(&stages), "{shown}");
     assert_eq!(of("wire_us"), None, "it went nowhere");
     let table = run(&mut world.keys(&["trace", TRACE, "--url", &world.url]));
@@ -211,10 +212,10 @@ fn a_request_is_found_by_its_trace() {
         describe(&table)
     );
 
-    // One that failed is kept anyone who asked, and is among the last ones that did.
+    // A failed request is always kept, and is listed among the latest requests.
     assert!(world.sign([9; 20], "").is_err());
     let failed = world.json(&["trace", "--json", "--url", &world.url]);
-    // Beside it there may be what took long here.
+    // Slow requests may be listed too.
     let is_failed = |request: &&Value| request["outcome"] != "done";
     let request = failed["requests"].as_array().unwrap().iter().find(is_failed).unwrap();
     assert_eq!(request["key"], "09".repeat(20));
@@ -225,11 +226,11 @@ fn a_request_is_found_by_its_trace() {
     let unknown = run(&mut world.keys(&["trace", &"ab".repeat(16), "--url", &world.url]));
     assert_eq!(unknown.status.code(), Some(6), "{}", describe(&unknown));
     assert!(stderr(&unknown).contains("hint:"), "{}", describe(&unknown));
-    // One that is away may know it.
+    // An unreachable service may have the trace.
     let perhaps = run(&mut world.keys(&["trace", &"ab".repeat(16), "--url", &world.url, "--url", NOBODY]));
     assert_eq!(perhaps.status.code(), Some(3), "{}", describe(&perhaps));
     assert!(stderr(&perhaps).contains("1 of 2 are unreachable"), "{}", describe(&perhaps));
-    // What nobody named, went well and took no time is not kept.
+    // Fast, successful requests without a trace id are not kept.
     world.sign(world.ski, "").unwrap();
     let kept = world.json(&["trace", "--json", "--url", &world.url]);
     let is_worth =
@@ -238,7 +239,7 @@ fn a_request_is_found_by_its_trace() {
 }
 
 #[test]
-fn a_request_of_the_other_protocol_is_found_by_the_id_that_its_client_gave() {
+fn trace_command_finds_a_request_by_client_request_id() {
     let world = World::new();
     let mut socket = std::os::unix::net::UnixStream::connect(world.place.path("data/keys.sock")).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! The binary as its users see it, run against a simulated estate.
+//! The binary as its users see it, run against simulated endpoints.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 mod configuration;

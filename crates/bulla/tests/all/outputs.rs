@@ -1,4 +1,4 @@
-//! Each format, read back.
+//! Each output format, parsed again.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn json_holds_every_endpoint_with_its_certificate() {
+fn json_output_has_every_endpoint_with_its_certificate() {
     let world = World::healthy();
     let output = world.scan_all(&["--output", "json", "--no-store"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -34,7 +34,7 @@ fn json_holds_every_endpoint_with_its_certificate() {
 }
 
 #[test]
-fn json_lines_say_what_each_line_is() {
+fn jsonl_output_has_a_type_on_each_line() {
     let world = World::healthy();
     let output = world.scan_all(&["--output", "jsonl", "--no-store"]);
     let lines = lines(&stdout(&output));
@@ -44,9 +44,9 @@ fn json_lines_say_what_each_line_is() {
     assert_eq!(lines.last().unwrap()["type"], "summary");
 }
 
-/// Without the flag nobody is asked; with it the verdict stands beside the certificate, in the inventory as well.
+/// Without the flag no revocation is checked. With the flag the verdict is in the output and in the inventory.
 #[test]
-fn revocation_is_told_where_it_is_asked() {
+fn revocation_is_checked_only_on_request() {
     let plan = Plan {
         endpoints: ENDPOINTS,
         mix: Mix::Healthy,
@@ -88,7 +88,7 @@ fn revocation_is_told_where_it_is_asked() {
 }
 
 #[test]
-fn csv_has_a_stable_header_and_as_many_fields_in_each_record() {
+fn csv_output_has_a_stable_header_and_equal_field_counts() {
     let world = World::healthy();
     let text = stdout(&world.scan_all(&["--output", "csv", "--no-store"]));
     let records = records(&text);
@@ -99,7 +99,7 @@ fn csv_has_a_stable_header_and_as_many_fields_in_each_record() {
     }
 }
 
-/// RFC 4180, read by hand.
+/// Parses CSV by RFC 4180, without a library.
 fn records(text: &str) -> Vec<Vec<String>> {
     let (mut records, mut record, mut field, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
     let mut characters = text.chars().peekable();
@@ -124,7 +124,7 @@ fn records(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_page_stands_on_its_own() {
+fn html_report_loads_no_external_resources() {
     let world = World::healthy();
     world.scan_all(&["--output", "html", "--output-file", "report.html", "--no-store"]);
     let page = std::fs::read_to_string(world.path("report.html")).unwrap();
@@ -139,7 +139,7 @@ fn the_page_stands_on_its_own() {
 }
 
 #[test]
-fn the_table_ends_with_the_summary_and_has_no_colour_in_a_pipe() {
+fn table_ends_with_the_summary_and_has_no_colors_in_a_pipe() {
     let world = World::healthy();
     let table = stdout(&world.scan_all(&["--limit", "5", "--no-store"]));
     assert!(table.contains("35 less urgent") || ENDPOINTS != 40, "{table}");
@@ -153,7 +153,7 @@ fn the_table_ends_with_the_summary_and_has_no_colour_in_a_pipe() {
 }
 
 #[test]
-fn targets_come_from_standard_input_too_and_wrong_ones_do_not_hide_the_rest() {
+fn targets_are_read_from_stdin_and_invalid_ones_are_reported() {
     let world = World::healthy();
     let target = world.targets().remove(0);
     std::fs::write(world.path("some.txt"), format!("# ours\n{target}\nnot a target\n{target}\n")).unwrap();
@@ -169,7 +169,7 @@ fn targets_come_from_standard_input_too_and_wrong_ones_do_not_hide_the_rest() {
 }
 
 #[test]
-fn metrics_are_written_whole() {
+fn metrics_file_is_complete_and_leaves_no_partial_file() {
     let world = World::healthy();
     world.scan_all(&["--metrics-file", "bulla.prom", "--no-store"]);
     let text = std::fs::read_to_string(world.path("bulla.prom")).unwrap();
@@ -181,7 +181,7 @@ fn metrics_are_written_whole() {
 }
 
 #[test]
-fn a_terminal_gets_colours_unless_it_asks_for_none() {
+fn terminal_output_is_colored_unless_no_color_is_set() {
     let world = World::healthy();
     let on_terminal = |variable: (&str, &str)| {
         let target = world.targets().remove(0);
@@ -201,14 +201,14 @@ fn a_terminal_gets_colours_unless_it_asks_for_none() {
         assert!(output.status.success(), "{}", describe(&output));
         stdout(&output)
     };
-    // Colours of the table's states; the bar, on standard error, is cleared and may use others.
+    // Colors of the table. The progress bar on standard error is cleared, and may use others.
     let coloured = |text: &str| text.contains("\x1b[32m") || text.contains("\x1b[2m");
     assert!(coloured(&on_terminal(("LANG", "C.UTF-8"))));
     assert!(!coloured(&on_terminal(("NO_COLOR", "1"))));
 }
 
 #[test]
-fn liveness_speaks_of_no_certificate_and_stores_nothing() {
+fn liveness_scan_prints_no_certificate_and_stores_nothing() {
     let world = World::healthy();
     let output = run(&mut world.scan(&["@targets.txt", "--liveness", "--output", "jsonl"]));
     assert!(output.status.success(), "{}", describe(&output));
@@ -222,8 +222,8 @@ fn liveness_speaks_of_no_certificate_and_stores_nothing() {
 }
 
 #[test]
-fn liveness_resumes_where_it_has_been_before() {
-    /// A ticket that comes late is not waited for: more than one second look, for a loaded machine.
+fn repeated_liveness_scan_resumes_tls_sessions() {
+    /// Number of repeated probes. A late ticket is not waited for, so one repetition is not enough on a loaded machine.
     const LOOKS: usize = 5;
     let world = World::healthy();
     let target = world.targets().remove(0);
@@ -236,12 +236,12 @@ fn liveness_resumes_where_it_has_been_before() {
     assert_eq!(handshakes[0], "full", "{handshakes:?}");
     let resumed = handshakes.iter().filter(|handshake| *handshake == "resumed").count() as u64;
     assert!(resumed > 0, "{handshakes:?}");
-    // What the server counted.
+    // The server's own count.
     assert_eq!(world.fleet().counters().handshakes_resumed, resumed);
 }
 
 #[test]
-fn server_names_may_be_international() {
+fn international_server_name_is_converted_to_punycode() {
     let world = World::healthy();
     let truth = world.fleet().truth().into_iter().next().unwrap();
     let place = format!("{}:{}", truth.addresses.first().unwrap(), truth.port);
@@ -252,7 +252,7 @@ fn server_names_may_be_international() {
 }
 
 #[test]
-fn log_lines_in_a_file_or_pipe_are_not_coloured() {
+fn log_lines_in_a_pipe_are_not_colored() {
     let world = World::healthy();
     let dns = world.fleet().dns().to_string();
     let target = world.targets().remove(0);

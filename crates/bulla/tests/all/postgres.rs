@@ -1,4 +1,4 @@
-//! The same with PostgreSQL.
+//! The same tests with PostgreSQL.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -8,7 +8,7 @@ use fleet::{Latency, Mix, Plan};
 use crate::world::{World, bulla, describe, run, stderr, stdout};
 
 #[test]
-fn a_server_takes_the_place_of_the_file() {
+fn postgresql_replaces_the_inventory_file() {
     let world = World::healthy();
     let cluster = store::testing::Cluster::start();
     let url = cluster.database().to_string();
@@ -21,9 +21,9 @@ fn a_server_takes_the_place_of_the_file() {
     assert!(!world.path("data").exists(), "nothing beside it");
 }
 
-/// More connections than the server has are refused at the start and by `config check`, not found out under load.
+/// A connection limit above the server's maximum is rejected at startup and by `config check`, and not first noticed under load.
 #[test]
-fn more_connections_than_the_server_has_are_refused() {
+fn more_connections_than_postgresql_allows_are_rejected() {
     let cluster = store::testing::Cluster::start();
     let url = cluster.database().to_string();
     let with = |connections: &str, arguments: &[&str]| {
@@ -45,7 +45,7 @@ fn more_connections_than_the_server_has_are_refused() {
     assert!(fits.status.success(), "{}", describe(&fits));
     assert!(stdout(&fits).contains("store.connections: 5 of the "), "{}", stdout(&fits));
     assert!(with("5", &["inventory", "list"]).status.success());
-    // A server that is away is no fault of the configuration.
+    // An unreachable server is no configuration error.
     cluster.stop();
     let away = with("5", &["config", "check"]);
     assert!(
@@ -56,9 +56,9 @@ fn more_connections_than_the_server_has_are_refused() {
     cluster.resume();
 }
 
-/// The server goes in the middle of a scan and comes back: the scan waits, and nothing is lost or doubled.
+/// The server stops in the middle of a scan and returns. The scan waits, and nothing is lost or duplicated.
 #[test]
-fn a_server_that_goes_and_comes_back_costs_nothing() {
+fn scan_waits_for_postgresql_to_return_and_loses_nothing() {
     let latency = Latency::CertPulse;
     let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, latency, ..Plan::default() };
     let world = World::new(&plan);

@@ -1,4 +1,4 @@
-//! `bulla proxy`, with curl before it and OpenSSL behind it.
+//! `bulla proxy`, with curl as the client and OpenSSL as the upstream.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stdout};
 
-/// A proxy that runs in a folder of its own.
+/// A running proxy with its own folder.
 pub(crate) struct Proxy {
     process: Child,
     pub(crate) address: String,
     pub(crate) figures: String,
-    /// Where others ask for leaves.
+    /// Address of the minting service.
     pub(crate) minting: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl Drop for Proxy {
     }
 }
 
-/// `bulla proxy` on free ports, in the folder of `place`.
+/// Returns `bulla proxy` on free ports, in the folder of `place`.
 pub(crate) fn proxy_command(place: &Fixture) -> Command {
     let mut command = bulla();
     command
@@ -40,7 +40,7 @@ pub(crate) fn proxy_command(place: &Fixture) -> Command {
     command
 }
 
-/// curl through the proxy at `address`, whose authority it trusts alone.
+/// Returns curl through the proxy at `address`. It trusts only the proxy's CA.
 pub(crate) fn curl(address: &str, authority: &Path) -> Command {
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", address, "--cacert"]).arg(authority);
@@ -61,12 +61,12 @@ impl Drop for World {
 }
 
 impl World {
-    /// With an upstream that says what it negotiated.
+    /// Starts an upstream that prints what was negotiated.
     pub(crate) fn new() -> Self {
         Self::with(&[])
     }
 
-    /// With an upstream that is told more.
+    /// Starts an upstream with additional arguments.
     pub(crate) fn with(more: &[&str]) -> Self {
         let place = Fixture::new();
         place.certified("DNS:localhost");
@@ -126,7 +126,7 @@ impl World {
 }
 
 #[test]
-fn curl_is_looked_into_below_an_authority_that_stays() {
+fn proxy_intercepts_curl_and_keeps_its_ca_across_restarts() {
     let world = World::new();
     let proxy = world.proxy(&[]);
     for version in [&["--tlsv1.3"][..], &["--tls-max", "1.2"], &["--http1.1"]] {
@@ -144,24 +144,24 @@ fn curl_is_looked_into_below_an_authority_that_stays() {
     let figures = stdout(&output);
     assert!(figures.contains("bulla_intercept_leaves_minted_total 1\n"), "{figures}");
     drop(proxy);
-    // The same one after a start, so that clients go on.
+    // After a restart the CA is the same, so that clients keep working.
     let proxy = world.proxy(&[]);
     assert_eq!(std::fs::read(world.authority()).unwrap(), first);
     assert!(world.curl(&proxy, &[]).status.success());
-    // Its certificate moved away: one of the same name over the same key is made, which clients trust.
+    // If the CA certificate is missing, a new one is created with the same name and key. Clients that trust the old one accept it.
     drop(proxy);
     std::fs::rename(world.authority(), world.place.path("trusted.pem")).unwrap();
     let proxy = world.proxy(&[]);
     let trusted = world.place.path("trusted.pem");
     assert!(world.curl(&proxy, &["--cacert", trusted.to_str().unwrap()]).status.success());
-    // Who does not trust it is not deceived.
+    // A client that does not trust the CA rejects the connection.
     let refused = world.curl(&proxy, &["--cacert", "/etc/ssl/certs/ca-certificates.crt"]);
     assert_eq!(refused.status.code(), Some(60), "{}", describe(&refused));
 }
 
-/// Each finds no authority and would make one: all have to come to have the same.
+/// Each proxy finds no CA and creates one. In the end all must use the same CA.
 #[test]
-fn proxies_that_start_for_the_first_time_at_once_have_one_authority() {
+fn proxies_started_at_once_share_one_ca() {
     let world = World::new();
     let proxies: Vec<Proxy> = std::thread::scope(|scope| {
         let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| world.proxy(&[]))).collect();
@@ -173,7 +173,7 @@ fn proxies_that_start_for_the_first_time_at_once_have_one_authority() {
 }
 
 #[test]
-fn names_are_passed_on_or_refused_and_signals_end_it() {
+fn tunnel_and_reject_lists_apply_and_sigterm_ends_the_proxy() {
     let world = World::new();
     let mut proxy = world.proxy(&["--tunnel", "localhost"]);
     let ca = world.place.path("ca.pem");
@@ -188,7 +188,7 @@ fn names_are_passed_on_or_refused_and_signals_end_it() {
 }
 
 #[test]
-fn an_authority_that_cannot_be_is_refused_with_a_hint() {
+fn invalid_ca_and_host_lists_are_rejected_with_a_hint() {
     let world = World::new();
     for (arguments, wanted) in [
         (["--ca-certificate", "up.pem", "--ca-key", "up.key"], "is not a CA certificate: it needs"),

@@ -12,11 +12,11 @@ use crate::world::{describe, run, stdout};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A small service that is asked: the line of its answer, and who asked what.
+/// A small permission service: the status line it answers with, and the requests it received.
 struct Judge {
     address: SocketAddr,
     answer: Arc<Mutex<&'static str>>,
-    /// Questions with this in them are answered by a no.
+    /// Requests that contain this text are answered with 403.
     refuses: Arc<Mutex<Option<&'static str>>>,
     asked: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
@@ -67,14 +67,14 @@ impl Judge {
     }
 }
 
-/// Settings of `[proxy.SECTION]`.
+/// Sets values of `[proxy.SECTION]`.
 fn set(command: &mut Command, section: &str, settings: &[(&str, &str)]) {
     for (key, value) in settings {
         command.env(format!("BULLA_PROXY_{section}_{key}"), value);
     }
 }
 
-/// Leaves for anyone who shows a certificate.
+/// Leaves for every client with a certificate.
 const MINTING: [(&str, &str); 5] = [
     ("LISTEN", "127.0.0.1:0"),
     ("NAMES", "*.sandbox.example"),
@@ -89,7 +89,7 @@ fn figures(proxy: &Proxy) -> String {
 }
 
 #[test]
-fn a_service_says_for_which_names_there_are_leaves() {
+fn permission_service_decides_leaf_minting() {
     let world = World::new();
     let judge = Judge::that("403 Forbidden");
     std::fs::write(world.place.path("token"), "hunter2\n").unwrap();
@@ -139,7 +139,7 @@ fn a_service_says_for_which_names_there_are_leaves() {
 }
 
 #[test]
-fn who_cannot_be_asked_is_refused_with_a_hint() {
+fn invalid_ask_and_leaf_key_settings_are_rejected_with_a_hint() {
     let world = World::new();
     for (key, value, wanted) in [
         ("ASK_URL", "http://permission.example/", "must use https"),
@@ -157,7 +157,7 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
         assert!(said.contains(wanted) && said.contains("hint:"), "{key}: {said}");
         assert_eq!(refused.status.code(), Some(2), "{key}: {said}");
     }
-    // What can stand in no header would else fail with each question.
+    // A token that is not valid in a header is rejected at startup, instead of failing on each request.
     let token = world.place.path("token");
     std::fs::write(&token, "two\nlines\n").unwrap();
     let mut command = world.command(&[]);
@@ -169,9 +169,9 @@ fn who_cannot_be_asked_is_refused_with_a_hint() {
     assert!(!said.contains("two"), "{said}");
 }
 
-/// Workloads of one mesh: their certificates have one subject, and a SPIFFE id each.
+/// Workloads of one mesh: their certificates have the same subject, and a different SPIFFE id each.
 #[test]
-fn consumers_of_one_subject_are_told_apart_by_their_other_names() {
+fn consumers_with_equal_subject_are_distinguished_by_spiffe_id() {
     let world = World::new();
     let (place, judge) = (&world.place, Judge::that("200 OK"));
     *judge.refuses.lock().unwrap() = Some("workload-b");
@@ -211,9 +211,9 @@ fn consumers_of_one_subject_are_told_apart_by_their_other_names() {
     assert!(asked[0].contains(&of("a")) && asked[1].contains(&of("b")), "{asked:?}");
 }
 
-/// A consumer, and a client, whose certificate is revoked while the proxy runs.
+/// A consumer of leaves, also a proxy client, whose certificate is revoked while the proxy runs.
 #[test]
-fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
+fn revoked_consumer_gets_no_leaf_keys_and_no_proxy_access() {
     let world = World::new();
     let place = &world.place;
     place.openssl(
@@ -234,7 +234,7 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     place.openssl("ca -config ca.cnf -gencrl -out empty.crl");
     place.openssl("ca -config ca.cnf -revoke consumer.pem");
     place.openssl("ca -config ca.cnf -gencrl -out newer.crl");
-    // The older one stays where it was, before the newer one and after it.
+    // The file has an older CRL before and after the newer one.
     let list = |file: &str| std::fs::read_to_string(place.path(file)).unwrap();
     let both = [list("empty.crl"), list("newer.crl"), list("empty.crl")].concat();
     std::fs::write(place.path("revoked.crl"), both).unwrap();
@@ -281,7 +281,7 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
-    // One that is broken changes nothing, and is told.
+    // A broken CRL changes nothing, and a metric reports it.
     std::fs::write(place.path("clients.crl"), "no list").unwrap();
     let broken = |wanted: u8| {
         let line = format!("bulla_intercept_client_crls_broken{{door=\"minting\"}} {wanted}\n");
@@ -289,7 +289,7 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     };
     until("it is told", &|| broken(1));
     assert!(ask().status.success(), "the one before counts");
-    // A connection that is there ends with the certificate.
+    // An open connection is closed when its certificate is revoked.
     let mut held = Command::new("openssl")
         .current_dir(place.folder.path())
         .args(["s_client", "-connect", &format!("localhost:{port}"), "-CAfile", "ca.pem"])
@@ -307,7 +307,7 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
     until("it is well", &|| broken(0));
     said.by_ref().for_each(drop);
     held.wait().unwrap();
-    // One that was just asked on may have been cut off besides.
+    // A connection of a recent request may be closed too.
     let ended = figures(&proxy);
     let count = ended.lines().find_map(|line| {
         line.strip_prefix("bulla_intercept_client_crls_ended_connections_total{door=\"minting\"} ")
@@ -316,7 +316,7 @@ fn whose_certificate_was_revoked_gets_no_more_keys_and_is_not_let_in() {
 }
 
 #[test]
-fn each_leaf_stands_over_a_key_of_its_own_where_that_is_said() {
+fn leaf_keys_by_host_gives_each_host_a_separate_key() {
     let world = World::new();
     let spki = |proxy: &Proxy, name: &str| {
         let shown = Command::new("sh")

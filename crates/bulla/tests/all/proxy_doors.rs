@@ -1,11 +1,11 @@
-//! Who is let into `bulla proxy`, and how: curl with passwords, tokens, certificates, by TLS and by SOCKS5.
+//! Access to `bulla proxy`: curl with passwords, tokens and certificates, over TLS and SOCKS5.
 
 use std::process::{Command, Output};
 
 use crate::proxy::{Proxy, World};
 use crate::world::{bulla, describe, run, stdout};
 
-/// What curl says of the upstream through the proxy.
+/// Runs curl through the proxy to the upstream.
 fn curl(world: &World, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
     command
@@ -31,14 +31,14 @@ fn is_let_in(world: &World, arguments: &[&str]) {
     );
 }
 
-/// `status`: what the proxy answered CONNECT, `000` when nothing.
+/// Checks that access is denied. `status`: the proxy's response to CONNECT, `000` for none.
 fn is_kept_out(world: &World, arguments: &[&str], status: &str) {
     let arguments = [arguments, &["-o", "/dev/null", "-w", "%{http_connect}"]].concat();
     let output = curl(world, &arguments);
     assert!(!output.status.success() && stdout(&output) == status, "{arguments:?}: {}", describe(&output));
 }
 
-/// A line of `openssl passwd`, for `secret`.
+/// Returns a line of `openssl passwd`, for `secret`.
 fn hash(world: &World) -> String {
     let output = Command::new("openssl")
         .current_dir(world.place.folder.path())
@@ -49,7 +49,7 @@ fn hash(world: &World) -> String {
 }
 
 #[test]
-fn curl_is_let_in_by_password_and_token_over_http_and_socks() {
+fn password_and_token_are_accepted_over_http_and_socks() {
     let world = World::new();
     let hash = hash(&world);
     std::fs::write(world.place.path("users"), format!("# people\nalice:{hash}\n")).unwrap();
@@ -64,7 +64,7 @@ fn curl_is_let_in_by_password_and_token_over_http_and_socks() {
     let http = ["--proxy", proxy.address.as_str()];
     is_let_in(&world, &[&http[..], &["--proxy-user", "alice:secret"]].concat());
     is_let_in(&world, &[&http[..], &["--proxy-header", "Proxy-Authorization: Bearer token-of-ci"]].concat());
-    // As it is told what it may say, it says it.
+    // curl learns the supported methods from the proxy, and uses one.
     is_let_in(&world, &[&http[..], &["--proxy-anyauth", "--proxy-user", "alice:secret"]].concat());
     is_kept_out(&world, &http, "407");
     is_kept_out(&world, &[&http[..], &["--proxy-user", "alice:Secret"]].concat(), "407");
@@ -74,12 +74,12 @@ fn curl_is_let_in_by_password_and_token_over_http_and_socks() {
     is_kept_out(&world, &["--proxy", &format!("socks5h://{address}")], "000");
     let figures = stdout(&Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap());
     assert!(figures.contains("bulla_intercept_proxy_denied_total{why=\"wrong\"} 2"), "{figures}");
-    // One of each that showed nothing, and the question that curl asks with --proxy-anyauth.
+    // One for each attempt without credentials, and the first request of curl with --proxy-anyauth.
     assert!(figures.contains("bulla_intercept_proxy_denied_total{why=\"missing\"} 3"), "{figures}");
 }
 
 #[test]
-fn curl_speaks_tls_to_the_proxy_and_shows_a_certificate() {
+fn client_certificate_and_password_are_accepted_over_proxy_tls() {
     let world = World::new();
     let leaf = |file: &str, name: &str| {
         world.place.openssl(&format!(
@@ -110,7 +110,7 @@ fn curl_speaks_tls_to_the_proxy_and_shows_a_certificate() {
     );
     let in_the_clear = format!("http://127.0.0.1:{port}");
     is_kept_out(&world, &["--proxy", &in_the_clear, "--proxy-user", "bob:secret"], "000");
-    // Its pages, by the name that they are asked for by.
+    // The proxy's pages, with the name of the request in them.
     for version in ["--http2", "--http1.1"] {
         for (path, wanted) in
             [("proxy.pac", format!("HTTPS localhost:{port}")), ("ca.pem", "BEGIN CERT".into())]
@@ -130,7 +130,7 @@ fn curl_speaks_tls_to_the_proxy_and_shows_a_certificate() {
 }
 
 #[test]
-fn access_that_cannot_be_is_refused_with_a_hint() {
+fn invalid_access_settings_are_rejected_with_a_hint() {
     let world = World::new();
     std::fs::write(world.place.path("plain"), "alice:secret\n").unwrap();
     for (text, wanted) in [
@@ -152,7 +152,7 @@ fn access_that_cannot_be_is_refused_with_a_hint() {
 }
 
 #[test]
-fn an_upstream_that_asks_for_a_certificate_is_reached_by_another_proxy() {
+fn upstream_requiring_a_certificate_is_reached_through_a_parent_proxy() {
     let world = World::with(&["-Verify", "1", "-verify_return_error", "-CAfile", "ca.pem"]);
     world.place.openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout own.key -out own.pem -subj /CN=own \
@@ -170,14 +170,14 @@ fn an_upstream_that_asks_for_a_certificate_is_reached_by_another_proxy() {
     is_let_in(&world, &["--proxy", &proxy.address]);
     let figures = stdout(&Command::new("curl").args(["-sS", &parent.figures]).output().unwrap());
     assert!(figures.contains("bulla_intercept_proxy_tunnels_total 1"), "{figures}");
-    // Without the certificate it is not served.
+    // Without the client certificate the upstream rejects the connection.
     let proxy = configured(&world, "[proxy]\n");
     let output = curl(&world, &["--proxy", &proxy.address]);
     assert!(!stdout(&output).contains("s_server"), "{}", describe(&output));
 }
 
 #[test]
-fn upstreams_that_cannot_be_are_refused_with_a_hint() {
+fn invalid_upstream_settings_are_rejected_with_a_hint() {
     let world = World::new();
     std::fs::write(world.place.path("credentials"), "alice\n").unwrap();
     for (text, wanted) in [
@@ -193,7 +193,7 @@ fn upstreams_that_cannot_be_are_refused_with_a_hint() {
         let output = run(&mut world.command(&["--config", "bulla.toml"]));
         let said = describe(&output);
         assert!(output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"), "{said}");
-        // A look at the configuration finds it too, but for what stands in files.
+        // `config check` finds the error too, except for errors inside other files.
         if wanted != "USER:PASSWORD" {
             let output =
                 run(bulla().args(["config", "check", "--config"]).arg(world.place.path("bulla.toml")));
@@ -203,9 +203,9 @@ fn upstreams_that_cannot_be_are_refused_with_a_hint() {
     }
 }
 
-/// What listens on this machine and takes anyone who connects from it for one who may.
+/// Services on this machine that trust every local connection.
 #[test]
-fn nobody_comes_through_the_proxy_to_its_own_listeners() {
+fn proxy_rejects_requests_to_proxy_listeners() {
     let world = World::new();
     let mut command = world.command(&[]);
     command.env("BULLA_PROXY_MINTING_LISTEN", "127.0.0.1:0").env("BULLA_PROXY_MINTING_NAMES", "*.example");

@@ -1,4 +1,4 @@
-//! The agent gateway: `bulla proxy` with a policy, curl as the agent, and a server that shows what it was sent.
+//! The agent gateway: `bulla proxy` with a policy, curl as the agent, and a server that echoes requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,10 +21,10 @@ use crate::world::{bulla, describe, run, stderr, stdout};
 
 const SECRET: &str = "canary-of-the-gateway-81f4";
 
-/// The heads of all requests that the server has seen.
+/// The heads of all requests that the server received.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// A server at `localhost` and 127.0.0.1 that speaks TLS and plain HTTP on one port, and answers with what it was sent.
+/// Starts a server at `localhost` and 127.0.0.1. It speaks TLS and plain HTTP on one port, and echoes requests.
 fn echo(certificate: &Path, key: &Path, seen: &Seen) -> u16 {
     let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
@@ -94,7 +94,7 @@ impl World {
         Self { place, port, seen }
     }
 
-    /// The configuration of two agents, of which `ci` has the credential, with `more` rules.
+    /// Returns the configuration of two agents with `more` rules. Only `ci` has the credential.
     fn configuration(&self, networks: &str, more: &str) -> String {
         let (port, secret) = (self.port, self.place.path("secret").display().to_string());
         let digest = |name: &str| x509::Fingerprint::of(format!("token-of-{name}").as_bytes());
@@ -124,7 +124,7 @@ impl World {
         ProxyWorld::start(&mut command)
     }
 
-    /// Asks as `who` by the way that agents have: a proxy URL with a name and a token.
+    /// Sends a request as `who`, as agents do: with name and token in the proxy URL.
     fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> RequestSeen {
         let address = proxy.address.replace("http://", &format!("http://{who}:token-of-{who}@"));
         let mut command = curl(&address, &self.authority());
@@ -136,7 +136,7 @@ impl World {
         RequestSeen { body: body.to_owned(), connect: connect.to_owned(), status: status.to_owned(), output }
     }
 
-    /// TLS with the proxy, as `localhost`.
+    /// Starts TLS with the proxy, as `localhost`.
     fn intercepted(&self, stream: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.authority()).unwrap()).unwrap();
@@ -149,7 +149,7 @@ impl World {
         StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
     }
 
-    /// The configuration, with an audit log.
+    /// Returns the configuration with an audit log.
     fn audited(&self) -> String {
         let text = self.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
         text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1)
@@ -160,7 +160,7 @@ impl World {
         run(verify.current_dir(self.place.folder.path()).args(["audit", "verify", "--export", "audit.jsonl"]))
     }
 
-    /// Has the running proxy read another configuration.
+    /// Makes the running proxy load another configuration.
     fn change(&self, proxy: &Proxy, configuration: &str) {
         std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
         let mut kill = Command::new("kill");
@@ -190,7 +190,7 @@ impl World {
     }
 }
 
-/// What curl was told.
+/// The result that curl got.
 struct RequestSeen {
     body: String,
     connect: String,
@@ -205,7 +205,7 @@ impl RequestSeen {
         self
     }
 
-    /// The problem with which the proxy refuses a request.
+    /// Checks that the proxy rejects the request, and returns the problem document.
     #[track_caller]
     fn is_refused(&self, status: &str) -> Value {
         assert!(self.status == status, "{}", describe(&self.output));
@@ -218,7 +218,7 @@ impl RequestSeen {
     }
 }
 
-/// A connection to the proxy on which `who` has sent `request`, a method and a target, and got an answer.
+/// Connects to the proxy, sends `request`, a method and a target, as `who`, and waits for the response.
 fn asked(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -236,7 +236,7 @@ fn is_answered(stream: &mut (impl Read + Write), request: &str) {
     assert!(head.starts_with(b"HTTP/1.1 200"), "{request}: {}", String::from_utf8_lossy(&head));
 }
 
-/// The head of a message, to its empty line or to the end of the stream.
+/// Reads the head of a message, to its empty line or to the end of the stream.
 fn head(stream: &mut impl Read) -> Vec<u8> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
@@ -245,7 +245,7 @@ fn head(stream: &mut impl Read) -> Vec<u8> {
     head
 }
 
-/// Waits for the end of a connection, which else may be idle for ten minutes.
+/// Waits until a connection is closed. Without a close it may be idle for ten minutes.
 #[track_caller]
 fn is_closed(stream: &mut impl Read) {
     let ended = stream.read(&mut [0]);
@@ -256,7 +256,7 @@ fn is_closed(stream: &mut impl Read) {
 }
 
 #[test]
-fn an_agent_may_send_what_its_rules_allow_and_nothing_else() {
+fn agent_requests_are_limited_to_allowed_rules_and_budget() {
     let world = World::new();
     let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", ""));
     let ask = |who, arguments: &[&str]| world.curl(&proxy, who, arguments);
@@ -268,7 +268,7 @@ fn an_agent_may_send_what_its_rules_allow_and_nothing_else() {
             "{}",
             sent.body
         );
-        // By method, by path, by a rule that denies, by spellings that servers read differently.
+        // Rejected by method, by path, by a deny rule, and for paths that servers interpret differently.
         let problem = ask("ci", &[version, "-X", "PUT", &read]).is_refused("403");
         assert_eq!(problem["reason"], "default");
         assert!(
@@ -291,15 +291,15 @@ fn an_agent_may_send_what_its_rules_allow_and_nothing_else() {
         "{}",
         html.body
     );
-    // The credential is not the other identity's, whose own header passes.
+    // The other identity does not get the credential, and its own header is forwarded.
     let sent = ask("other", &["-H", "Authorization: Bearer own", &read]);
     assert!(!sent.is_sent().body.contains(SECRET) && sent.body.contains("Bearer own"), "{}", sent.body);
-    // Its budget is three requests a minute.
+    // The budget is three requests a minute.
     ask("other", &[&read]).is_sent();
     ask("other", &[&read]).is_sent();
     let spent = ask("other", &["-i", &read]);
     assert!(spent.status == "429" && spent.body.to_lowercase().contains("retry-after: "), "{}", spent.body);
-    // Each decision is in the log, and no credential.
+    // Each decision is in the log, without the credential.
     let allowed = world.logged(|line| line["status"] == 200);
     assert_eq!(
         (&allowed["identity"], &allowed["decision"], &allowed["policy_rule"]),
@@ -316,19 +316,19 @@ fn an_agent_may_send_what_its_rules_allow_and_nothing_else() {
 }
 
 #[test]
-fn names_that_disagree_raw_addresses_and_plain_http_are_judged_alike() {
+fn host_mismatch_raw_addresses_and_plain_http_follow_the_policy() {
     let world = World::new();
     let port = world.port;
     let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", ""));
     let ask = |arguments: &[&str]| world.curl(&proxy, "ci", arguments);
-    // CONNECT to the allowed host, and another name in TLS; then another Host on an honest connection.
+    // CONNECT to the allowed host with another name in TLS. Then another Host header on a correct connection.
     let fronted = format!("https://evil.test:{port}/repos/o");
     let problem =
         ask(&["--connect-to", &format!("evil.test:{port}:localhost:{port}"), &fronted]).is_refused("403");
     assert_eq!(problem["reason"], "host-mismatch");
     let problem = ask(&["-H", "Host: evil.test", &world.url("/repos/o")]).is_refused("421");
     assert_eq!(problem["reason"], "host-mismatch");
-    // Hosts and ports without a rule are refused before anything is resolved, by CONNECT and by SOCKS5.
+    // Hosts and ports without a rule are rejected before DNS resolution, for CONNECT and SOCKS5.
     ask(&["https://evil.test/"]).is_refused_at_connect();
     ask(&[&format!("https://127.0.0.1:{port}/repos/o")]).is_refused_at_connect();
     ask(&[&format!("https://[::ffff:127.0.0.1]:{port}/repos/o")]).is_refused_at_connect();
@@ -344,19 +344,19 @@ fn names_that_disagree_raw_addresses_and_plain_http_are_judged_alike() {
     assert!(!ok && !said.contains("HTTP/1.1"), "{said}");
     let (ok, said) = by_socks(&world.url("/user"));
     assert!(ok && said.contains("\"reason\":\"default\""), "{said}");
-    // Plain HTTP has the same rules, and no credential.
+    // Plain HTTP follows the same rules, and gets no credential.
     ask(&["http://evil.test/"]).is_refused("403");
     ask(&[&format!("http://localhost:{port}/user")]).is_refused("403");
     ask(&["-X", "PUT", &format!("http://localhost:{port}/repos/o")]).is_refused("403");
     let plain = ask(&[&format!("http://localhost:{port}/repos/o")]);
     assert!(!plain.body.contains(SECRET), "{}", plain.body);
-    // A WebSocket is a GET.
+    // A WebSocket is treated as a GET.
     let upgrade = ["-H", "Upgrade: websocket", "-H", "Connection: Upgrade", "--http1.1"];
     ask(&[&upgrade[..], &[&*world.url("/user")]].concat()).is_refused("403");
 }
 
 #[test]
-fn a_credential_goes_to_its_host_alone_and_tunnels_need_a_rule_without_path() {
+fn credential_is_sent_only_to_its_host_and_tunnel_needs_pathless_rule() {
     let world = World::new();
     let port = world.port;
     let more = format!(
@@ -369,7 +369,7 @@ fn a_credential_goes_to_its_host_alone_and_tunnels_need_a_rule_without_path() {
     assert!(!sent.is_sent().body.contains(SECRET), "{}", sent.body);
     assert!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent().body.contains(SECRET));
     drop(proxy);
-    // Both pass through now: the host's rules go by method and path, which nobody sees there.
+    // Both hosts are now tunneled. The rules of `localhost` need method and path, which a tunnel does not show.
     let tunnels =
         configuration.replacen("[proxy]\n", "[proxy]\ntunnel = [\"localhost\", \"127.0.0.1\"]\n", 1);
     let proxy = world.start(&tunnels);
@@ -382,7 +382,7 @@ fn a_credential_goes_to_its_host_alone_and_tunnels_need_a_rule_without_path() {
 }
 
 #[test]
-fn a_tunnel_ends_when_the_policy_does_not_allow_it_any_more() {
+fn tunnel_is_closed_when_the_policy_no_longer_allows_it() {
     let world = World::new();
     let port = world.port;
     let more =
@@ -398,7 +398,7 @@ fn a_tunnel_ends_when_the_policy_does_not_allow_it_any_more() {
 }
 
 #[test]
-fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
+fn open_connections_close_when_token_or_identity_is_removed() {
     let world = World::new();
     let port = world.port;
     let more =
@@ -406,7 +406,7 @@ fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
     let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", &more);
     let text = text.replacen("[proxy]\n", "[proxy]\ntunnel = [\"127.0.0.1\"]\n", 1);
     let proxy = world.start(&text);
-    // Requests under way, whose answers never end, and a tunnel.
+    // Requests in progress whose responses never end, and a tunnel.
     let tunnel = format!("CONNECT 127.0.0.1:{port}");
     let endless = |who| {
         let stream = asked(&proxy, who, &format!("CONNECT localhost:{port}"));
@@ -418,7 +418,7 @@ fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
     let mut plain = asked(&proxy, "ci", &format!("GET http://127.0.0.1:{port}/repos/endless"));
     let (mut tunnel_of_ci, mut tunnel_of_other) =
         (asked(&proxy, "ci", &tunnel), asked(&proxy, "other", &tunnel));
-    // Another token has the name of the old one.
+    // A new token replaces the old one under the same name.
     let digest = |value: &str| x509::Fingerprint::of(value.as_bytes()).to_string();
     let rotated = text.replacen(&digest("token-of-ci"), &digest("new-token"), 1);
     world.change(&proxy, &rotated);
@@ -427,7 +427,7 @@ fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
     is_closed(&mut tunnel_of_ci);
     assert_eq!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).connect, "407");
     is_answered(&mut tunnel_of_other, &format!("GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"));
-    // An identity is removed, and its token is still there.
+    // An identity is removed, while its token remains.
     let identity = rotated.find("[[proxy.policy.identities]]\nname = \"other\"").unwrap();
     let rules = rotated.find("[[proxy.policy.rules]]").unwrap();
     let mut without = rotated.clone();
@@ -437,7 +437,7 @@ fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
 }
 
 #[test]
-fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
+fn audit_log_has_every_decision_and_detects_altered_events() {
     let world = World::new();
     let text = world.audited();
     let read = || -> Vec<Value> {
@@ -447,7 +447,7 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
     let proxy = world.start(&text);
     let sent = world.curl(&proxy, "ci", &[&world.url("/repos/o")]);
     sent.is_sent();
-    // It was written before it was sent: no wait is needed, not even for the end of the proxy.
+    // The decision is written before the request is sent. Only the outcome needs a wait, and no shutdown of the proxy.
     until_blocking("the outcome is written", || read().len() == 2);
     drop(proxy);
     let proxy = world.start(&text);
@@ -475,7 +475,7 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
         serde_json::json!({ "credentials": [], "method": "PUT", "reason": "default", "sent": false });
     is(1, "proxy.request.deny", "identity:ci", refused);
     is(2, "proxy.connection.deny", "identity:other", serde_json::json!({ "sent": false }));
-    // The outcome joins the decision by its id.
+    // The outcome refers to the decision by its id.
     let id = events[0]["details"]["request"].as_str().unwrap().to_owned();
     assert_eq!(
         (&outcome["action"], &outcome["actor"], &outcome["resource"]),
@@ -508,7 +508,7 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
     assert!(!audit.contains(SECRET));
     let verified = world.verify();
     assert!(verified.status.success(), "{}", describe(&verified));
-    // An event that was altered is found.
+    // An altered event is detected.
     std::fs::write(world.place.path("audit.jsonl"), audit.replacen("identity:other", "identity:nobody", 1))
         .unwrap();
     let verified = world.verify();
@@ -516,7 +516,7 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
 }
 
 #[test]
-fn no_credential_leaves_without_its_event_though_the_proxy_is_killed() {
+fn sent_credentials_are_in_the_audit_log_even_after_sigkill() {
     let world = World::new();
     let text = world.audited();
     let proxy = world.start(&text);
@@ -526,7 +526,7 @@ fn no_credential_leaves_without_its_event_though_the_proxy_is_killed() {
         .stderr(Stdio::null());
     let mut many = many.spawn().unwrap();
     until_blocking("many were sent", || world.seen.lock().unwrap().len() >= 100);
-    // SIGKILL, amid the others.
+    // Kills the proxy with SIGKILL while requests are in progress.
     drop(proxy);
     let _ = many.kill();
     let _ = many.wait();
@@ -539,7 +539,7 @@ fn no_credential_leaves_without_its_event_though_the_proxy_is_killed() {
             "{path} was sent and is not in the audit log"
         );
     }
-    // An outcome comes after its decision, and never twice. Those of requests under way are lost.
+    // An outcome follows its decision, and only once. Outcomes of requests in progress are lost.
     let mut decided = std::collections::HashMap::new();
     for event in audit.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         let id = event["details"]["request"].as_str().unwrap().to_owned();
@@ -549,14 +549,14 @@ fn no_credential_leaves_without_its_event_though_the_proxy_is_killed() {
         }
     }
     assert!(decided.values().any(|seen| *seen == 2), "{audit}");
-    // The next start goes on behind the last whole event.
+    // The next start continues after the last complete event.
     drop(world.start(&text));
     let verified = world.verify();
     assert!(verified.status.success(), "{}", describe(&verified));
 }
 
 #[test]
-fn a_client_does_not_see_that_its_credential_was_rotated() {
+fn request_is_retried_with_the_rotated_credential_after_401() {
     let world = World::new();
     let text = world.audited();
     let proxy = world.start(&text);
@@ -564,10 +564,10 @@ fn a_client_does_not_see_that_its_credential_was_rotated() {
     std::fs::write(world.place.path("secret"), "the-new-canary").unwrap();
     let asked = world.curl(&proxy, "ci", &[&world.url("/repos/rotating")]);
     assert!(asked.is_sent().body.contains("the-new-canary"), "{}", asked.body);
-    // Each of both is in the audit log.
+    // Both attempts are in the audit log.
     let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
     assert_eq!(audit.lines().filter(|line| line.contains("/repos/rotating")).count(), 2, "{audit}");
-    // A server that takes neither is asked once: its answer is the client's.
+    // A server that accepts neither credential gets one request: its response goes to the client.
     drop(proxy);
     std::fs::write(world.place.path("secret"), SECRET).unwrap();
     let proxy = world.start(&text);
@@ -576,7 +576,7 @@ fn a_client_does_not_see_that_its_credential_was_rotated() {
     assert_eq!(audit.lines().filter(|line| line.contains("/repos/rotating")).count(), 3, "{audit}");
 }
 
-/// A token of an issuer whose key set is in `jwks.json`, by OpenSSL.
+/// Creates a token with OpenSSL. The issuer's key set is in `jwks.json`.
 fn jwt(place: &Fixture, claims: &Value) -> String {
     let key = place.path("issuer.key");
     if !key.exists() {
@@ -594,7 +594,7 @@ fn jwt(place: &Fixture, claims: &Value) -> String {
 }
 
 #[test]
-fn a_job_has_the_identity_that_the_claims_of_its_token_match() {
+fn job_identity_is_matched_by_the_claims_of_its_jwt() {
     let world = World::new();
     let claims = |repository: &str| {
         let issuer = "https://jobs.example";
@@ -621,7 +621,7 @@ fn a_job_has_the_identity_that_the_claims_of_its_token_match() {
 }
 
 #[test]
-fn this_machine_and_metadata_services_are_closed_unless_they_are_opened() {
+fn private_and_metadata_addresses_are_blocked_unless_opened() {
     let world = World::new();
     let port = world.port;
     let more = "[[proxy.policy.rules]]\nname = \"all\"\nidentities = [\"ci\"]\nport = [80, 443, ".to_owned()
@@ -650,7 +650,7 @@ fn this_machine_and_metadata_services_are_closed_unless_they_are_opened() {
         );
     }
     drop(proxy);
-    // One network is opened: the others, and the proxy's own listener, are not.
+    // One network is opened: other networks stay blocked.
     let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", &more));
     let ask = |url: &str| world.curl(&proxy, "ci", &["-i", url]);
     ask(&world.url("/repos/o")).is_sent();
@@ -659,7 +659,7 @@ fn this_machine_and_metadata_services_are_closed_unless_they_are_opened() {
 }
 
 #[test]
-fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
+fn policy_is_reloaded_and_an_invalid_file_keeps_the_old_one() {
     let world = World::new();
     let configuration = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
     let proxy = world.start(&configuration);
@@ -681,7 +681,7 @@ fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
     let is_outdated = || figures().contains("bulla_intercept_proxy_rules_outdated 1");
     until_blocking("the file is refused", is_outdated);
     assert_eq!(status(), "403", "the previous policy stays");
-    // Nor does a file that has lost its policy open everything.
+    // A file without a policy does not open everything either.
     let failed = || -> u64 {
         let text = figures();
         let line = text.lines().find(|line| line.contains("rule_reloads_total{outcome=\"failed\"}"));
@@ -704,7 +704,7 @@ fn explained(world: &World, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn explain_says_the_decision_the_rule_and_the_credential() {
+fn explain_shows_decision_rule_and_credential() {
     let world = World::new();
     std::fs::write(world.place.path("bulla.toml"), world.configuration("", "")).unwrap();
     let url = world.url("/repos/o");
@@ -735,7 +735,7 @@ fn explain_says_the_decision_the_rule_and_the_credential() {
 }
 
 #[test]
-fn the_documented_configuration_decides_as_documented() {
+fn documented_configuration_gives_the_documented_decisions() {
     let document = include_str!("../../../../docs/agent-gateway.md");
     let block = |mark: &str| document.split(mark).nth(1).unwrap().split("```").next().unwrap();
     let world = World::new();
@@ -776,7 +776,7 @@ fn the_documented_configuration_decides_as_documented() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_says_where_it_is_wrong() {
+fn invalid_policy_is_rejected_with_its_position() {
     let world = World::new();
     for (from, to, wanted) in [
         (

@@ -1,4 +1,4 @@
-//! `bulla proxy` with leaves for others, and with its authority's key elsewhere.
+//! `bulla proxy` as a minting service for others, and with its CA key in a key service.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::proxy::{Proxy, World};
 use crate::world::{describe, run, stdout};
 
-/// Another server, until dropped.
+/// Another server, killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -18,7 +18,7 @@ impl Drop for Running {
     }
 }
 
-/// A proxy that has leaves for others.
+/// Returns a proxy that mints leaves for others.
 fn with_names(world: &World) -> Command {
     let mut command = world.command(&[]);
     command
@@ -32,7 +32,7 @@ fn figures(proxy: &Proxy) -> String {
     stdout(&asked.unwrap_or_else(|error| panic!("apt-get install -y curl ({error})")))
 }
 
-/// Until somebody answers there.
+/// Waits until the socket accepts connections.
 fn wait_for(path: &std::path::Path) {
     let limit = Instant::now() + Duration::from_secs(60);
     while UnixStream::connect(path).is_err() {
@@ -42,7 +42,7 @@ fn wait_for(path: &std::path::Path) {
 }
 
 #[test]
-fn caddy_serves_leaves_of_the_proxys_authority() {
+fn caddy_serves_leaves_signed_by_the_proxy_ca() {
     let world = World::new();
     let proxy = World::start(&mut with_names(&world));
     let (minting, socket) = (proxy.minting.clone().unwrap(), world.place.path("caddy.sock"));
@@ -80,7 +80,7 @@ fn caddy_serves_leaves_of_the_proxys_authority() {
 }
 
 #[test]
-fn leaves_for_others_are_refused_in_the_clear_and_for_no_names() {
+fn minting_without_tls_or_names_is_rejected() {
     let world = World::new();
     for (variables, wanted) in [
         (&[("LISTEN", "0.0.0.0:0"), ("NAMES", "*.example")][..], "is reachable from other machines"),
@@ -97,7 +97,7 @@ fn leaves_for_others_are_refused_in_the_clear_and_for_no_names() {
 }
 
 #[test]
-fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
+fn ca_key_in_a_key_service_signs_an_intermediate() {
     let mut world = World::new();
     std::fs::copy(world.place.path("ca.key"), world.place.path("keys/ca.key")).unwrap();
     world.place.serve(&["--dir", "keys"]);
@@ -110,7 +110,7 @@ fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
     let output = world.curl(&proxy, &["-v", "--cacert", ca.to_str().unwrap()]);
     let said = describe(&output);
     assert!(output.status.success() && said.contains("Bulla proxy intermediate"), "{said}");
-    // Without the service there is no intermediate, and no start.
+    // Without the key service the intermediate cannot be created, and the proxy does not start.
     drop(proxy);
     world.place.stop();
     let said = describe(&run(&mut command));
@@ -120,7 +120,7 @@ fn the_authoritys_key_is_with_a_key_service_and_signs_an_intermediate() {
 /// See `.ci/interop leaves`.
 #[test]
 #[ignore = "Envoy is not in Debian"]
-fn envoy_is_told_of_leaves_on_demand() {
+fn envoy_gets_leaves_on_demand_and_each_is_minted_once() {
     let world = World::new();
     let proxy = World::start(&mut with_names(&world));
     let (minting, socket) = (proxy.minting.clone().unwrap(), world.place.path("envoy.sock"));
@@ -152,7 +152,7 @@ fn envoy_is_told_of_leaves_on_demand() {
 /// See `.ci/interop leaves`.
 #[test]
 #[ignore = "goproxy is built by .ci/interop"]
-fn goproxy_has_each_leaf_minted_once() {
+fn goproxy_gets_each_leaf_minted_once() {
     let world = World::new();
     let proxy = World::start(&mut with_names(&world));
     let mut goproxy = Command::new("goproxy-leaves");

@@ -1,11 +1,11 @@
-//! `bulla proxy --mirror`, with curl before it and OpenSSL behind it.
+//! `bulla proxy --mirror`, with curl as the client and OpenSSL as the upstream.
 
 use std::process::Command;
 
 use crate::proxy::{Proxy, World};
 use crate::world::{describe, stdout};
 
-/// What curl says of the leaf it was shown.
+/// Returns the subject of the leaf that curl receives.
 fn subject(world: &World, proxy: &Proxy) -> String {
     let output = world.curl(proxy, &["-v"]);
     assert!(output.status.success() && stdout(&output).contains("s_server"), "{}", describe(&output));
@@ -15,7 +15,7 @@ fn subject(world: &World, proxy: &Proxy) -> String {
 }
 
 #[test]
-fn curl_is_shown_the_servers_subject_where_its_name_is_mirrored() {
+fn mirrored_leaf_has_the_subject_of_the_server_certificate() {
     let world = World::new();
     let proxy = world.proxy(&["--mirror", "localhost"]);
     assert_eq!(subject(&world, &proxy), "CN=up");
@@ -31,7 +31,7 @@ fn curl_is_shown_the_servers_subject_where_its_name_is_mirrored() {
     let proxy = world.proxy(&["--mirror", "*.localhost"]);
     assert_eq!(subject(&world, &proxy), "CN=localhost");
     drop(proxy);
-    // By the file, for all names in no list.
+    // The configuration file enables mirroring for all names that are in no list.
     std::fs::write(world.place.path("bulla.toml"), "[proxy]\nothers = \"mirror\"\n").unwrap();
     let config = world.place.path("bulla.toml");
     let proxy = World::start(world.command(&[]).arg("--config").arg(config));

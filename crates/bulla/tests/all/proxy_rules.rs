@@ -1,4 +1,4 @@
-//! Rules of `bulla proxy` with Bulla's own credential store behind it, OpenSSL as the server and curl as the client.
+//! Rules of `bulla proxy` with Bulla's credential store, OpenSSL as the server and curl as the client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -10,10 +10,10 @@ use crate::world::{bulla, describe, run};
 
 const FIRST: &str = "canary-first-5d1c";
 const SECOND: &str = "canary-second-77e0";
-/// A loaded machine may take long.
+/// Maximum wait, also on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A program that runs beside the test, and what it says.
+/// A background program and its output.
 struct Beside {
     child: Child,
     input: Option<ChildStdin>,
@@ -41,7 +41,7 @@ impl Beside {
         self.said.lock().unwrap().clone()
     }
 
-    /// What it has said after so many bytes, once `done` says that it is enough.
+    /// Returns the output after `after` bytes, once `done` accepts it.
     fn says(&self, after: usize, done: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {
@@ -72,7 +72,7 @@ struct World {
     port: u16,
     proxy: Beside,
     address: String,
-    /// Of the upstream's words, those that were answered.
+    /// Bytes of the upstream's output that belong to answered requests.
     heard: usize,
 }
 
@@ -142,7 +142,7 @@ impl World {
         command
     }
 
-    /// Asks, and answers as the server, which shows what it was given: what that was, and what the client has.
+    /// Sends a request with curl, and answers as the server with an echo. Returns the received authorization, and curl's output.
     fn asks(&mut self, path: &str, status: impl Fn(&str) -> &'static str) -> (String, Output) {
         let client =
             self.curl(path).spawn().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
@@ -158,7 +158,7 @@ impl World {
             .to_owned();
         let status = status(&shown);
         let answer = format!("HTTP/1.1 {status}\r\nX-Echo: you sent {shown}\r\nContent-Length: 2\r\n\r\nok");
-        // In one piece: openssl takes single letters for commands.
+        // Written in one piece: openssl treats single letters as commands.
         let input = self.upstream.input.as_mut().unwrap();
         input.write_all(answer.as_bytes()).and_then(|()| input.flush()).unwrap();
         (shown, client.wait_with_output().unwrap())
@@ -176,7 +176,7 @@ fn set(house: &House, name: &str, value: &str) {
 }
 
 #[test]
-fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
+fn injected_credential_is_visible_only_to_the_server() {
     let mut world = World::new();
     let (shown, output) = world.asks("/api/1", |_| "200 OK");
     assert_eq!(shown, format!("Bearer {FIRST}"));
@@ -186,7 +186,7 @@ fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
         "{said}"
     );
     assert!(!said.contains("canary"), "{said}");
-    // It is another one now. The change may have been told of already; if not, the refusal tells.
+    // The credential changes. The change event may already have arrived. Otherwise the 401 triggers a new read.
     set(&world.house, "/team/api", SECOND);
     let only_new = |shown: &str| if shown.ends_with(SECOND) { "200 OK" } else { "401 Unauthorized" };
     let (mut shown, mut output) = world.asks("/api/2", only_new);
@@ -196,7 +196,7 @@ fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
     }
     assert_eq!(shown, format!("Bearer {SECOND}"), "{}", describe(&output));
     assert!(!describe(&output).contains("canary"), "{}", describe(&output));
-    // What is written of it all.
+    // Checks everything that was logged or recorded.
     let read = |name: &str| std::fs::read_to_string(world.house.path(name)).unwrap_or_default();
     world.until("the access log", || read("access.log").lines().count() >= 2);
     let har = || {
@@ -212,7 +212,7 @@ fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
         [("log", &log), ("access log", &read("access.log")), ("recording", &har()), ("client", &output)];
     for (what, text) in all {
         for secret in [FIRST, SECOND, "of-the-client"] {
-            // The client's own is in what curl says of itself.
+            // curl's verbose output shows the client's own header.
             assert!(
                 !text.contains(secret) || (what == "client" && secret == "of-the-client"),
                 "{secret} in the {what}"
@@ -222,7 +222,7 @@ fn a_credential_is_put_in_and_seen_by_nobody_but_the_server() {
 }
 
 #[test]
-fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
+fn rules_are_reloaded_and_an_unavailable_store_blocks_requests() {
     let mut world = World::new();
     let more = format!(
         "[[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/blocked\"]\nblock = 418\n\
@@ -236,21 +236,21 @@ fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
     world.proxy.says(before, |said| said.contains("were reloaded"));
     let output = run(&mut world.curl("/blocked"));
     assert!(describe(&output).contains("418"), "{}", describe(&output));
-    // What cannot be used changes nothing, and is said.
+    // Invalid rules change nothing, and are reported in the log.
     let before = world.proxy.said().len();
     world.house.configure(&rules(world.port, "[[proxy.rules]]\nblock = 200\n"));
     let said = world.proxy.says(before, |said| said.contains("are unchanged"));
     assert!(said.contains("rule 2: block: 200 is not an error status"), "{said}");
     let output = run(&mut world.curl("/blocked"));
     assert!(describe(&output).contains("418"), "{}", describe(&output));
-    // Told to look, it looks at once.
+    // HUP triggers an immediate reload.
     let before = world.proxy.said().len();
     world.house.configure(&changed);
     assert!(
         Command::new("kill").args(["-HUP", &world.proxy.child.id().to_string()]).status().unwrap().success()
     );
     world.proxy.says(before, |said| said.contains("were reloaded"));
-    // The store falls: what it was never asked for is not there, and nothing is sent.
+    // The store is down: a credential that was never fetched is unavailable, and the request is not forwarded.
     world.house.kill();
     let output = run(&mut world.curl("/other"));
     let said = describe(&output);
@@ -259,7 +259,7 @@ fn rules_follow_the_file_and_a_store_that_is_away_lets_nothing_through() {
 }
 
 #[test]
-fn a_rule_that_cannot_be_is_refused_with_its_number_and_a_hint() {
+fn invalid_rule_is_rejected_with_its_number_and_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bulla.toml");
     for (rule, wanted) in [

@@ -1,4 +1,4 @@
-//! `[proxy.store]`: proxies that share leaves, and one that finds its own again.
+//! `[proxy.store]`: proxies that share leaves, and a proxy that reuses its own after a restart.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use testbed::until_blocking as until;
 use crate::proxy::{Proxy, World};
 use crate::world::{describe, run, stdout};
 
-/// What the proxy's figure is now.
+/// Returns the current value of a metric.
 fn figure(proxy: &Proxy, name: &str) -> u64 {
     let output = Command::new("curl").args(["-sS", &proxy.figures]).output().unwrap();
     let all = stdout(&output);
@@ -16,7 +16,7 @@ fn figure(proxy: &Proxy, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name} in {all}")).parse().unwrap()
 }
 
-/// The serial number of the leaf that a client is shown for `name`.
+/// Returns the serial number of the leaf that a client gets for `name`.
 fn serial(world: &World, proxy: &Proxy, name: &str) -> String {
     let mut shown = Command::new("openssl")
         .args(["s_client", "-proxy", proxy.address.trim_start_matches("http://"), "-servername", name])
@@ -42,9 +42,9 @@ fn shared(world: &World, url: &str) -> Command {
     command
 }
 
-/// Each leaf once for both, while the database is there; while it is not, each goes on.
+/// Each leaf is minted once for both proxies while the database is up. While it is down, each proxy works alone.
 #[test]
-fn two_proxies_on_postgresql_show_the_same_leaf() {
+fn two_proxies_on_postgresql_present_the_same_leaf() {
     let world = World::new();
     let cluster = store::testing::Cluster::start();
     let url = cluster.database().to_string();
@@ -68,16 +68,16 @@ fn two_proxies_on_postgresql_show_the_same_leaf() {
     assert_eq!(figure(&second, "bulla_intercept_store_without_total"), 1);
     cluster.resume();
     until("it is back", || figure(&second, "bulla_intercept_store_away") == 0);
-    // The other may have noticed nothing, and is told by its first trip.
+    // The other proxy may not have noticed the outage. Its next query detects it.
     until("they share again", || {
         let name = format!("n{}.example", minted(&first) + minted(&second));
         serial(&world, &first, &name) == serial(&world, &second, &name)
     });
 }
 
-/// Its authority's key service does not answer, so that it has the lease and no leaf when it is killed.
+/// The CA's key service does not answer, so the proxy holds the lease without a leaf when it is killed.
 #[test]
-fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
+fn second_proxy_mints_when_the_first_is_killed_while_minting() {
     let mut world = World::new();
     let cluster = store::testing::Cluster::start();
     let url = cluster.database();
@@ -87,7 +87,7 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
     let with = |arguments: &[&str]| {
         let mut command = world.command(arguments);
         command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url.to_string());
-        // A loaded machine is no trouble of the store; the lease is of 11 s then.
+        // The timeout is long enough for a loaded machine. The lease is then 11 s.
         command.env("BULLA_PROXY_STORE_TIMEOUT_MS", "2000").env("BULLA_PROXY_HANDSHAKE_TIMEOUT_MS", "60000");
         command
     };
@@ -98,7 +98,7 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
         |name: &str| assert!(Command::new("kill").args([name, &service]).status().unwrap().success());
     signal("-STOP");
     let ca = world.place.path("ca.pem");
-    // Opened before: the lease does not wait for it.
+    // Opened first, because the lease does not wait for it.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let store = runtime.block_on(store::Store::open(&url)).unwrap();
     std::thread::scope(|scope| {
@@ -110,7 +110,7 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
         assert!(killed.unwrap().success());
         assert!(!asked.join().unwrap().status.success());
     });
-    // It waits for the lease to end, and mints in its stead.
+    // The second proxy waits until the lease expires, and then mints the leaf.
     assert!(serial(&world, &second, "localhost").contains("serial="));
     let figure = |name: &str| figure(&second, name);
     assert_eq!(figure("bulla_intercept_leaves_minted_total"), 1);
@@ -119,9 +119,9 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
     signal("-CONT");
 }
 
-/// The names that are asked for meanwhile are minted here, or refused; then the empty database gets its schema, and is shared.
+/// Until the database is up, the proxy mints or rejects each name. Then the empty database gets its schema, and is shared.
 #[test]
-fn a_proxy_that_starts_before_its_database_joins_it() {
+fn proxy_started_before_its_database_joins_it_later() {
     let world = World::new();
     let cluster = store::testing::Cluster::start();
     let url = cluster.database().to_string();
@@ -141,7 +141,7 @@ fn a_proxy_that_starts_before_its_database_joins_it() {
     let shown = serial(&world, &minting, "joined.example");
     assert_eq!(serial(&world, &refusing, "joined.example"), shown);
     assert_eq!(figure(&refusing, "bulla_intercept_store_found_total"), 1);
-    // What is wrong with a database that is there ends the start.
+    // A wrong database that is reachable ends the start.
     let mut other = shared(&world, &url);
     other.env("BULLA_DATA", world.place.path("other"));
     let said = describe(&run(&mut other));
@@ -149,7 +149,7 @@ fn a_proxy_that_starts_before_its_database_joins_it() {
 }
 
 #[test]
-fn leaves_on_disk_are_found_after_a_restart() {
+fn leaves_on_disk_are_reused_after_a_restart() {
     let world = World::new();
     let kept = |arguments: &[&str]| {
         let mut command = world.command(arguments);
@@ -171,7 +171,7 @@ fn leaves_on_disk_are_found_after_a_restart() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_hint() {
+fn invalid_leaf_store_settings_are_rejected_with_a_hint() {
     let world = World::new();
     let refused = |command: &mut Command, code: i32, wanted: &[&str]| {
         let output = run(command);
@@ -185,7 +185,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let mut misplaced = world.command(&[]);
     misplaced.env("BULLA_PROXY_STORE_URL", "postgres://bulla@localhost/bulla");
     refused(&mut misplaced, 2, &["proxy.store.url needs", "database"]);
-    // Another's master key.
+    // The master key of another installation.
     let kept = world.place.path("kept");
     let on_disk = |data: &str| {
         let mut command = world.command(&[]);

@@ -1,5 +1,5 @@
-//! `bulla proxy` on a gateway whose firewall redirects to it: clients, the gateway and servers are network namespaces, the ruleset is
-//! that of docs/proxy.md.
+//! `bulla proxy` on a gateway whose firewall redirects connections to it. Clients, gateway and servers are network namespaces. The
+//! ruleset is that of docs/proxy.md.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,11 +9,11 @@ use crate::key_service::{Fixture, PATIENCE};
 use crate::proxy::{Proxy, World as Started};
 use crate::world::{bulla, describe, run, stdout};
 
-/// Who makes namespaces, and needs what.
+/// Packages and privileges that the test needs.
 const NEEDED: &str = "apt-get install -y util-linux iproute2 nftables nginx-light curl openssl; namespaces have to be permitted: \
     kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0, in a container --privileged";
 
-/// One network for clients (`lan0`), one for servers (`wan0`), and between them the gateway. Names of no user are resolved.
+/// One network for clients (`lan0`), one for servers (`wan0`), and the gateway between them. User names are not resolved.
 const NETWORKS: &str = "
 set -e
 mount -t tmpfs none /run
@@ -45,7 +45,7 @@ echo ready
 exec cat
 ";
 
-/// Servers of `api.example` and others at 10.88.0.2, of `evil.example` alone at 10.88.0.3.
+/// Servers for `api.example` and other names at 10.88.0.2, and for `evil.example` only at 10.88.0.3.
 const NGINX: &str = r#"
 daemon off;
 master_process off;
@@ -73,7 +73,7 @@ http {
 }
 "#;
 
-/// Networks with servers, and a folder.
+/// Network namespaces with servers, and a folder.
 struct World {
     place: Fixture,
     namespaces: Child,
@@ -123,7 +123,7 @@ impl World {
         world
     }
 
-    /// Starts the servers and waits for them.
+    /// Starts the servers, and waits for them.
     fn serve(&mut self) {
         let folder = self.place.folder.path().to_str().unwrap().to_owned();
         let mut nginx = self.server("nginx");
@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// A program on the gateway.
+    /// Runs a program on the gateway.
     fn gateway(&self, program: &str) -> Command {
         self.there(&[program])
     }
@@ -159,14 +159,14 @@ impl World {
         command
     }
 
-    /// Has the firewall know `ruleset` besides.
+    /// Adds `ruleset` to the firewall.
     fn nft(&self, ruleset: &str) {
         let mut nft = self.gateway("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
         nft.stdin.take().unwrap().write_all(ruleset.as_bytes()).unwrap();
         assert!(nft.wait().unwrap().success(), "{ruleset}\n{NEEDED}");
     }
 
-    /// The proxy on the gateway, whose firewall redirects what comes from `lan0`.
+    /// Starts the proxy on the gateway, whose firewall redirects connections from `lan0`.
     fn proxy(&self, more: &str) -> Proxy {
         let document = include_str!("../../../../docs/proxy.md");
         let listen = document.split("[proxy.transparent]\n").nth(1).unwrap().lines().next().unwrap();
@@ -187,7 +187,7 @@ impl World {
         Started::start(&mut command)
     }
 
-    /// What the client gets of `url`, whose name it takes for `address`.
+    /// Requests `url` from the client, with its name resolved to `address`.
     fn get(&self, ca: &str, url: &str, address: &str) -> Output {
         let (scheme, name) = url.split_once("://").unwrap();
         let port = if scheme == "https" { 443 } else { 80 };
@@ -200,7 +200,7 @@ impl World {
         stdout(&run(self.gateway("curl").args(["-sS", &proxy.figures])))
     }
 
-    /// Waits for a figure.
+    /// Waits for a metric.
     fn until(&self, proxy: &Proxy, figure: &str) {
         let began = Instant::now();
         while !self.figures(proxy).contains(figure) {
@@ -210,12 +210,12 @@ impl World {
     }
 }
 
-/// Below the proxy's authority; and the servers'.
+/// The CA files of the proxy and of the servers.
 const PROXYS: &str = "data/proxy-ca.pem";
 const SERVERS: &str = "ca.pem";
 
 #[test]
-fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address_it_went_to() {
+fn redirected_tls_is_intercepted_by_sni_at_the_original_address() {
     let world = World::new();
     std::fs::write(world.place.path("key"), "hidden-key\n").unwrap();
     run(Command::new("chmod").arg("600").arg(world.place.path("key")));
@@ -228,7 +228,7 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
     for (ca, url, address, wanted) in [
         (PROXYS, "https://api.example/", "10.88.0.2", "tls api.example at 10.88.0.2 key=hidden-key"),
         (PROXYS, "https://api.example/", "[fd88::2]", "tls api.example at fd88::2 key=hidden-key"),
-        // Anyone who is at an address that the client chose has to be whom it names, before it is told anything.
+        // The client chose the address, so the server must prove the name before it gets the credential.
         (PROXYS, "https://api.example/", "10.88.0.3", "certificate not valid for name \"api.example\""),
         (PROXYS, "https://evil.example/", "10.88.0.3", "evil evil.example at 10.88.0.3 key=\n"),
         (PROXYS, "https://refused.example/", "10.88.0.2", "not allowed here"),
@@ -236,7 +236,7 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
         (PROXYS, "http://plain.example/", "10.88.0.3", "plain plain.example at 10.88.0.3 key=\n"),
         (PROXYS, "http://plain.example/", "[fd88::2]", "plain plain.example at fd88::2 key=\n"),
         (PROXYS, "http://refused.example/", "10.88.0.2", "not allowed here"),
-        // In the clear nobody shows who they are.
+        // Plain HTTP cannot prove the server's identity.
         (PROXYS, "http://api.example/", "10.88.0.3", "on a redirected connection the credential is"),
     ] {
         let output = world.get(ca, url, address);
@@ -257,7 +257,7 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
 }
 
 #[test]
-fn in_the_clear_a_name_does_not_open_an_address_that_is_closed() {
+fn plain_http_host_name_does_not_open_a_blocked_address() {
     let world = World::new();
     let _proxy = world.proxy("others = \"reject\"\nintercept = [\"api.example\", \"10.88.0.2\"]");
     for (ca, url, address, wanted) in [
@@ -273,13 +273,13 @@ fn in_the_clear_a_name_does_not_open_an_address_that_is_closed() {
 }
 
 #[test]
-fn what_leads_back_is_closed_counted_and_no_circle() {
+fn proxy_loops_are_closed_and_counted() {
     let world = World::new();
     let proxy = world.proxy("");
     let output = run(world.client("curl").args(["-sS", "--max-time", "60", "http://10.77.0.1:3129/"]));
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", describe(&output));
     world.until(&proxy, "connection_ends_total{end=\"loop\"} 1\n");
-    // A ruleset that leaves the proxy's own traffic in.
+    // A ruleset that also redirects the proxy's own connections.
     world.nft(
         "table ip own { chain output { type nat hook output priority -100; oifname \"wan0\" tcp dport { 80, 443 } redirect to :3129; }; }",
     );
@@ -289,19 +289,19 @@ fn what_leads_back_is_closed_counted_and_no_circle() {
     }
     let figures = world.figures(&proxy);
     let loops = figures.lines().find_map(|line| line.split("connection_ends_total{end=\"loop\"} ").nth(1));
-    // Each of the two, and again where a connection that was closed at once is tried on another.
+    // Each of the two requests, and retries of connections that were closed immediately.
     assert!((3..20).contains(&loops.unwrap().parse::<u32>().unwrap()), "{figures}");
     world.gateway("nft").args(["delete", "table", "ip", "own"]).status().unwrap();
     let output = world.get(PROXYS, "https://api.example/", "10.88.0.2");
     assert!(stdout(&output).contains("tls api.example"), "it goes on: {}", describe(&output));
 }
 
-/// What comes back when a client first says `first`, and once told so by a line more.
+/// Sends `first`, then waits for a line of input, sends one more text, and prints the response.
 const TALK: &str =
     "exec 3<>/dev/tcp/10.88.0.2/80; printf \"$0\" >&3; read -r; printf \"$1\" >&3; timeout 60 cat <&3";
 
 #[test]
-fn who_says_nothing_or_something_else_is_for_the_address() {
+fn silent_or_unknown_protocol_follows_the_address_rules() {
     let world = World::new();
     let talk = |first: &str, then: &str| {
         let mut bash = world.client("bash");
@@ -317,7 +317,7 @@ fn who_says_nothing_or_something_else_is_for_the_address() {
         let _ = run(world.gateway("nft").args(["flush", "ruleset"]));
         world.proxy(settings)
     };
-    // What is said is awaited as long as usual, so that it is said in time.
+    // The default timeout applies, so the text arrives in time.
     let proxy = world.proxy("");
     let other = [talk("\\1\\2\\3", ""), talk("SSH-2.0-a b\\r\\n", "")];
     world.until(&proxy, "connection_ends_total{end=\"closed\"} 2\n");
@@ -336,7 +336,7 @@ fn who_says_nothing_or_something_else_is_for_the_address() {
         let said = end(talk(first, ""));
         assert!(said.contains("400 Bad Request") && said.contains("nginx"), "{said}");
     }
-    // Names still decide where they are said.
+    // A connection that sends a name still follows the name rules.
     let output = world.get(PROXYS, "https://api.example/", "10.88.0.2");
     assert!(stdout(&output).contains("tls api.example"), "{}", describe(&output));
     let output = world.get(SERVERS, "https://passed.example/", "10.88.0.2");
@@ -344,7 +344,7 @@ fn who_says_nothing_or_something_else_is_for_the_address() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_with_a_hint() {
+fn invalid_transparent_settings_are_rejected_with_a_hint() {
     let place = Fixture::new();
     let tokens = format!("tokens = [{{ name = \"ci\", sha256 = \"{}\" }}]", "0".repeat(64));
     for (text, wanted) in [

@@ -1,4 +1,4 @@
-//! Killed at any point, a scan goes on where it was: nothing lost, nothing doubled.
+//! A scan killed at any point resumes where it stopped, without loss or duplicates.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fleet::{Latency, Mix, Plan};
 use crate::world::{World, describe, run};
 
 #[test]
-fn killed_in_the_middle_it_is_resumed_to_the_whole() {
+fn killed_scan_is_resumed_without_loss_or_duplicates() {
     let each = Duration::from_millis(40)..=Duration::from_millis(60);
     let latency = Latency::Custom { dns: each.clone(), dial: each.clone(), handshake: each };
     let plan = Plan { endpoints: 300, mix: Mix::Healthy, dead_fraction: 0.0, latency, ..Plan::default() };

@@ -1,4 +1,4 @@
-//! `bulla run`: clients in the sandbox reach an origin outside of it through the proxy, and nothing else.
+//! `bulla run`: clients in the sandbox reach an outside origin through the proxy, and nothing else.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
@@ -80,7 +80,7 @@ impl World {
         std::fs::write(self.place.path("bulla.toml"), text).unwrap();
     }
 
-    /// `bulla`, with this world's configuration.
+    /// Returns `bulla` with this test's configuration.
     fn bulla(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
@@ -95,12 +95,12 @@ impl World {
         command
     }
 
-    /// `bulla run -- COMMAND`
+    /// Runs `bulla run -- COMMAND`.
     fn inside(&self, command: &[&str]) -> Output {
         run(self.bulla(&["run", "--as", "ci", "--"]).args(command))
     }
 
-    /// The same, and it succeeds.
+    /// Like [`Self::inside`], and the command must succeed.
     fn succeeds(&self, command: &[&str]) -> String {
         let output = self.inside(command);
         assert!(output.status.success(), "{command:?}: {}", describe(&output));
@@ -132,7 +132,7 @@ impl World {
 const ORIGIN: &str = "https://origin.example/";
 
 #[test]
-fn curl_and_git_inside_reach_the_origin_and_leave_no_files() {
+fn curl_and_git_in_the_sandbox_reach_the_origin_and_leave_no_files() {
     let world = World::new();
     assert_eq!(world.succeeds(&["curl", "-sS", ORIGIN]), "the origin");
     world.shell(
@@ -142,7 +142,7 @@ fn curl_and_git_inside_reach_the_origin_and_leave_no_files() {
     world.succeeds(&["git", "clone", "-q", "https://origin.example/repository.git", "cloned"]);
     assert!(stdout(&world.shell("git -C cloned log --format=%s")).contains("first"));
     assert_eq!(std::fs::read_dir(world.place.path("scratch")).unwrap().count(), 0);
-    // What is not allowed is refused by the proxy: by default this machine's own servers.
+    // The proxy rejects destinations that are not allowed: by default the servers of this machine.
     let refused = world.inside(&["curl", "-sS", &format!("https://localhost:{}/", world.port)]);
     assert!(
         stdout(&refused).contains("the address is local to the proxy's machine,"),
@@ -155,7 +155,7 @@ fn curl_and_git_inside_reach_the_origin_and_leave_no_files() {
 }
 
 #[test]
-fn clients_in_python_inside_reach_the_origin() {
+fn python_clients_in_the_sandbox_reach_the_origin() {
     let world = World::new();
     if !World::has("python3") {
         return;
@@ -201,7 +201,7 @@ fn clients_in_python_inside_reach_the_origin() {
 }
 
 #[test]
-fn node_and_npm_inside_reach_the_origin() {
+fn node_and_npm_in_the_sandbox_reach_the_origin() {
     let world = World::new();
     if !World::has("node") {
         return;
@@ -241,7 +241,7 @@ fn node_and_npm_inside_reach_the_origin() {
 }
 
 #[test]
-fn java_and_go_inside_reach_the_origin() {
+fn java_and_go_in_the_sandbox_reach_the_origin() {
     let world = World::new();
     if World::has("java") && World::has("javac") {
         world.write(
@@ -268,7 +268,7 @@ fn java_and_go_inside_reach_the_origin() {
     }
 }
 
-/// Tries a way out by each line, and prints `NAME open` or `NAME ERROR`.
+/// Tries one escape per line, and prints `NAME open` or `NAME ERROR`.
 const ESCAPES: &str = r#"
 import ctypes, fcntl, os, signal, socket, sys
 port, udp_port, path, abstract, outer = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
@@ -332,10 +332,10 @@ for name, way in ways.items():
         print(name, getattr(error, 'errno', None), error)
 "#;
 
-/// The numbers of calls are this processor's.
+/// The system call numbers are specific to this processor.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn no_other_way_leads_out() {
+fn sandbox_blocks_direct_network_ipc_and_process_access() {
     let world = World::new();
     if !World::has("python3") {
         return;
@@ -371,7 +371,7 @@ fn no_other_way_leads_out() {
     let open = |text: &str| -> Vec<String> {
         text.lines().filter_map(|line| line.strip_suffix(" open")).map(str::to_owned).collect()
     };
-    // Outside these ways are open, so that only the sandbox can close them.
+    // Outside the sandbox these escapes work, so only the sandbox blocks them.
     let ways =
         ["tcp", "tcp-any", "tcp6", "udp", "unix-path", "unix-abstract", "unix-pair", "environment", "signal"];
     let mut outside = Command::new("python3");
@@ -398,7 +398,7 @@ fn no_other_way_leads_out() {
     ] {
         assert!(of(way).starts_with(&format!("{way} {error} ")), "{}", of(way));
     }
-    // With Unix sockets open, those with a path are; abstract ones belong to the host's network.
+    // With Unix sockets allowed, sockets with a path are reachable. Abstract sockets belong to the host's network namespace.
     let output = run(world.bulla(&["run", "--allow-unix-sockets", "--"]).args(&arguments));
     let found = open(&stdout(&output));
     assert_eq!(found, ["unix-path", "unix-pair"], "{}", describe(&output));
@@ -406,7 +406,7 @@ fn no_other_way_leads_out() {
 }
 
 #[test]
-fn variables_that_avoid_the_proxy_reach_nothing() {
+fn bypassing_the_proxy_variables_reaches_nothing() {
     let world = World::new();
     let here = format!("https://localhost:{}/", world.port);
     for script in [
@@ -418,14 +418,14 @@ fn variables_that_avoid_the_proxy_reach_nothing() {
         "curl -sS --unix-socket /run/docker.sock http://localhost/info".to_owned(),
     ] {
         let output = world.inside(&["sh", "-c", &script]);
-        // Not resolved, or not connected.
+        // The name is not resolved, or the connection fails.
         assert!(matches!(output.status.code(), Some(5..=7)), "{script}: {}", describe(&output));
         assert_eq!(stdout(&output), "", "{script}");
     }
 }
 
 #[test]
-fn secrets_of_the_proxy_are_not_visible_and_the_identity_is_in_its_log() {
+fn proxy_secrets_are_hidden_and_the_identity_is_logged() {
     let world = World::new();
     std::fs::write(world.place.path("token"), "s3cret-of-the-proxy").unwrap();
     world.shell("chmod 600 token");
@@ -446,7 +446,7 @@ fn secrets_of_the_proxy_are_not_visible_and_the_identity_is_in_its_log() {
 }
 
 #[test]
-fn the_status_is_that_of_the_command() {
+fn run_exits_with_the_status_of_the_command() {
     let world = World::new();
     for (command, status) in [
         (&["true"][..], 0),
@@ -460,11 +460,11 @@ fn the_status_is_that_of_the_command() {
             assert_eq!(output.status.code(), Some(status), "{sandbox:?} {command:?}: {}", describe(&output));
         }
     }
-    // Processes that the command leaves behind end with it: they would hold the output open.
+    // Background processes of the command end with it. Otherwise they would keep the output open.
     assert_eq!(world.succeeds(&["sh", "-c", "setsid sleep 1000 & echo started"]).trim(), "started");
 }
 
-/// A command that has printed `ready`.
+/// Starts a command, and waits until it prints `ready`.
 fn ready(world: &World, arguments: &[&str], script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     let mut command = world.bulla(arguments);
     command.args(["--", "sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -477,7 +477,7 @@ fn ready(world: &World, arguments: &[&str], script: &str) -> (Child, BufReader<s
 }
 
 #[test]
-fn signals_reach_the_command_and_its_end_is_that_of_bulla() {
+fn signals_are_forwarded_and_a_killed_run_ends_the_command() {
     let world = World::new();
     let script = "trap 'echo hangup' HUP; trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
     for arguments in [&["run"][..], &["run", "--no-sandbox"]] {
@@ -492,12 +492,12 @@ fn signals_reach_the_command_and_its_end_is_that_of_bulla() {
         assert_eq!(line, "hangup\n");
         send("-TERM");
         assert_eq!(child.wait().unwrap().code(), Some(42), "{arguments:?}");
-        // Killed, bulla cannot tell anybody: the kernel ends the command.
+        // A killed bulla cannot signal the command: the kernel ends it.
         let (mut child, mut out) = ready(&world, arguments, "echo ready; exec sleep 1000");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0, "{arguments:?}");
-        // Its folder stays until the next run, which leaves the folder of a third one alone.
+        // The folder of the killed run stays until the next run. The next run does not touch the folder of a third one.
         let folders = || std::fs::read_dir(world.place.path("scratch")).unwrap().count();
         assert_eq!(folders(), 1, "{arguments:?}");
         let (mut third, _out) = ready(&world, arguments, "echo ready; exec sleep 1000");
@@ -511,12 +511,12 @@ fn signals_reach_the_command_and_its_end_is_that_of_bulla() {
     }
 }
 
-/// A user who owns nothing else on this machine.
+/// The id of a user who owns nothing else on this machine.
 const ORDINARY: u32 = 61_234;
 
-/// This world's files and commands become those of an ordinary user, where the tests run as root.
+/// If the tests run as root, files and commands of this test belong to an unprivileged user.
 #[test]
-fn an_ordinary_user_has_the_same_sandbox() {
+fn unprivileged_user_gets_the_same_sandbox() {
     let world = World::new();
     let ordinary = |command: &mut Command| {
         if rustix::process::geteuid().is_root() {
@@ -527,7 +527,7 @@ fn an_ordinary_user_has_the_same_sandbox() {
     let mut program = bulla().get_program().to_owned();
     if rustix::process::geteuid().is_root() {
         world.shell(&format!("chown -R {ORDINARY}:{ORDINARY} \"$PWD\""));
-        // The build's folder may be closed to others.
+        // The build folder may not be readable by that user.
         let copy = world.place.path("bulla");
         std::fs::hard_link(&program, &copy).or_else(|_| std::fs::copy(&program, &copy).map(drop)).unwrap();
         program = copy.into_os_string();
@@ -560,7 +560,7 @@ fn an_ordinary_user_has_the_same_sandbox() {
     assert!(output.status.success() && stdout(&output) == "kept\n", "{}", describe(&output));
 }
 
-/// Tries to write by each line, and prints `NAME open` or `NAME ERROR`.
+/// Tries one write per line, and prints `NAME open` or `NAME ERROR`.
 const WRITES: &str = r#"
 import os, sys
 home, mine = sys.argv[1], sys.argv[2]
@@ -608,7 +608,7 @@ print('read', open(file).read())
 "#;
 
 #[test]
-fn read_only_files_stay_as_they_are() {
+fn read_only_option_blocks_writes_outside_allowed_folders() {
     let world = World::new();
     if !World::has("python3") {
         return;
@@ -631,17 +631,17 @@ fn read_only_files_stay_as_they_are() {
     let shared = std::path::Path::new("/dev/shm").join(world.place.folder.path().file_name().unwrap());
     assert!(!shared.exists());
     assert!(world.place.path("scratch/ours").exists() && allowed.join("by-option").exists());
-    // Without the option these ways are open: it is the option that closes them.
+    // Without the option these writes succeed, so only the option blocks them.
     let open =
         of(&world.succeeds(&["sh", "-c", "cd mine && rm -f link && python3 writes.py ../home . || true"]));
     assert!(open.len() >= 8, "{open:?}");
 }
 
 #[test]
-fn no_way_leads_around_what_is_hidden() {
+fn run_is_rejected_in_a_hidden_folder_or_with_an_open_folder() {
     let world = World::new();
     world.succeeds(&["true"]);
-    // In the data folder, and with a folder that is open already.
+    // The working directory is the data folder, or a folder is already open.
     for (script, wanted) in [
         ("cd data; exec \"$@\"", "the working directory is in"),
         ("exec 7<.; exec \"$@\"", "descriptor 7 is an open folder"),
@@ -659,7 +659,7 @@ fn no_way_leads_around_what_is_hidden() {
 }
 
 #[test]
-fn a_proxy_that_runs_already_serves_those_who_know_its_password() {
+fn running_proxy_serves_clients_with_its_password() {
     let world = World::new();
     world.write("password", "pass:w@rd/1\n");
     world.shell("printf 'ci:%s\\n' \"$(openssl passwd -6 'pass:w@rd/1')\" > users");
@@ -681,7 +681,7 @@ fn a_proxy_that_runs_already_serves_those_who_know_its_password() {
 }
 
 #[test]
-fn a_proxy_that_speaks_tls_is_verified() {
+fn tls_certificate_of_the_proxy_is_verified() {
     let world = World::new();
     world
         .configure("[proxy.access]\ncertificate_file = \"up.pem\"\nkey_file = \"up.key\"\ntls_only = true\n");
@@ -706,7 +706,7 @@ fn a_proxy_that_speaks_tls_is_verified() {
 }
 
 #[test]
-fn without_a_sandbox_the_proxy_is_for_the_command_alone() {
+fn proxy_without_a_sandbox_requires_credentials() {
     let world = World::new();
     let script = "curl -sS https://origin.example/; echo; env -u https_proxy -u HTTPS_PROXY curl -sS --proxy ${HTTPS_PROXY##*@} https://origin.example/";
     let output = run(&mut world.bulla(&["run", "--no-sandbox", "--", "sh", "-c", script]));
@@ -716,7 +716,7 @@ fn without_a_sandbox_the_proxy_is_for_the_command_alone() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_hint() {
+fn invalid_arguments_and_environments_are_rejected_with_a_hint() {
     let world = World::new();
     for (arguments, wanted) in [
         (&["--as", "a:b"][..], "is not a valid name of an identity"),
@@ -733,7 +733,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
         let said = stderr(&output);
         assert!(said.contains(wanted) && said.contains("hint: "), "{arguments:?}: {said}");
     }
-    // A socket that the caller has open would be a way out.
+    // A socket inherited from the caller would be an escape.
     let script = "exec 7<>/dev/tcp/127.0.0.1/PORT; exec \"$@\"".replace("PORT", &world.port.to_string());
     let inherited = world.bulla(&["run", "--", "true"]);
     let mut command = Command::new("bash");
@@ -742,7 +742,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let output = run(command.current_dir(world.place.folder.path()));
     assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
     assert!(stderr(&output).contains("descriptor 7 is an open socket"), "{}", describe(&output));
-    // A host that forbids namespaces.
+    // A host that does not allow namespaces.
     let script = "echo 0 > /proc/sys/user/max_user_namespaces; exec \"$@\"";
     let mut command = Command::new("unshare");
     command

@@ -1,4 +1,4 @@
-//! A simulated estate, a folder of one's own, and the binary.
+//! Simulated endpoints, a temporary folder, and the binary.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use fleet::{Fleet, Latency, Mix, Plan};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Endpoints of an ordinary test: enough for order and counts to matter.
+/// Number of endpoints in an ordinary test: enough to test order and counts.
 pub(crate) const ENDPOINTS: usize = 40;
 
 pub(crate) struct World {
@@ -19,7 +19,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Healthy endpoints, answering at once.
+    /// Creates healthy endpoints that answer immediately.
     pub(crate) fn healthy() -> Self {
         Self::new(&Plan {
             endpoints: ENDPOINTS,
@@ -52,7 +52,7 @@ impl World {
         self.folder.path().join(name)
     }
 
-    /// The binary, with nothing of this machine's settings.
+    /// Returns the binary, without settings of this machine.
     pub(crate) fn bulla(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
@@ -63,30 +63,30 @@ impl World {
         command
     }
 
-    /// `bulla scan` set up for this world, without targets. It gives up nobody because the machine is slow.
+    /// Returns `bulla scan` for this test, without targets. Its timeouts allow for a slow machine.
     pub(crate) fn scan(&self, arguments: &[&str]) -> Command {
         let mut command = self.bulla(&["scan", "--no-system-roots", "--ca", "roots.pem", "--timeout", "60s"]);
         command.arg("--dns").arg(self.fleet().dns().to_string()).args(arguments);
         command
     }
 
-    /// Scans everything and expects it to go well.
+    /// Scans everything, and must succeed.
     pub(crate) fn scan_all(&self, arguments: &[&str]) -> Output {
         let output = run(self.scan(&["@targets.txt"]).args(arguments));
         assert!(output.status.success(), "{}", describe(&output));
         output
     }
 
-    /// Rows stored by the latest scan so far; none while there is no inventory.
+    /// Returns the number of rows stored by the latest scan so far. 0 without an inventory.
     pub(crate) fn observations(&self, arguments: &[&str]) -> u64 {
         let scans = run(self.bulla(&["inventory", "scans", "--output", "json"]).args(arguments));
         let document: serde_json::Value = serde_json::from_slice(&scans.stdout).unwrap_or_default();
         document["rows"][0]["observations"].as_u64().unwrap_or(0)
     }
 
-    /// Returns once the scan under way has stored something.
+    /// Waits until the running scan has stored a row.
     pub(crate) fn wait_for_rows(&self, arguments: &[&str]) {
-        /// A loaded machine may take long.
+        /// Maximum wait, also on a loaded machine.
         const PATIENCE: Duration = Duration::from_secs(60);
         let began = Instant::now();
         while self.observations(arguments) == 0 {
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Every endpoint is in the inventory, and once.
+    /// Checks that every endpoint is in the inventory exactly once.
     pub(crate) fn assert_each_stored_once(&self, arguments: &[&str]) {
         let all = self.targets().len();
         assert_eq!(self.observations(arguments), all as u64);
@@ -105,7 +105,7 @@ impl World {
         assert_eq!((rows.len(), endpoints.len()), (all, all));
     }
 
-    /// What `bulla inventory …` prints as JSON.
+    /// Returns the JSON output of `bulla inventory …`.
     pub(crate) fn inventory(&self, arguments: &[&str]) -> serde_json::Value {
         let output = run(self.bulla(&["inventory"]).args(arguments).args(["--output", "json"]));
         assert!(output.status.success(), "{}", describe(&output));
@@ -121,7 +121,7 @@ impl Drop for World {
     }
 }
 
-/// The binary with a clean environment: that of this build, or the one that `BULLA_BINARY` names.
+/// Returns the binary with a clean environment: the binary of this build, or the one in `BULLA_BINARY`.
 pub(crate) fn bulla() -> Command {
     let built = || env!("CARGO_BIN_EXE_bulla").into();
     let mut command = Command::new(std::env::var_os("BULLA_BINARY").unwrap_or_else(built));
@@ -142,13 +142,13 @@ pub(crate) fn stderr(output: &Output) -> String {
 }
 
 pub(crate) fn describe(output: &Output) -> String {
-    /// Enough of it to see what is wrong.
+    /// Maximum length of shown output, in characters.
     const CHARS_MAX: usize = 3_000;
     let cut = |text: String| text.chars().take(CHARS_MAX).collect::<String>();
     format!("{}\n{}\n{}", output.status, cut(stdout(output)), cut(stderr(output)))
 }
 
-/// A connection from 127.0.0.`host` to a port of 127.0.0.1. What does not happen in a minute on it is an error.
+/// Connects from 127.0.0.`host` to a port of 127.0.0.1. Reads and writes time out after a minute.
 pub(crate) fn connect_from(host: u8, port: u16) -> std::io::Result<std::net::TcpStream> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -163,7 +163,7 @@ pub(crate) fn connect_from(host: u8, port: u16) -> std::io::Result<std::net::Tcp
     Ok(stream)
 }
 
-/// A header of the PROXY protocol, version 2, for a connection of `client`.
+/// Returns a PROXY protocol version 2 header for a connection of `client`.
 pub(crate) fn proxy_header(client: [u8; 4]) -> Vec<u8> {
     [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &client, &[127, 0, 0, 1, 0xc0, 1, 1, 0xbb]].concat()
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_sections_and_their_variables_are_let_be() {
+    fn other_sections_and_their_variables_are_ignored() {
         let file =
             "[server]\nlisten = \"x\"\ncore_dumps = true\n[client]\nurl = \"https://a\"\n[scan]\nport = 1\n";
         let read = |file: &str, variables: &[(&str, &str)]| {

@@ -407,7 +407,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_has_the_parameters_that_are_given() {
+    fn query_string_has_only_the_given_parameters() {
         let of = |query: &dyn Fn() -> Outcome<String>| query().ok().unwrap();
         let filter = CertificateFilter { name: Some("a b&c".to_owned()), ..CertificateFilter::default() };
         let page = PageQuery { limit: Some(500), cursor: Some("x=".to_owned()), fields: None };

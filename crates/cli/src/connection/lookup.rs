@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_nothing_or_more_than_one_has_is_refused() {
+    fn unknown_or_ambiguous_name_is_rejected() {
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         assert_eq!(only(&[one], "token", "ci").unwrap(), one);
         assert!(only(&[], "token", "ci").unwrap_err().message.contains("unknown token \"ci\""));

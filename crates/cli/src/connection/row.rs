@@ -106,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_are_written_for_people() {
+    fn table_values_are_formatted_as_text() {
         let document = DocumentRow {
             item: json!({ "a": { "b": ["x", "y"] }, "at": "2026-11-21T05:06:07Z", "yes": true, "tags": { "k": "v" } }),
         };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_read_the_fields_of_their_type() {
+    fn columns_are_derived_from_typed_fields() {
         let columns: Columns = crate::columns!(
             api::issuers::IssuerView:
             ("Type", kind as "type"),

@@ -184,7 +184,7 @@ mod tests {
     use api::access::Scope;
 
     #[test]
-    fn a_role_reaches_everything_unless_a_scope_is_given() {
+    fn role_without_scope_applies_to_everything() {
         let all = grants(&["admin".to_owned(), "issuer=profile:web".to_owned()]).unwrap();
         let grant = |role: &str, scope| Grant { role: role.to_owned(), scope };
         assert_eq!(all, [grant("admin", Scope::Any), grant("issuer", Scope::profile("web"))]);

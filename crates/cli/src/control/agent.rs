@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_pairs() {
+    fn label_is_parsed_as_a_key_value_pair() {
         assert_eq!(label("env=prod"), Ok(("env".to_owned(), "prod".to_owned())));
         assert_eq!(label("env="), Ok(("env".to_owned(), String::new())));
         assert!(label("env").is_err() && label("=x").is_err());

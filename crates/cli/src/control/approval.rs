@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_fields_show_the_value_before() {
+    fn changed_plan_fields_show_the_previous_value() {
         let plan = [
             field("names", &["a.example", "b\u{1b}[2J.example"]),
             field("issuer", &["internal"]),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_shows_fields_of_the_plan_and_a_short_hash() {
+    fn approval_list_shows_plan_fields_and_a_short_hash() {
         let names = json!({ "name": "names", "values": ["a.example"] });
         let approval = json!({ "name": "a", "plan": [names], "plan_sha256": "0123456789abcdef" });
         let full =
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_hash_of_the_plan_is_sent_with_the_approval() {
+    async fn approval_sends_the_plan_hash() {
         let hash = Fingerprint::of(b"plan").to_string();
         let sent = requested(&["approve", "7", "--plan", &hash.to_uppercase(), "--note", "fine"]).await;
         assert!(sent.starts_with("POST /api/v1/approvals/7/approve "), "{sent}");

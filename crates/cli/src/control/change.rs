@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differing_values_are_shown_before_and_after() {
+    fn changed_values_are_shown_before_and_after() {
         let change = |name: &str, before: &[&str], after: &[&str]| PlanChangeView {
             name: name.to_owned(),
             before: before.iter().map(ToString::to_string).collect(),

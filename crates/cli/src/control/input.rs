@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_has_a_key() {
+    fn pair_without_a_key_is_rejected() {
         assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert!(pair("=b").is_err() && pair("a").is_err());
     }

@@ -200,7 +200,7 @@ fn line(pair: &PairView, nodes: usize) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_formula_that_no_node_satisfies_is_a_finding() {
+    fn formula_without_matching_nodes_exits_with_findings() {
         let resolved = |nodes: serde_json::Value| {
             let document = serde_json::json!({
                 "formula": "region: EU", "canonical": "region: EU", "nodes": nodes, "sites": [], "enrolled": 2, "attributes": {}
@@ -217,7 +217,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_generation_is_a_line() {
+    fn generation_is_summarized_on_one_line() {
         let mut pair = PairView {
             generation: 2,
             wrapped: 3,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_formula_means_is_a_line() {
+    fn formula_result_is_summarized_on_one_line() {
         let node = json!({ "id": uuid::Uuid::nil(), "name": "n", "site": "s", "attributes": {} });
         let site = json!({ "name": "s", "satisfying": 2, "nodes": 2 });
         let resolved = json!({ "formula": "a: 1", "canonical": "a: 1", "nodes": [node, node], "sites": [site],

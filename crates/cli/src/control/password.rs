@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_the_first_line() {
+    fn password_is_the_first_line_of_the_input() {
         for (text, password) in [("a b c\n", "a b c"), ("a\r\nb\n", "a"), (" a ", " a ")] {
             assert_eq!(line(text.as_bytes()).unwrap().as_str(), password);
         }

@@ -115,7 +115,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_key_is_sealed_to_the_newest_pair_and_nothing_else_is_said_of_it() {
+    fn key_is_sealed_to_the_newest_policy_key() {
         let (key, pair) = (PrivateKey::generate(KeyType::P256).unwrap(), PolicyKey::generate().unwrap());
         let former = PolicyKey::generate().unwrap();
         let id = Uuid::now_v7();

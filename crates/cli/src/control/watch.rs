@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_replaces_what_is_given_and_nothing_else() {
+    fn watch_update_keeps_unspecified_fields() {
         let watch = json!({
             "id": "7", "name": "edge", "group": "prod", "targets": ["a.example"], "sources": [], "ports": null,
             "server_names": [], "starttls": null, "all_addresses": true, "interval_s": 3600, "jitter_s": 360, "enabled": false,
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_read_on_this_machine() {
+    fn target_list_file_is_expanded_locally() {
         let list = std::env::temp_dir().join(format!("bulla-watch-{}.txt", std::process::id()));
         std::fs::write(&list, "# hosts\n a.example\n\nb.example:8443 # the other\n").unwrap();
         let given = ["c.example".to_owned(), format!("@{}", list.display())];

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_try_again_for_ten_requests() {
+    fn retry_budget_allows_one_retry_per_ten_requests() {
         let budget = Budget::default();
         let made = (0..1_000).filter(|_| {
             budget.request();
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_within_its_part() {
+    fn jitter_shortens_by_at_most_the_given_fraction() {
         let all: Vec<_> = (0..1_000).map(|_| jitter(Duration::from_secs(10), 0.2)).collect();
         assert!(all.iter().all(|one| (8.0..=10.0).contains(&one.as_secs_f64())));
         assert!(all.iter().max() > all.iter().min());

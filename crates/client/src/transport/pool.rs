@@ -241,14 +241,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_whose_disk_is_full_is_away_and_one_that_fails_a_question_is_not() {
+    fn statuses_429_503_and_507_are_temporary_but_500_and_404_are_not() {
         for (status, passing) in [(429, true), (500, false), (503, true), (507, true), (404, false)] {
             assert_eq!(is_passing(StatusCode::from_u16(status).unwrap()), passing, "{status}");
         }
     }
 
     #[test]
-    fn a_place_is_encrypted_or_on_this_machine() {
+    fn endpoint_must_be_https_or_a_unix_socket() {
         assert!(
             Endpoint::parse("https://store.example:8844/").is_ok() && Endpoint::parse("unix:/run/s").is_ok()
         );

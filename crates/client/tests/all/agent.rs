@@ -1,4 +1,4 @@
-//! What an agent passes on, and what it makes of the answers.
+//! Requests that an agent forwards, and its handling of the responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -18,7 +18,7 @@ fn is_lookup(asked: &ReceivedRequest) -> bool {
 }
 
 #[tokio::test]
-async fn no_path_leads_out_of_what_the_agent_passes_on() {
+async fn path_traversal_outside_the_allowed_routes_is_rejected() {
     let store = FakeStore::start(|_| async { (200, json!({})) }.boxed());
     let socket = store.agent(&store.client(Limits::default())).await;
     let out = [
@@ -36,7 +36,7 @@ async fn no_path_leads_out_of_what_the_agent_passes_on() {
         assert_eq!(ask(&socket, "GET", path, "").await.0, 404, "{path}");
     }
     assert!(store.asked().is_empty(), "{:?}", store.asked());
-    // What stays within is sent as it was judged.
+    // An allowed path is forwarded in its normalized form.
     for path in ["/api/v1/certificates?name=/a%20b", "/api/v2/../v1/permissions?path=/a/../b", "/info"] {
         assert_eq!(ask(&socket, "GET", path, "").await.0, 200, "{path}");
     }
@@ -46,7 +46,7 @@ async fn no_path_leads_out_of_what_the_agent_passes_on() {
 }
 
 #[tokio::test]
-async fn a_store_that_refuses_one_thing_is_not_away() {
+async fn error_for_one_credential_does_not_mark_the_store_unavailable() {
     let answers = |asked: ReceivedRequest| async move {
         let broken = asked.body.windows(7).any(|part| part == b"/broken");
         match is_lookup(&asked) {
@@ -71,7 +71,7 @@ async fn a_store_that_refuses_one_thing_is_not_away() {
 }
 
 #[tokio::test]
-async fn a_store_that_refuses_everything_is_asked_once_for_all() {
+async fn failing_store_gets_few_requests_for_a_batch_lookup() {
     let broken = Arc::new(AtomicBool::new(false));
     let is_broken = Arc::clone(&broken);
     let answers = move |asked: ReceivedRequest| {
@@ -90,14 +90,14 @@ async fn a_store_that_refuses_everything_is_asked_once_for_all() {
     let unknown = client.lookup_many(&lists("unknown")).await;
     let unavailable = client::Error::Unavailable("broken".to_owned());
     assert!(unknown.iter().all(|answer| answer.as_ref().err() == Some(&unavailable)), "{unknown:?}");
-    // In halves they would be 398.
+    // Splitting the batch in halves would need 398 requests.
     let asked = store.lookups() - before;
     assert!((2..40).contains(&asked), "{asked}");
 }
 
-/// Many rounds: the task that sends runs on the other thread, at any moment of the queueing.
+/// Many rounds, because the sending task runs on another thread, at any moment of the queueing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lookups_made_together_are_one_request_on_many_threads_too() {
+async fn concurrent_lookups_are_combined_into_one_request() {
     let store = FakeStore::start(|asked| async move { found(&asked, "v") }.boxed());
     let client = store.client(Limits::default());
     for round in 0..200 {
@@ -108,10 +108,10 @@ async fn lookups_made_together_are_one_request_on_many_threads_too() {
 }
 
 #[tokio::test]
-async fn a_write_has_more_time_than_a_reading() {
+async fn write_has_a_longer_deadline_than_a_read() {
     let answers = |asked: ReceivedRequest| async move {
         if asked.method == "PUT" {
-            // As long as the whole deadline of a reading.
+            // As long as the whole deadline of a read.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         (200, json!({}))
@@ -124,7 +124,7 @@ async fn a_write_has_more_time_than_a_reading() {
 }
 
 #[tokio::test]
-async fn a_write_without_an_answer_is_taken_to_be_made() {
+async fn unanswered_write_is_reported_as_a_change() {
     let store = FakeStore::start(|_| async { panic!("the connection breaks") }.boxed());
     let client = store.client(Limits::default());
     let socket = store.agent(&client).await;
@@ -135,8 +135,8 @@ async fn a_write_without_an_answer_is_taken_to_be_made() {
 }
 
 #[tokio::test]
-async fn a_write_that_fails_takes_nothing_from_who_reads() {
-    // Without a value the store is broken.
+async fn failed_write_keeps_the_cached_value_readable() {
+    // Without a value the store drops the connection.
     let value = Arc::new(Mutex::new(Some("old")));
     let now = Arc::clone(&value);
     let answers = move |asked: ReceivedRequest| {
@@ -164,7 +164,7 @@ async fn a_write_that_fails_takes_nothing_from_who_reads() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_answered_from_the_cache_whichever_way_the_store_is_away() {
+async fn certificate_read_works_when_only_lookups_succeed() {
     let answers = |asked: ReceivedRequest| async move {
         if !is_lookup(&asked) {
             return (502, json!({ "error": "a proxy's" }));
@@ -183,7 +183,7 @@ async fn a_certificate_is_answered_from_the_cache_whichever_way_the_store_is_awa
 }
 
 #[tokio::test]
-async fn who_asks_after_a_change_does_not_join_who_asked_before_it() {
+async fn read_after_a_change_does_not_join_an_earlier_request() {
     let (changed, gate) = (Arc::new(AtomicBool::new(false)), Arc::new(Semaphore::new(0)));
     let (is_changed, opened) = (Arc::clone(&changed), Arc::clone(&gate));
     let answers = move |asked: ReceivedRequest| {
@@ -219,7 +219,7 @@ async fn who_asks_after_a_change_does_not_join_who_asked_before_it() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_not_asked_at_each_turn_for_what_is_stale() {
+async fn unavailable_store_is_not_queried_for_every_stale_read() {
     let (away, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (is_away, count) = (Arc::clone(&away), Arc::clone(&asked));
     let answers = move |asked: ReceivedRequest| {
@@ -235,13 +235,13 @@ async fn a_store_that_is_away_is_not_asked_at_each_turn_for_what_is_stale() {
     let began = asked.load(SeqCst);
     let mut answered = 0;
     let end = tokio::time::Instant::now() + Duration::from_secs(3);
-    // However slow the machine is, it is asked far more often than the store may be.
+    // On a slow machine too, there are far more reads than allowed queries.
     while tokio::time::Instant::now() < end || answered < 100 {
         client.get("/a").await.unwrap();
         answered += 1;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    // Ten tries again at most that the budget has, and one at each look after a pause.
+    // The budget allows ten retries at most, and there is one query after each pause.
     let asked = asked.load(SeqCst) - began;
     assert!((1..40).contains(&asked) && answered > asked, "{asked} of {answered}");
 }

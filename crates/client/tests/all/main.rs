@@ -1,4 +1,4 @@
-//! The client and its agent against a store that answers as a test wants it to. Against a real one: `server`'s tests.
+//! The client and its agent against a fake store. Tests with a real store are in `server`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends by a panic where it cannot go on")]
 

@@ -1,4 +1,4 @@
-//! A store on a Unix socket that answers as a test wants it to, and an agent before it.
+//! A fake store on a Unix socket, and an agent in front of it.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -23,20 +23,20 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A long while, after which something did not happen.
+/// After this time an event counts as not happening.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request that the fake store received.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
-    /// With its query, as it came.
+    /// The path with its query, as received.
     pub(crate) path: String,
     pub(crate) token: Option<String>,
     pub(crate) body: Bytes,
 }
 
-/// The status and the JSON body.
+/// HTTP status and JSON body.
 pub(crate) type StubResponse = (u16, Value);
 
 type Answers = Arc<dyn Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync>;
@@ -48,7 +48,7 @@ struct Behind {
     feed: Option<Feed>,
 }
 
-/// The stream of changes of a fake store, and whether the store is away.
+/// The event stream of a fake store, and whether the store is unavailable.
 #[derive(Clone)]
 pub(crate) struct Feed {
     events: broadcast::Sender<Option<String>>,
@@ -56,12 +56,12 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Tells of an event.
+    /// Sends an event.
     pub(crate) fn send(&self, kind: &str, data: &str) {
         self.events.send(Some(format!("event: {kind}\ndata: {data}\n\n"))).unwrap();
     }
 
-    /// Ends the stream; all requests are answered with 503 until [`Self::back`].
+    /// Ends the stream. All requests get 503 until [`Self::back`].
     pub(crate) fn away(&self) {
         self.away.store(true, SeqCst);
         self.events.send(None).unwrap();
@@ -81,7 +81,7 @@ impl Feed {
     }
 }
 
-/// Ends when it is dropped.
+/// A fake store that ends when it is dropped.
 pub(crate) struct FakeStore {
     folder: tempfile::TempDir,
     asked: Arc<Mutex<Vec<ReceivedRequest>>>,
@@ -90,14 +90,14 @@ pub(crate) struct FakeStore {
 }
 
 impl FakeStore {
-    /// Answers each request with what `answers` makes of it.
+    /// Answers each request with the result of `answers`.
     pub(crate) fn start(
         answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
     ) -> Self {
         Self::start_with(answers, None)
     }
 
-    /// As [`Self::start`], and tells of changes.
+    /// Like [`Self::start`], with a stream of change events.
     pub(crate) fn start_telling(
         answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
     ) -> (Self, Feed) {
@@ -123,14 +123,14 @@ impl FakeStore {
         Self { folder, asked, _stop: stop.clone().drop_guard(), stop }
     }
 
-    /// A client with a token that does not follow changes.
+    /// Returns a client with a token that does not follow changes.
     pub(crate) fn client(&self, limits: Limits) -> Client {
         let url = format!("unix:{}", self.folder.path().join("store").display());
         let limits = Limits { follow: false, ..limits };
         Client::builder(url).bearer("own-token").limits(limits).build().unwrap()
     }
 
-    /// A client with a token that follows changes.
+    /// Returns a client with a token that follows changes.
     pub(crate) fn following(&self, token: &str, limits: Limits) -> Client {
         let url = format!("unix:{}", self.folder.path().join("store").display());
         Client::builder(url).bearer(token).limits(limits).build().unwrap()
@@ -140,7 +140,7 @@ impl FakeStore {
         self.folder.path().join(name)
     }
 
-    /// An agent over this client: its socket.
+    /// Starts an agent with this client. Returns its socket.
     pub(crate) async fn agent(&self, client: &Client) -> PathBuf {
         let socket = self.folder.path().join("agent");
         let options = AgentOptions { socket: socket.clone(), mode: 0o600 };
@@ -180,7 +180,7 @@ async fn answered(State(behind): State<Behind>, request: Request) -> Response {
     (StatusCode::from_u16(status).unwrap(), axum::Json(document)).into_response()
 }
 
-/// A lookup of one name after the other, each a password of this value.
+/// Answers a lookup: each name has a password with this value.
 pub(crate) fn found(asked: &ReceivedRequest, value: &str) -> StubResponse {
     let body: Value = serde_json::from_slice(&asked.body).unwrap();
     let one = |names: &Value| {
@@ -193,7 +193,7 @@ pub(crate) fn found(asked: &ReceivedRequest, value: &str) -> StubResponse {
     (200, json!({ "results": results }))
 }
 
-/// Asks over a socket, with the path as it stands (as `curl --path-as-is`): the status, and what came with it.
+/// Sends a request over a socket, with the path unchanged (as `curl --path-as-is`). Returns status and body.
 pub(crate) async fn ask(socket: &PathBuf, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     let head = format!(

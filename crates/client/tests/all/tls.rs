@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::{FakeStore, Feed, PATIENCE, ReceivedRequest, StubResponse};
 
-/// The agent's own token, which its clients log in with.
+/// The agent's own token. Clients log in with it.
 const TOKEN: &str = "bulla_own";
 
 const PIPELINES: usize = 10;
 const SECRETS: usize = 20;
 
-/// A certificate for 127.0.0.1 and its key.
+/// Creates a certificate for 127.0.0.1, and its key.
 fn certificate(folder: &Path) -> (Vec<u8>, String) {
     let mut openssl = Command::new("openssl");
     let run = openssl.current_dir(folder).args(
@@ -38,7 +38,7 @@ fn certificate(folder: &Path) -> (Vec<u8>, String) {
     (read("own.pem"), String::from_utf8(read("key.pem")).unwrap())
 }
 
-/// An agent with a client that trusts it.
+/// An agent, and a client that trusts it.
 struct World {
     url: String,
     http: reqwest::Client,
@@ -48,7 +48,7 @@ struct World {
 
 impl World {
     async fn start(store: &FakeStore, token: &str) -> Self {
-        // What is not followed would be read again after a millisecond.
+        // Values that are not followed would be read again after a millisecond.
         let limits = Limits {
             ttl: Duration::from_millis(1),
             negative_ttl: Duration::from_millis(1),
@@ -77,7 +77,7 @@ impl World {
         tokio::time::timeout(PATIENCE, self.serving).await.unwrap().unwrap();
     }
 
-    /// As CredHub's Go library: at the server that `/info` names.
+    /// Logs in as CredHub's Go library does: at the server that `/info` names.
     async fn log_in(&self, secret: &str) -> Result<String, StatusCode> {
         let info: Value =
             self.http.get(format!("{}/info", self.url)).send().await.unwrap().json().await.unwrap();
@@ -98,7 +98,7 @@ impl World {
         (answer.status(), answer.json().await.unwrap())
     }
 
-    /// As Concourse resolves `((secret))`: the pipeline's path, then the team's.
+    /// Resolves `((secret))` as Concourse does: first the pipeline's path, then the team's.
     async fn resolve(&self, token: &str, pipeline: usize, secret: usize) -> Option<String> {
         for path in [format!("/concourse/main/p{pipeline}/s{secret}"), format!("/concourse/main/s{secret}")] {
             let (status, found) = self.get(token, &[("name-like", &path)]).await;
@@ -127,8 +127,8 @@ impl World {
     }
 }
 
-/// Even secrets are the pipeline's, odd ones the team's; beside each stands one with a longer name. Nobody has any while
-/// `revoked`.
+/// Secrets with an even number belong to the pipeline, odd ones to the team. Each has a neighbor with a longer name. While
+/// `revoked`, there are none.
 fn concourse(asked: &ReceivedRequest, revoked: bool) -> StubResponse {
     let body: Value = serde_json::from_slice(&asked.body).unwrap();
     let answer = |names: &Value| {
@@ -157,7 +157,7 @@ fn store() -> (FakeStore, Feed, Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn the_second_pass_makes_no_request_and_the_store_may_be_away() {
+async fn second_pass_is_served_from_the_cache_even_without_the_store() {
     let (store, feed, _) = store();
     let world = World::start(&store, TOKEN).await;
     let token = world.log_in(TOKEN).await.unwrap();
@@ -168,12 +168,12 @@ async fn the_second_pass_makes_no_request_and_the_store_may_be_away() {
     assert_eq!(store.asked().len(), first, "all of it is in the cache");
     feed.away();
     world.pass(&token).await;
-    // A new name cannot be known.
+    // The agent has no answer for a new name.
     assert_eq!(
         world.get(&token, &[("name-like", "/concourse/main/p99/s2")]).await.0,
         StatusCode::SERVICE_UNAVAILABLE
     );
-    // An agent that starts now has what the one before it had.
+    // A restarted agent has the cache of the previous one.
     world.stop().await;
     let file = std::fs::read(store.path("cache")).unwrap();
     assert!(!file.windows(6).any(|part| part == b"canary"), "it is sealed");
@@ -182,7 +182,7 @@ async fn the_second_pass_makes_no_request_and_the_store_may_be_away() {
     world.pass(&token).await;
     assert_eq!(store.asked().len(), first);
     world.stop().await;
-    // The file is of no use with another token.
+    // The cache file is unusable with another token.
     let world = World::start(&store, "bulla_other").await;
     let token = world.log_in("bulla_other").await.unwrap();
     let (status, _) = world.get(&token, &[("name-like", "/concourse/main/p1/s2")]).await;
@@ -201,7 +201,7 @@ async fn until_found(world: &World, token: &str) {
 }
 
 #[tokio::test]
-async fn what_is_revoked_is_answered_no_more_though_the_store_is_away() {
+async fn revoked_access_clears_the_cache_even_without_the_store() {
     let (store, feed, revoked) = store();
     let world = World::start(&store, TOKEN).await;
     let token = world.log_in(TOKEN).await.unwrap();
@@ -216,7 +216,7 @@ async fn what_is_revoked_is_answered_no_more_though_the_store_is_away() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(store.lookups() > before);
-    // A change of one name is told of as well.
+    // A change of one name is followed as well.
     revoked.store(false, SeqCst);
     assert!(world.resolve(&token, 1, 2).await.is_none());
     feed.send("credential.changed", r#"{"name":"/concourse/main/p1/s2"}"#);
@@ -233,7 +233,7 @@ async fn what_is_revoked_is_answered_no_more_though_the_store_is_away() {
         assert!(began.elapsed() < PATIENCE, "the cache is cleared");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // Nor is it kept on disk.
+    // The cache file is cleared too.
     let file = store.path("cache");
     let size = || std::fs::metadata(&file).map_or(0, |file| file.len());
     until("the cleared cache is written", || (1..200).contains(&size())).await;
@@ -241,7 +241,7 @@ async fn what_is_revoked_is_answered_no_more_though_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn only_who_has_the_agents_token_is_answered() {
+async fn only_clients_with_the_agent_token_are_answered() {
     let (store, _feed, _) = store();
     let world = World::start(&store, TOKEN).await;
     assert_eq!(world.log_in("wrong").await, Err(StatusCode::UNAUTHORIZED));

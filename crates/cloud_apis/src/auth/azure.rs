@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_token_is_given_by_nobody_again() {
+    async fn rejected_token_is_not_returned_again() {
         let made = AtomicU32::new(0);
         let make = move || -> Result<Chain, Error> {
             let one: Arc<dyn TokenCredential> = Arc::new(Keeps(made.fetch_add(1, Relaxed)));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_told_from_what_does_not() {
+    fn transient_errors_are_distinguished_from_permanent_errors() {
         let io = || Error::with_message(ErrorKind::Io, "reset");
         let status = |status: u16| {
             let status = azure_core::http::StatusCode::from(status);

@@ -193,7 +193,7 @@ mod tests {
 
     /// Requests a token every second.
     #[tokio::test(start_paused = true)]
-    async fn after_a_final_failure_they_are_made_anew_ever_more_seldom() {
+    async fn credentials_are_rebuilt_with_backoff_after_permanent_failure() {
         let world = Arc::new(World::default());
         let credentials = renewing(&world, false);
         let mut at = Vec::new();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_passes_is_left_to_the_library() {
+    async fn credentials_are_not_rebuilt_after_transient_failure() {
         let world = Arc::new(World::default());
         let credentials = renewing(&world, true);
         for _ in 0..100 {
@@ -235,7 +235,7 @@ mod tests {
     /// Tests Google's library against a server that first refuses permanently: without [`Renewing`] the library would never
     /// recover.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn the_librarys_own_credentials_recover() {
+    async fn gcp_library_credentials_recover_after_permanent_failure() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let uri = format!("http://{}/token", listener.local_addr().unwrap());
         std::thread::spawn(move || {

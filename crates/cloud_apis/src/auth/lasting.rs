@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_renewed_before_its_end_and_nobody_waits() {
+    async fn value_is_renewed_in_the_background_before_expiry() {
         let world = world([Ok((1, 3_600)), Err(ApiError::malformed("no")), Ok((2, 9_000))]);
         let lasting = lasting(&world);
         assert_eq!(lasting.current().await.unwrap(), 1);
@@ -301,7 +301,7 @@ mod tests {
 
     /// The fetch task and a waiting caller start together, and either may finish first.
     #[tokio::test(start_paused = true)]
-    async fn what_is_over_at_once_is_fetched_once_by_those_who_begin_together() {
+    async fn concurrent_callers_share_one_fetch_of_an_expired_value() {
         let world = world([Ok((1, 0)), Ok((2, 0))]);
         let lasting = lasting(&world);
         assert_eq!(lasting.current().await.unwrap(), 1);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_renewed_serves_until_its_end() {
+    async fn value_is_served_until_expiry_when_renewal_fails() {
         let denied = || ApiError::of_status(403, "", "", None);
         let world = world([Ok((1, 3_600)), Err(denied()), Err(denied())]);
         let lasting = lasting(&world);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_blip_is_gone_over_and_many_who_wait_are_one() {
+    async fn transient_failures_are_retried_once_for_all_waiting_callers() {
         let world = world([Err(blip()), Err(blip()), Ok((1, 3_600))]);
         let lasting = Arc::new(lasting(&world));
         let waiting: Vec<_> = (0..100)
@@ -353,7 +353,7 @@ mod tests {
 
     /// The caller that started the fetch stops waiting. The fetch continues, and the next caller gets its result.
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_leaves_what_it_began() {
+    async fn fetch_continues_after_the_caller_gives_up() {
         let world = Arc::new(World {
             says: Mutex::new([Ok((1, 3_600))].into()),
             may_end: Some(Notify::new()),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_refused_is_asked_for_once_and_the_source_is_told() {
+    async fn rejected_value_is_fetched_again_only_once() {
         let world = world([Ok((1, 3_600)), Ok((2, 3_600))]);
         let lasting = lasting(&world);
         lasting.current().await.unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lives_are_renewed_in_their_last_quarter() {
+    fn short_lived_values_are_renewed_in_their_last_quarter() {
         let lease = Lease::new((), 1, at(1_100), at(1_000));
         for (now, standing) in [
             (1_000, LeaseAge::Good),

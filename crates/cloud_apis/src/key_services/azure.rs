@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_go_to_vaults_only() {
+    fn tokens_are_sent_to_azure_vault_hosts_only() {
         for (url, resource) in [
             ("https://v.vault.azure.net/keys/web", Some("https://vault.azure.net")),
             ("https://v.vault.azure.net/keys/web/0123abc", Some("https://vault.azure.net")),

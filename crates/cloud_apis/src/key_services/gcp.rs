@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_named_whole() {
+    fn only_full_key_version_names_are_accepted() {
         let whole = "projects/p-1/locations/europe-west1/keyRings/r/cryptoKeys/k_1/cryptoKeyVersions/1";
         assert!(is_version(whole));
         for other in [

@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_lead_to_the_certificates_beside_them() {
+    fn secret_url_maps_to_certificate_url() {
         for (secret, place) in [
             ("https://V.vault.azure.net/secrets/web", Some("https://v.vault.azure.net/certificates/web")),
             (

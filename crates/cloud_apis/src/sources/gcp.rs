@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locations_are_told_by_resources_and_by_themselves() {
+    fn location_is_parsed_from_resource_names_and_bare_locations() {
         for (name, part) in [
             ("projects/p/locations/global/certificates/a", "certificate-manager/global"),
             ("projects/p/locations/europe-west1", "certificate-manager/europe-west1"),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_source_and_a_provider_that_the_build_lacks_are_refused() {
+    async fn missing_sources_and_providers_not_compiled_in_are_rejected() {
         let none = prepare(&CloudSettings::default(), &pools()).await.map(|sources| sources.len());
         assert!(matches!(none, Err(SourceError::Configuration(_))));
         if cfg!(not(feature = "gcp")) {

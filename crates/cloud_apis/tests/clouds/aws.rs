@@ -1,4 +1,4 @@
-//! AWS.
+//! Listing AWS certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ async fn list_once(cloud: &AwsCloud, pools: &Pools) -> Found {
     list(&sources(cloud, pools, &http()).await, HashMap::new()).await
 }
 
-/// Two accounts, two regions, pages of five: every certificate, whatever its key, with whatever uses it.
+/// Two accounts, two regions, pages of five. The listing finds every certificate, with any key type, and the resources that use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_certificate_of_every_account_and_region_is_found_with_its_uses() {
+async fn listing_finds_every_certificate_in_all_accounts_and_regions() {
     let manners = Manners { page_max: 5, quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { accounts: 2, manners, ..AwsPlan::default() }).unwrap();
     let found = list_once(&cloud, &quick_pools()).await;
@@ -48,9 +48,9 @@ async fn every_certificate_of_every_account_and_region_is_found_with_its_uses() 
     }
 }
 
-/// What is listed as it was is not read again; what was renewed is, and what was deleted is gone.
+/// Unchanged certificates are not read again. Renewed certificates are read again, and deleted certificates are reported as gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_what_is_new_or_changed_is_read_again() {
+async fn listing_reads_only_new_and_changed_certificates_again() {
     let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (quick_pools(), http());
@@ -87,7 +87,7 @@ async fn only_what_is_new_or_changed_is_read_again() {
     let gone: Vec<_> =
         third.ended.values().flat_map(|listed| &listed.gone).map(|place| place.name.to_string()).collect();
     assert_eq!(gone, [deleted]);
-    // At worst the first listing asked everything at once; the others asked for less, over what was open.
+    // In the worst case, the first listing started all calls at once. Later listings made fewer calls, on open connections.
     let counts = http.counts();
     assert!(
         counts.connections <= asked_at_first && asked_at_first < counts.requests,
@@ -95,15 +95,15 @@ async fn only_what_is_new_or_changed_is_read_again() {
     );
 }
 
-/// How often an operation was answered, over all accounts and regions.
+/// Returns how often an operation was answered, over all accounts and regions.
 fn answered(cloud: &AwsCloud, operation: &str) -> u64 {
     cloud.counts().iter().filter(|((name, _), _)| *name == operation).map(|(_, n)| n.taken).sum()
 }
 
-/// Tags are asked for once for what is new, then only for what has changed: a change of the tags alone is noticed with the
-/// next change of the certificate.
+/// Tags are read once for each new certificate, and again when the certificate changes. A change of the tags alone is noticed with
+/// the next change of the certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_are_read_of_what_is_new_or_changed() {
+async fn tags_are_read_only_for_new_and_changed_certificates() {
     let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let sources = sources(&cloud, &quick_pools(), &http()).await;
@@ -130,9 +130,10 @@ async fn tags_are_read_of_what_is_new_or_changed() {
     assert_eq!((&*changed[0].place.name, changed[0].tags["team"].as_str()), (arn.as_str(), "bank"));
 }
 
-/// Credentials that may not read tags list everything else, and that is said once for a region, not for a certificate.
+/// Without permission to read tags, everything else is listed. The missing permission is reported once per region, not once per
+/// certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_that_may_not_be_read_fail_nothing_and_are_said_once() {
+async fn denied_tag_permission_is_reported_once_per_region() {
     let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     cloud.deny(&["ListTagsForCertificate", "ListServerCertificateTags"]);
@@ -152,17 +153,17 @@ async fn tags_that_may_not_be_read_fail_nothing_and_are_said_once() {
     };
     assert_eq!(found.truth(), bare(cloud.truth()), "everything else is there");
 
-    // As soon as they may be read they are, although no certificate has changed.
+    // Tags are read as soon as the permission is granted, although no certificate has changed.
     cloud.deny(&[]);
     let found = list(&sources, found.states()).await;
     assert_eq!((found.truth(), found.remarks()), (cloud.truth(), Vec::new()));
     assert_eq!(found.read(), 0, "the certificates were known");
 }
 
-/// What is asked one after the other goes over one connection, however long the listing; over another where the HTTP
-/// library was not yet done with the one.
+/// Sequential calls share one connection, however long the listing. Another connection opens only while the HTTP library has not
+/// yet released the first one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_call_at_a_time_keeps_its_connection() {
+async fn sequential_calls_reuse_one_connection() {
     let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (one_at_a_time(), http());
@@ -175,9 +176,9 @@ async fn one_call_at_a_time_keeps_its_connection() {
     assert!(counts.connections * 10 <= counts.requests, "{counts:?}");
 }
 
-/// With the documented rates nothing is ever throttled, whatever is counted how.
+/// At the documented rates, the cloud throttles no operation of any account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_documented_quotas_are_kept() {
+async fn documented_quotas_are_not_exceeded() {
     let cloud = AwsCloud::start(&AwsPlan { acm: 30, ..AwsPlan::default() }).unwrap();
     let began = Instant::now();
     let found = list_once(&cloud, &pools()).await;
@@ -185,13 +186,14 @@ async fn the_documented_quotas_are_kept() {
     for ((operation, whose), counts) in cloud.counts() {
         assert_eq!(counts.throttled, 0, "{operation} of {whose}: {counts:?}");
     }
-    // 29 certificates of a region at nine a second.
+    // 29 certificates of one region at nine requests per second.
     assert!(began.elapsed() >= Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
-/// A quota a third of the documented one: learned from the first throttling answer, and met no more.
+/// With a quota of a third of the documented one, the client learns the rate from the first throttling response and is not
+/// throttled again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lower_quota_is_learned_from_the_first_throttling_answer() {
+async fn lower_quota_is_learned_from_the_first_throttling_response() {
     let quotas = vec![("GetCertificate", Quota::per_second(3))];
     let manners = Manners { quotas, ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { regions: 1, acm: 16, manners, ..AwsPlan::default() }).unwrap();
@@ -203,15 +205,15 @@ async fn a_lower_quota_is_learned_from_the_first_throttling_answer() {
     assert_eq!(gets.throttled_later, 0, "{gets:?}");
 }
 
-/// Tokens that end before their time are fetched again, half pages are asked for again.
+/// Tokens that expire early are fetched again. Truncated pages are requested again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn expired_tokens_and_half_pages_heal() {
+async fn expired_tokens_and_truncated_pages_are_retried() {
     for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(2)] {
         let manners = Manners { quotas: no_quotas(), ..Manners::default() };
         let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
         let (pools, http) = (quick_pools(), http());
         let sources = sources(&cloud, &pools, &http).await;
-        // So that there is a token to expire.
+        // Lists once, so that there is a token to expire.
         let before = list(&sources, HashMap::new()).await;
         assert_eq!(before.failures(), Vec::<String>::new());
         cloud.set_fault(fault);
@@ -221,9 +223,9 @@ async fn expired_tokens_and_half_pages_heal() {
     }
 }
 
-/// A cloud that is down, hangs or throttles everything: told as that, and nothing is taken to be gone.
+/// A cloud that is down, hangs or throttles everything is reported as failed. No certificate is treated as deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cloud_that_does_not_answer_loses_nothing() {
+async fn certificates_are_kept_when_the_cloud_does_not_respond() {
     let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { regions: 1, manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (quick_pools(), http());
@@ -241,7 +243,7 @@ async fn a_cloud_that_does_not_answer_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_may_not_be_assumed_is_told_as_that() {
+async fn denied_role_assumption_is_reported_as_access_denied() {
     let cloud = AwsCloud::start(&AwsPlan::default()).unwrap();
     let options = AwsOptions {
         endpoint: Some(cloud.endpoint()),

@@ -1,4 +1,4 @@
-//! Azure.
+//! Listing Azure certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fleet::cloud::{Manners, Quota};
 
 use crate::world::{list, pools, survives_faults};
 
-/// Gives tokens that the cloud knows.
+/// A credential whose tokens the simulated cloud accepts.
 struct Tokens(Arc<AzureCloud>);
 
 impl std::fmt::Debug for Tokens {
@@ -46,7 +46,7 @@ pub(crate) fn source(cloud: &Arc<AzureCloud>, pools: &Pools) -> (Arc<dyn CloudSo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_certificate_of_every_vault_is_found_and_read_once() {
+async fn listing_finds_every_certificate_and_reads_each_once() {
     // Vaults in pages of one, certificates in pages of 25.
     let cloud = Arc::new(AzureCloud::start(&AzurePlan { vaults: 3, ..AzurePlan::default() }).unwrap());
     let (source, http) = source(&cloud, &pools());
@@ -70,7 +70,7 @@ async fn every_certificate_of_every_vault_is_found_and_read_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vaults_retry_after_is_obeyed_and_learned_from() {
+async fn retry_after_of_a_vault_is_obeyed_and_lowers_the_rate() {
     let quota = Quota { per_second: Some(10), per_minute: None, retry_after: Some(2) };
     let manners = Manners { quotas: vec![("KeyVault", quota)], ..Manners::default() };
     let cloud =
@@ -83,7 +83,7 @@ async fn a_vaults_retry_after_is_obeyed_and_learned_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn expired_tokens_and_half_pages_heal_and_silence_loses_nothing() {
+async fn listing_survives_expired_tokens_truncated_pages_and_outages() {
     let cloud = Arc::new(AzureCloud::start(&AzurePlan::default()).unwrap());
     survives_faults(source(&cloud, &pools()).0, |fault| cloud.set_fault(fault), || cloud.truth()).await;
 }

@@ -1,4 +1,4 @@
-//! Google Cloud.
+//! Listing Google Cloud certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) async fn source(cloud: &GcpCloud, project: &str, pools: &Pools) -> Ar
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_certificate_of_both_services_is_found_in_pages() {
+async fn listing_finds_every_certificate_of_both_services_in_pages() {
     let manners = Manners { page_max: 4, ..Manners::default() };
     let cloud = GcpCloud::start(&GcpPlan { manners, ..GcpPlan::default() }).unwrap();
     let sources = [source(&cloud, "fleet", &pools()).await];
@@ -34,9 +34,9 @@ async fn every_certificate_of_both_services_is_found_in_pages() {
     assert!(cloud.counts().values().all(|counts| counts.throttled == 0));
 }
 
-/// A location that cannot be reached is told, and its certificates are not taken to be gone.
+/// An unreachable location is reported. Its certificates are not treated as deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreachable_locations_are_told_and_lose_nothing() {
+async fn unreachable_location_is_reported_and_keeps_its_certificates() {
     let cloud = GcpCloud::start(&GcpPlan::default()).unwrap();
     let sources = [source(&cloud, "fleet", &pools()).await];
     let first = list(&sources, HashMap::new()).await;
@@ -48,8 +48,8 @@ async fn unreachable_locations_are_told_and_lose_nothing() {
     assert_eq!((listed.gone.len(), listed.state.len(), listed.certificates), (0, 17, 13));
 }
 
-/// The official client does not try again by itself; the pool does, once the minute is over. The test's minute is short:
-/// the quota is by the second, and its answer asks for two.
+/// The official client does not retry by itself. The pool retries when the quota's minute is over. This test shortens the minute:
+/// the quota is per second, and its response asks for two seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_after_is_obeyed() {
     let quota = Quota { per_second: Some(2), per_minute: None, retry_after: Some(2) };
@@ -67,7 +67,7 @@ async fn retry_after_is_obeyed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_pages_and_expired_tokens_heal_and_silence_loses_nothing() {
+async fn listing_survives_expired_tokens_truncated_pages_and_outages() {
     let cloud = GcpCloud::start(&GcpPlan::default()).unwrap();
     let source = source(&cloud, "fleet", &pools()).await;
     survives_faults(source, |fault| cloud.set_fault(fault), || cloud.truth()).await;

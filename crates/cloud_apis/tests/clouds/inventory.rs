@@ -1,4 +1,4 @@
-//! What a cloud keeps, all the way into the inventory.
+//! Certificates of a cloud, from the listing to the inventory.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Inventory {
         Self { store, _folder: folder }
     }
 
-    /// Lists into the inventory, from what is kept there.
+    /// Lists into the inventory, starting from the state stored there.
     async fn list(&self, sources: Vec<Arc<dyn CloudSource>>, at_us: i64) -> (Vec<Observation>, Vec<Listed>) {
         let id = Uuid::now_v7();
         store::Scans::of(&self.store).begin(id, at_us, "{}").await.unwrap();
@@ -54,9 +54,10 @@ impl Inventory {
     }
 }
 
-/// Read once, then known from the inventory, judged again each time; renewed, deleted and found again.
+/// Certificates are read once, then known from the inventory and evaluated at each listing. Covers renewal, deletion and
+/// rediscovery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
+async fn cloud_certificates_are_stored_renewed_and_deleted_in_the_inventory() {
     let manners = Manners { quotas: no_quotas(), ..Manners::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let sources = aws::sources(&cloud, &quick_pools(), &http()).await;
@@ -72,7 +73,7 @@ async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
     assert_eq!(of(&renewed).leaf().unwrap().fingerprint.to_string(), sha256);
     assert_eq!(ended.iter().map(|listed| listed.read).sum::<u64>(), 1);
     let unchanged: Vec<_> = second.iter().filter(|seen| seen.kept.as_ref().unwrap().unchanged).collect();
-    // All that have a certificate, but the renewed one; the deleted one had none yet.
+    // All that have a certificate, except the renewed one. The deleted entry had no certificate yet.
     assert_eq!(unchanged.len(), cloud.truth().iter().filter(|one| one.leaf_sha256.is_some()).count() - 1);
     assert!(unchanged.iter().all(|seen| seen.chain.len() == 2 && !seen.findings.is_empty()));
     let page = store::Inventory::of(&inventory.store).diff(2_000, None, 100).await.unwrap();

@@ -1,4 +1,4 @@
-//! Kubernetes.
+//! Listing Kubernetes certificates.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn source(cloud: &KubernetesCloud, pools: &Pools) -> Arc<dyn CloudSource> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_tls_secret_is_found_in_pages_with_what_uses_it() {
+async fn listing_finds_every_tls_secret_in_pages_with_its_uses() {
     let cloud = KubernetesCloud::start(&KubernetesPlan::default()).unwrap();
     let sources = [source(&cloud, &pools())];
     let first = list(&sources, HashMap::new()).await;
@@ -36,9 +36,9 @@ async fn every_tls_secret_is_found_in_pages_with_what_uses_it() {
     assert_eq!((second.read(), second.truth()), (0, cloud.truth("c1")));
 }
 
-/// A cluster without the gateway interface answers 404: there are no gateways, and nothing is wrong.
+/// A cluster without the Gateway API answers 404. The listing then finds no gateways and reports no error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_without_gateways_is_whole() {
+async fn cluster_without_gateway_api_lists_without_errors() {
     let cloud =
         KubernetesCloud::start(&KubernetesPlan { gateways: false, ..KubernetesPlan::default() }).unwrap();
     let found = list(&[source(&cloud, &pools())], HashMap::new()).await;
@@ -47,7 +47,7 @@ async fn a_cluster_without_gateways_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_cluster_does_not_answer_is_not_gone() {
+async fn certificates_are_kept_when_the_cluster_does_not_respond() {
     let cloud = KubernetesCloud::start(&KubernetesPlan::default()).unwrap();
     let sources = [source(&cloud, &pools())];
     let mut states = list(&sources, HashMap::new()).await.states();

@@ -1,7 +1,7 @@
-//! Sources of certificates against simulated clouds that enforce pages, quotas and errors as the real ones document
-//! them. `cargo test -p clouds --features aws,azure,gcp,kubernetes --test clouds`.
+//! Certificate sources against simulated clouds, which enforce pages, quotas and errors as the real clouds document them. `cargo
+//! test -p clouds --features aws,azure,gcp,kubernetes --test clouds`.
 
-// clippy's allowance for tests covers functions marked as tests only.
+// Clippy's test exemption covers only functions marked as tests.
 #![allow(clippy::unwrap_used, reason = "what a test's world is made of must be there")]
 
 mod aws;

@@ -1,4 +1,4 @@
-//! Several clouds at once.
+//! Several clouds in one listing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::world::{http, pools};
 use crate::{aws, azure, gcp};
 
-/// One cloud says nothing and one throttles everything: the others have ended long before.
+/// One cloud hangs and one throttles everything. The other listings end long before them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_provider_that_hangs_holds_up_no_other() {
+async fn hanging_and_throttling_providers_do_not_delay_others() {
     let hanging = AwsCloud::start(&AwsPlan::default()).unwrap();
     let throttling = GcpCloud::start(&GcpPlan { project: "busy".to_owned(), ..GcpPlan::default() }).unwrap();
     let well = GcpCloud::start(&GcpPlan::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Pools, one HTTP client, and what a listing gave.
+//! Pools, one HTTP client, and the result of a listing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use fleet::cloud::{CloudTruth, Fault};
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
-/// Longest a listing of a test may take; none needs a tenth of it.
+/// Timeout of a listing in the tests. None needs a tenth of it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn pools() -> Pools {
@@ -23,12 +23,12 @@ pub(crate) fn pools_of(settings: PoolSettings) -> Pools {
     Pools::new(settings, Machine { descriptors: 2_048, database: None }).unwrap()
 }
 
-/// Pools that ask as often as there is room: for tests that are not about rates.
+/// Pools with high rate limits, for tests that are not about rates.
 pub(crate) fn quick_pools() -> Pools {
     pools_of(quick())
 }
 
-/// The same, one call after the other anyone who asks.
+/// As [`quick_pools`], but with one call at a time.
 pub(crate) fn one_at_a_time() -> Pools {
     pools_of(PoolSettings { clouds: Some(1), ..quick() })
 }
@@ -50,7 +50,7 @@ pub(crate) fn http() -> HttpClient {
     HttpClient::new(&[]).unwrap()
 }
 
-/// What a listing gave.
+/// The result of a listing.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) certificates: BTreeMap<(String, String), CloudCertificate>,
@@ -86,7 +86,7 @@ pub(crate) async fn list_within(
     found
 }
 
-/// Lists under each fault. Faults that a retry heals change nothing; under the others, every certificate stays known.
+/// Lists under each fault. Faults that a retry cures change nothing. Under the other faults, every certificate stays known.
 pub(crate) async fn survives_faults(
     source: Arc<dyn CloudSource>,
     set_fault: impl Fn(Fault),
@@ -114,7 +114,7 @@ pub(crate) async fn survives_faults(
 }
 
 impl Found {
-    /// In the terms of the truth.
+    /// Returns the certificates in the form of the simulated cloud's `truth()`.
     pub(crate) fn truth(&self) -> Vec<CloudTruth> {
         let mut truth: Vec<_> = self
             .certificates
@@ -148,13 +148,13 @@ impl Found {
         self.ended.values().map(|listed| listed.read).sum()
     }
 
-    /// What could not be read beside the certificates, `PART: error`.
+    /// Returns problems besides the certificates, such as unreadable tags: `PART: error`.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let remarks = self.ended.values().flat_map(|listed| &listed.remarks);
         remarks.map(|(part, error)| format!("{part}: {error}")).collect()
     }
 
-    /// What failed, `PART: error`.
+    /// Returns the parts that failed: `PART: error`.
     pub(crate) fn failures(&self) -> Vec<String> {
         let failed = self.ended.values().flat_map(|listed| &listed.failed);
         failed.map(|(part, error)| format!("{part}: {error}")).collect()

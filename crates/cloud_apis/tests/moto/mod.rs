@@ -1,14 +1,14 @@
-//! Moto, which simulates AWS.
+//! moto, which simulates AWS.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Moto imports a second's worth of Python before it listens.
+/// moto spends about a second on Python imports before it listens.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A running moto, ended when dropped.
+/// A running moto process, killed on drop.
 pub(crate) struct Moto {
     child: Child,
     pub(crate) endpoint: String,
@@ -16,14 +16,14 @@ pub(crate) struct Moto {
 
 impl Drop for Moto {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Moto {
-    /// Once it listens.
+    /// Starts moto and waits until it listens.
     pub(crate) async fn start() -> Self {
         let port = fleet::free_port();
         let program = std::env::var("MOTO_SERVER").unwrap_or_else(|_| "moto_server".to_owned());

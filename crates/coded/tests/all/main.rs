@@ -1,17 +1,17 @@
-//! What a declaration gives.
+//! Tests of the code that the macro generates.
 
 use coded::{Coded, Named, coded, named};
 
 coded! {
-    /// Progress of a job. The codes have a gap and do not begin at 0.
+    /// State of a job. The codes have gaps and do not start at 0.
     #[derive(Default)]
     pub enum State: "job state" {
-        /// It waits.
+        /// Waits for approval.
         #[default]
         AwaitingApproval = -1 => "awaiting_approval",
-        /// It runs.
+        /// Is running.
         Running = 3 => "running",
-        /// It ended.
+        /// Has finished.
         Done = 8 => "done",
     }
 }
@@ -30,7 +30,7 @@ named! {
 }
 
 #[test]
-fn codes_and_names_lead_back_to_their_value() {
+fn codes_and_names_roundtrip_and_unknown_ones_are_rejected() {
     for state in State::ALL {
         assert_eq!(State::from_code(state.code()), Some(state));
         assert_eq!(state.name().parse(), Ok(state));
@@ -46,7 +46,7 @@ fn codes_and_names_lead_back_to_their_value() {
 }
 
 #[test]
-fn codes_are_known_when_the_program_is_compiled() {
+fn codes_are_usable_in_constants() {
     const DONE: i64 = State::Done.code();
     const FOUND: Option<State> = State::from_code(DONE);
     const NAME: &str = State::Done.name();
@@ -54,7 +54,7 @@ fn codes_are_known_when_the_program_is_compiled() {
 }
 
 #[test]
-fn the_traits_say_what_the_enum_says() {
+fn coded_and_named_traits_match_the_enum() {
     fn described<T: Coded>() -> Vec<(i64, &'static str)> {
         assert!(T::ALL.iter().all(|value| T::from_code(value.code()).map(T::name) == Some(value.name())));
         T::ALL.iter().zip(T::NAMES).map(|(value, name)| (value.code(), *name)).collect()
@@ -64,7 +64,7 @@ fn the_traits_say_what_the_enum_says() {
 }
 
 #[test]
-fn only_the_declared_spelling_is_a_name() {
+fn only_declared_spellings_are_parsed_as_names() {
     for text in ["Running", "running ", "", "awaiting-approval"] {
         assert!(text.parse::<State>().is_err(), "{text:?}");
     }
@@ -77,7 +77,7 @@ fn only_the_declared_spelling_is_a_name() {
 }
 
 #[test]
-fn errors_name_the_noun_and_list_the_names() {
+fn parse_errors_include_the_noun_and_valid_names() {
     let message = |error: coded::UnknownName| error.to_string();
     assert_eq!(
         "paused".parse::<State>().map_err(message),
@@ -95,6 +95,6 @@ fn errors_name_the_noun_and_list_the_names() {
 }
 
 #[test]
-fn a_name_is_padded_as_text_is() {
+fn display_honours_width_and_alignment() {
     assert_eq!(format!("[{:>6}]", State::Done), "[  done]");
 }

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_credhub_refuses_is_refused_in_its_words() {
+    fn invalid_certificate_parameters_are_rejected_with_credhub_messages() {
         assert!(named(|_| {}).unwrap().self_sign);
         assert!(named(|p| (p.self_sign, p.is_ca) = (false, true)).unwrap().self_sign);
         let cases: [(fn(&mut CertificateParameters), &str); 8] = [
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parameters_of_a_certificate_make_it_again() {
+    async fn certificate_parameters_are_recovered_from_the_certificate() {
         let asked = named(|p| {
             p.organization = Some("O".to_owned());
             p.alternative_names = vec!["a.example".to_owned(), "10.0.0.1".to_owned()];

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_has_two_of_each_class_and_nothing_left_out() {
+    fn generated_passwords_have_two_of_each_class_and_no_excluded_ones() {
         let special = PasswordParameters { length: 8, include_special: true, ..Default::default() };
         let digits = PasswordParameters {
             length: 4,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_comes_about_as_often() {
+    fn generated_password_characters_are_uniformly_distributed() {
         let digits = PasswordParameters {
             length: 200,
             exclude_lower: true,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_outside_the_bounds_become_thirty_and_nothing_is_refused() {
+    fn out_of_range_lengths_become_30_and_empty_alphabets_are_rejected() {
         for (length, then) in [(0, 30), (3, 30), (4, 4), (200, 200), (201, 30)] {
             let parameters = PasswordParameters { length, ..Default::default() };
             assert_eq!(parameters.checked().unwrap().length, then);

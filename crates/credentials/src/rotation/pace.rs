@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_day() {
+    fn rotation_backoff_doubles_up_to_one_day() {
         let minutes: Vec<i64> = [0, 1, 2, 10, 11, 63].iter().map(|n| backoff_us(*n) / 60_000_000).collect();
         assert_eq!(minutes, [1, 2, 4, 1_024, 1_440, 1_440]);
     }

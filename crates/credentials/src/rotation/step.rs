@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_was_done_and_not_noted_is_not_done_twice() {
+    fn rotation_step_follows_from_recorded_step_and_transitional_flag() {
         let cases = [
             (Step::None, Flag::Absent, Act::Begin),
             (Step::None, Flag::Older, Act::Begin),

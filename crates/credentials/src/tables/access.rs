@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn access_is_by_a_permission_or_by_a_role_and_by_nothing_else() {
+    fn access_row_must_hold_either_a_permission_or_a_role() {
         let (id, path, role) = (Uuid::nil(), || Some("/a".to_owned()), || Some("admin".to_owned()));
         let permission = way(Some(id), path(), None, Some(1)).unwrap();
         assert_eq!(permission, AccessWay::Permission { id, path: "/a".to_owned(), changed_at_us: Some(1) });

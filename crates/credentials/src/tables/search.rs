@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_asked_for_by_what_three_characters_of_it_follow_each_other() {
+    fn search_text_is_split_into_trigrams_for_full_text_search() {
         assert_eq!(trigrams("abcd").as_deref(), Some("\"bcd\" AND \"abc\""));
         assert_eq!(trigrams("ab%xyz%cd").as_deref(), Some("\"xyz\""));
         assert_eq!(trigrams("a\"b").as_deref(), Some("\"a\"\"b\""));

@@ -1,4 +1,4 @@
-//! Who may read, and why.
+//! Tests of the access report: who can read a credential, and why.
 
 use credentials::{AccessWay, CredentialError, Kind, Operation, Operations, PermissionPath};
 use serde_json::json;
@@ -41,7 +41,7 @@ async fn identity(place: &Fixture, kind: IdentityKind, name: &str, grants: serde
     insert.await.unwrap();
 }
 
-pub(crate) async fn each_reader_is_named_with_the_reason(place: Fixture) {
+pub(crate) async fn readers_are_listed_with_the_reason_of_their_access(place: Fixture) {
     place.set("/team/deep/x", Kind::Value, json!("x")).await;
     grant(&place, "uaa-client:a", "/team/*", &["read", "write"]).await;
     grant(&place, "uaa-client:a", "/Team/Deep/X", &["read"]).await;
@@ -56,7 +56,7 @@ pub(crate) async fn each_reader_is_named_with_the_reason(place: Fixture) {
         .await;
     identity(&place, IdentityKind::Token, "viewer", json!([{ "role": "viewer" }]), true).await;
     identity(&place, IdentityKind::Token, "robot", json!([{ "role": "admin" }]), true).await;
-    // A kind that only a newer version knows: nobody can tell how permissions name it.
+    // An identity of a kind that only a newer version knows: its permissions cannot be resolved.
     let change = "UPDATE access_identities SET kind = 'robot' WHERE name = 'robot'";
     let change = place.store.write("test", move |tx| Box::pin(tx.execute(change, Vec::new())));
     assert_eq!(change.await.unwrap(), 1);
@@ -96,7 +96,7 @@ pub(crate) async fn each_reader_is_named_with_the_reason(place: Fixture) {
     assert!(place.credentials.current(&client("a"), &name("/team/deep/x")).await.is_ok());
 }
 
-pub(crate) async fn two_names_and_two_times_are_compared(place: Fixture) {
+pub(crate) async fn access_difference_lists_actors_with_access_to_one_name_only(place: Fixture) {
     grant(&place, "uaa-client:both", "/*", &["read"]).await;
     grant(&place, "uaa-client:here", "/a/*", &["read"]).await;
     grant(&place, "uaa-client:there", "/b/x", &["read"]).await;

@@ -1,4 +1,4 @@
-//! Credentials that are authorities, as the house's certification authority sees them.
+//! CA credentials as seen by Bulla's own certification authority.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn certificate(version: &Version) -> Certificate {
     Certificate::parse(&der).unwrap()
 }
 
-/// The authority that a version is.
+/// The CA that is registered for this version.
 async fn known(place: &Fixture, version: &Version) -> Arc<Ca> {
     let own = certificate(version).fingerprint;
     place.authority.ca_by_certificate(&own).await.unwrap().expect("it is known as an authority")
@@ -35,7 +35,7 @@ async fn leaf(place: &Fixture, at: &str, ca: &str) -> Version {
     make(place, at, |p| p.ca = Some(ca.to_owned())).await
 }
 
-/// The serial numbers on the authority's CRL, whose signature holds.
+/// The serial numbers on the CA's CRL. Verifies its signature.
 async fn revoked(place: &Fixture, ca: &Ca) -> Vec<String> {
     place.authority.tick().await.unwrap();
     let document = place.authority.crl(ca.id, CrlPart::Full).await.unwrap().unwrap();
@@ -44,7 +44,7 @@ async fn revoked(place: &Fixture, ca: &Ca) -> Vec<String> {
     crl.entries().map(|entry| entry.serial.to_string()).collect()
 }
 
-pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Fixture) {
+pub(crate) async fn credential_ca_is_registered_but_not_trusted_for_clients(place: Fixture) {
     let root = authority(&place, "/Deploy/ca").await;
     let below = make(&place, "/deploy/below", |p| {
         p.is_ca = true;
@@ -59,7 +59,7 @@ pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Fi
     assert_eq!(place.authority.all_cas().await.unwrap().len(), 2);
     assert!(place.authority.cas().await.unwrap().is_empty(), "clients that it signs are let in nowhere");
     assert!(place.authority.issuing_ca(None).await.is_err(), "nothing is issued from it unless it is named");
-    // A restart finds them, another write of the same makes no other.
+    // A restart finds the existing CAs. Writing the same value again creates no other.
     let set = json!({
         "certificate": value(&place.credentials.current(&admin(), &name("/deploy/ca")).await.unwrap()[0]).certificate,
         "private_key": value(&place.credentials.current(&admin(), &name("/deploy/ca")).await.unwrap()[0]).private_key
@@ -76,7 +76,7 @@ pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Fi
     assert_eq!(log.iter().filter(|line| line.contains("uaa-client:admin ca.import")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn what_it_signs_is_revoked_and_published(place: Fixture) {
+pub(crate) async fn certificates_of_a_credential_ca_are_revoked_and_published(place: Fixture) {
     let ca = authority(&place, "/ca").await;
     let (one, two) = (leaf(&place, "/one", "/ca").await, leaf(&place, "/two", "/ca").await);
     let ca = known(&place, &ca).await;
@@ -102,7 +102,7 @@ pub(crate) async fn what_it_signs_is_revoked_and_published(place: Fixture) {
     assert_eq!(log.iter().filter(|line| line.contains("certificate.issue ")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn each_version_is_an_authority_and_what_it_signed_outlives_it(place: Fixture) {
+pub(crate) async fn each_ca_version_is_registered_and_its_crl_outlives_deletion(place: Fixture) {
     let old = authority(&place, "/ca").await;
     let first = certificate(&leaf(&place, "/leaf", "/ca").await);
     let new = place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
@@ -122,7 +122,7 @@ pub(crate) async fn each_version_is_an_authority_and_what_it_signed_outlives_it(
     }
 }
 
-pub(crate) async fn one_that_is_retired_signs_no_more(place: Fixture) {
+pub(crate) async fn retiring_credential_ca_does_not_sign(place: Fixture) {
     let ca = authority(&place, "/ca").await;
     let ca = known(&place, &ca).await;
     leaf(&place, "/leaf", "/ca").await;
@@ -133,7 +133,7 @@ pub(crate) async fn one_that_is_retired_signs_no_more(place: Fixture) {
     place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
 }
 
-pub(crate) async fn what_cannot_be_an_authority_signs_as_before(place: Fixture) {
+pub(crate) async fn unregistrable_ca_still_signs_without_revocation_urls(place: Fixture) {
     make(&place, "/ca", |p| {
         p.is_ca = true;
         p.duration = 1;
@@ -143,7 +143,7 @@ pub(crate) async fn what_cannot_be_an_authority_signs_as_before(place: Fixture) 
     let made = certificate(&leaf(&place, "/leaf", "/ca").await);
     assert!(made.crl_urls.is_empty() && made.ocsp_urls.is_empty());
     assert!(place.authority.all_cas().await.unwrap().is_empty());
-    // One that has ended signs only where that is asked for.
+    // An expired CA signs only if `allow_expired_ca` is set.
     authority(&place, "/ending").await;
     place.advance(366 * 86_400);
     let late =

@@ -1,4 +1,4 @@
-//! What ends, is deleted, and is taken back or destroyed.
+//! Expiry, deletion, undeletion and destruction.
 
 use credentials::{
     CaVersions, CredentialError, Credentials, CredentialsOptions, Find, Kind, Mode, PermissionPath,
@@ -25,7 +25,7 @@ async fn destroy_past(credentials: &Credentials) {
     credentials.destroy_past(&CancellationToken::new()).await.unwrap();
 }
 
-pub(crate) async fn a_version_ends_with_its_time(place: Fixture) {
+pub(crate) async fn version_expires_at_its_time_to_live(place: Fixture) {
     let store = &place.credentials;
     let short = |value: &str| SetRequest {
         ttl_s: Some(60),
@@ -44,7 +44,7 @@ pub(crate) async fn a_version_ends_with_its_time(place: Fixture) {
     assert!(absent.iter().all(|answer| matches!(answer, Err(CredentialError::NotFound))), "{absent:?}");
     assert_eq!(store.find_exactly(&admin(), &name("/short")).await.unwrap(), None);
     assert_eq!(names(store).await, Vec::<String>::new());
-    // As good as absent: anyone who wants nothing overwritten writes.
+    // An expired credential counts as absent: a write with `expected: None` succeeds.
     let first =
         SetRequest { expected: Some(None), ..SetRequest::new(name("/short"), Kind::Value, json!("two")) };
     assert_eq!(store.set(&admin(), first).await.unwrap().number, 2);
@@ -54,7 +54,7 @@ pub(crate) async fn a_version_ends_with_its_time(place: Fixture) {
         let error = store.set(&admin(), request).await.unwrap_err();
         assert!(matches!(error, CredentialError::Bad(_)), "{error}");
     }
-    // What ended is destroyed after its days, and a name with nothing left goes.
+    // Expired versions are destroyed after the retention days. A name without versions is deleted.
     store.set(&admin(), SetRequest { name: name("/gone"), ..short("x") }).await.unwrap();
     place.advance(60 + 7 * DAY_S);
     store.set_read_only(true);
@@ -69,7 +69,7 @@ pub(crate) async fn a_version_ends_with_its_time(place: Fixture) {
     assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
 }
 
-pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(place: Fixture) {
+pub(crate) async fn expired_credentials_are_listed_and_undeleted(place: Fixture) {
     let store = &place.credentials;
     let short =
         |at: &str| SetRequest { ttl_s: Some(60), ..SetRequest::new(name(at), Kind::Value, json!("one")) };
@@ -92,12 +92,12 @@ pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(plac
     assert_eq!(listed(admin()).await, ["/Other/short"]);
     place.advance(3_600);
     assert_eq!(text(store, "/short").await.as_deref(), Some("one"), "for good");
-    // What is set after the end takes the name: nothing is to be taken back.
+    // A value written after the expiry takes the name, so nothing can be undeleted.
     place.set("/other/short", Kind::Value, json!("two")).await;
     assert_eq!(listed(admin()).await, [""; 0]);
 }
 
-pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Fixture) {
+pub(crate) async fn deleted_credential_is_undeleted_within_the_retention_period(place: Fixture) {
     let store = &place.credentials;
     place.set("/Team/a", Kind::Value, json!("1")).await;
     place.set("/team/A", Kind::Value, json!("2")).await;
@@ -112,7 +112,7 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Fixture
         store.certificate_versions(&admin(), kept.credential).await,
         Err(CredentialError::NotFound)
     ));
-    // Anyone who may not write there knows of nothing and takes nothing back.
+    // A client without write permission sees no deleted credentials and cannot undelete them.
     let path = PermissionPath::parse("/team/*").unwrap();
     let operations = credentials::Operations::parse(&["read", "delete"]).unwrap();
     store.grant(&admin(), "uaa-client:reader", &path, operations).await.unwrap();
@@ -123,7 +123,7 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Fixture
     let shown: Vec<&str> = deleted.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(shown, ["/team/b", "/Team/a"]);
 
-    // A name that is taken stays as it is; of several that were deleted the last comes back.
+    // An existing name is not overwritten. If several credentials were deleted, the last one is restored.
     place.set("/team/a", Kind::Password, json!("other")).await;
     assert!(matches!(store.undelete(&admin(), &name("/team/a")).await, Err(CredentialError::Changed)));
     store.delete(&admin(), &name("/team/a")).await.unwrap();
@@ -148,7 +148,7 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Fixture
     assert_eq!(log.iter().filter(|line| line.contains("credential.undelete ")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(place: Fixture) {
+pub(crate) async fn versions_are_deleted_undeleted_and_destroyed_by_number(place: Fixture) {
     let store = &place.credentials;
     for value in ["one", "two", "three"] {
         place.set("/v", Kind::Value, json!(value)).await;
@@ -166,7 +166,7 @@ pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(plac
     assert_eq!(text(store, "/v").await.as_deref(), Some("three"));
     change(Some(vec![1, 3, 9]), VersionsChange::Destroy).await;
     assert_eq!(text(store, "/v").await.as_deref(), Some("two"));
-    // A number is given once.
+    // Version numbers are never reused.
     let after = |number| SetRequest {
         expected_number: Some(number),
         ..SetRequest::new(name("/v"), Kind::Value, json!("four"))
@@ -183,7 +183,7 @@ pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(plac
     assert!(matches!(store.listed_versions(&admin(), &name("/v")).await, Err(CredentialError::NotFound)));
 }
 
-pub(crate) async fn as_many_versions_stay_as_their_path_allows(place: Fixture) {
+pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(place: Fixture) {
     let retention =
         |path: &str, versions, days| Retention { path: PermissionPath::parse(path).unwrap(), versions, days };
     let options = CredentialsOptions {
@@ -221,7 +221,7 @@ pub(crate) async fn as_many_versions_stay_as_their_path_allows(place: Fixture) {
     assert_eq!(text(&store, "/else").await.as_deref(), Some("7"));
 }
 
-pub(crate) async fn a_path_has_children(place: Fixture) {
+pub(crate) async fn child_paths_are_listed_by_read_permission(place: Fixture) {
     let store = &place.credentials;
     for at in ["/a", "/A/b", "/A/b-c", "/A/b/c", "/A/b/d", "/A/z/y/x", "/b/only"] {
         place.set(at, Kind::Value, json!("x")).await;
@@ -243,7 +243,7 @@ pub(crate) async fn a_path_has_children(place: Fixture) {
     assert_eq!(place.store.statements_sent() - before, 1);
 }
 
-pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Fixture) {
+pub(crate) async fn generation_succeeds_while_the_name_is_deleted_concurrently(place: Fixture) {
     let (store, gone, who) = (&place.credentials, name("/racing"), admin());
     for _ in 0..40 {
         let request = crate::values::password("/racing", 20, Mode::Overwrite);
@@ -252,7 +252,7 @@ pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Fixture) {
     }
 }
 
-pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Fixture) {
+pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(place: Fixture) {
     let store = &place.credentials;
     let ending = |at: &str| SetRequest {
         ttl_s: Some(60),
@@ -264,7 +264,7 @@ pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Fixtur
     destroy_past(store).await;
     assert_eq!(text(store, "/x").await, None, "the old secret is not live again");
     assert_eq!(names(store).await, Vec::<String>::new());
-    // For as long again it can be taken back.
+    // The version can be undeleted for the same number of days.
     store.change_versions(&admin(), &name("/x"), Some(vec![1]), VersionsChange::Undelete).await.unwrap();
     assert_eq!(text(store, "/x").await.as_deref(), Some("old"));
     store.set(&admin(), ending("/x")).await.unwrap();
@@ -274,7 +274,7 @@ pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Fixtur
     destroy_past(store).await;
     let gone = store.listed_versions(&admin(), &name("/x")).await;
     assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
-    // The same where deleting destroys.
+    // The same if deletion destroys at once.
     let at_once =
         place.with_options(CredentialsOptions { undelete_days: 0, ..CredentialsOptions::default() });
     for value in ["old", "new"] {
@@ -287,7 +287,7 @@ pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Fixtur
     assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
 }
 
-pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Fixture) {
+pub(crate) async fn undeleted_version_keeps_its_time_to_live(place: Fixture) {
     let store = &place.credentials;
     let hour =
         SetRequest { ttl_s: Some(3_600), ..SetRequest::new(name("/x"), Kind::Value, json!("for an hour")) };
@@ -301,14 +301,14 @@ pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Fixture) {
     place.advance(60);
     change(VersionsChange::Undelete).await;
     assert_eq!(ends().await, ends_at_us);
-    // What ended by itself comes back for good.
+    // An expired version that is undeleted no longer expires.
     place.advance(3_600);
     assert_eq!(text(store, "/x").await, None);
     change(VersionsChange::Undelete).await;
     assert_eq!(ends().await, None);
 }
 
-pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place: Fixture) {
+pub(crate) async fn deleted_versions_are_destroyed_in_batches_of_five_hundred(place: Fixture) {
     let store = &place.credentials;
     let requester = admin();
     let set = |number: u32| store.set(&requester, SetRequest::new(name("/many"), Kind::Value, json!(number)));
@@ -320,7 +320,7 @@ pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place:
     let mut gone = Vec::new();
     for _ in 0..3 {
         gone.push(credentials::tables::Credentials::of(&place.store).destroy_deleted(by_us).await.unwrap());
-        // What is half destroyed is not taken back.
+        // A partly destroyed credential cannot be undeleted.
         let late = store.undelete(&admin(), &name("/many")).await;
         assert!(matches!(late, Err(CredentialError::NotFound)), "{late:?}");
     }

@@ -1,4 +1,4 @@
-//! Certificates and their authorities.
+//! Tests of certificate credentials and their CAs.
 
 use std::process::Command;
 
@@ -45,13 +45,13 @@ async fn newest(place: &Fixture, at: &str) -> Version {
     place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
 }
 
-/// The authority's certificates in a child's `ca`, in order.
+/// The CA certificates in a leaf's `ca` field, in order.
 fn trusted(version: &Version) -> Vec<String> {
     let text = value(version).trusted(CaVersions::All).unwrap();
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 
-pub(crate) async fn an_authority_changes_without_a_gap(place: Fixture) {
+pub(crate) async fn transitional_ca_version_rotates_trust_without_a_gap(place: Fixture) {
     let old = make(&place, "/ca", |p| p.is_ca = true).await;
     let leaf = make(&place, "/leaf", |p| p.ca = Some("/ca".to_owned())).await;
     let pem = |version: &Version| value(version).certificate.clone().unwrap();
@@ -62,7 +62,7 @@ pub(crate) async fn an_authority_changes_without_a_gap(place: Fixture) {
     assert!(new.transitional);
     let second = place.credentials.regenerate_certificate(&admin(), id, how).await.unwrap_err();
     assert!(second.to_string().starts_with("The maximum number of transitional"), "{second}");
-    // Clients learn of the new one before anything is signed by it.
+    // Clients trust the new CA before it signs anything.
     assert_eq!(trusted(&newest(&place, "/leaf").await), [pem(&old), pem(&new)]);
     let current = place.credentials.current(&admin(), &name("/ca")).await.unwrap();
     assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [old.id, new.id]);
@@ -70,7 +70,7 @@ pub(crate) async fn an_authority_changes_without_a_gap(place: Fixture) {
         trusted(&make(&place, "/other", |p| p.ca = Some("/ca".to_owned())).await),
         [pem(&old), pem(&new)]
     );
-    // Now the new one signs, and the old one is still trusted.
+    // The new CA signs, and the old CA is still trusted.
     let flag = |version: Option<String>| {
         let credentials = place.credentials.clone();
         async move { credentials.update_transitional_version(&admin(), id, version.as_deref()).await.unwrap() }
@@ -94,7 +94,7 @@ pub(crate) async fn an_authority_changes_without_a_gap(place: Fixture) {
     let all = place.credentials.certificates(&admin()).await.unwrap();
     assert_eq!(all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/ca", "/leaf", "/other"]);
     assert_eq!((all[0].signs.len(), all[1].signed_by.as_str(), all[1].id), (2, "/ca", leaf.credential));
-    // A request that would change nothing changes nothing; one whose authority has changed does.
+    // `converge` with unchanged parameters and CA creates no version. With a changed CA it does.
     let parameters = json!({ "common_name": "leaf", "ca": "/ca", "key_type": "p256" });
     let converge = || GenerateRequest {
         name: name("/leaf"),
@@ -109,7 +109,7 @@ pub(crate) async fn an_authority_changes_without_a_gap(place: Fixture) {
     assert_ne!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
 }
 
-pub(crate) async fn all_below_an_authority_is_made_anew(place: Fixture) {
+pub(crate) async fn bulk_regenerate_renews_all_certificates_below_a_ca(place: Fixture) {
     make(&place, "/root", |p| p.is_ca = true).await;
     make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
     let leaf = make(&place, "/leaf", |p| p.ca = Some("/Middle".to_owned())).await;
@@ -123,7 +123,7 @@ pub(crate) async fn all_below_an_authority_is_made_anew(place: Fixture) {
     assert!(value(&new).parsed().unwrap().signed_by(&value(&middle).parsed().unwrap().public_key).is_ok());
 }
 
-pub(crate) async fn openssl_accepts_what_is_made(place: Fixture) {
+pub(crate) async fn openssl_accepts_generated_certificates(place: Fixture) {
     let write = |file: &str, text: &str| std::fs::write(place.path(file), text).unwrap();
     let root = make(&place, "/root", |p| (p.is_ca, p.key_type) = (true, None)).await;
     let middle = make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
@@ -157,13 +157,13 @@ pub(crate) async fn openssl_accepts_what_is_made(place: Fixture) {
     }
     let days = value(&leaf).parsed().unwrap();
     assert_eq!(days.not_after.since(days.not_before), 90 * 86_400);
-    // What was made stands in the inventory.
+    // The inventory contains the generated certificate.
     let known =
         store::Inventory::of(&place.store).certificate_by_sha256(days.fingerprint.as_bytes()).await.unwrap();
     assert!(known.is_some(), "in the inventory");
 }
 
-pub(crate) async fn what_credhub_refuses_is_refused(place: Fixture) {
+pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: Fixture) {
     let root = make(&place, "/root", |p| p.is_ca = true).await;
     let leaf = make(&place, "/leaf", |p| (p.ca, p.key_type) = (Some("/root".to_owned()), None)).await;
     let (root, leaf) = (value(&root), value(&leaf));
@@ -248,13 +248,13 @@ pub(crate) async fn what_credhub_refuses_is_refused(place: Fixture) {
     assert!(error.to_string().contains("the given CA is not a certificate authority"), "{error}");
 }
 
-/// A certificate of another authority.
+/// A certificate of another CA.
 async fn place_other(place: &Fixture) -> String {
     let other = make(place, "/another", |p| p.self_sign = true).await;
     value(&other).certificate.clone().unwrap()
 }
 
-pub(crate) async fn the_last_version_stays(place: Fixture) {
+pub(crate) async fn last_certificate_version_cannot_be_deleted(place: Fixture) {
     let first = make(&place, "/ca", |p| p.is_ca = true).await;
     let second = make(&place, "/ca", |p| p.is_ca = true).await;
     let id = first.credential;
@@ -267,7 +267,7 @@ pub(crate) async fn the_last_version_stays(place: Fixture) {
     assert_eq!(current[0].id, first.id, "the one before is current again");
     let last = delete(first.id).await.unwrap_err();
     assert!(last.to_string().starts_with("The minimum number of versions"), "{last}");
-    // And a new version may follow it, expecting it.
+    // A new version can be written with the remaining version as `expected`.
     let request = GenerateRequest {
         name: name("/ca"),
         parameters: Parameters::read(
@@ -283,7 +283,7 @@ pub(crate) async fn the_last_version_stays(place: Fixture) {
     assert_ne!(place.credentials.generate(&admin, request).await.unwrap().id, first.id);
 }
 
-pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Fixture) {
+pub(crate) async fn certificate_lifetime_is_raised_to_the_configured_minimum(mut place: Fixture) {
     let options = CredentialsOptions { ca_minimum_days: 1_825, leaf_minimum_days: 30, ..Default::default() };
     place.credentials = place.with_options(options);
     let days = |version: &Version| (version.not_after_us.unwrap() / 1_000_000 - NOW) / 86_400;
@@ -295,12 +295,12 @@ pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Fixt
     assert_eq!((days(&short), short.facts.unwrap().minimum_days), (30, Some(30)));
     let long = leaf(90).await;
     assert_eq!((days(&long), long.facts.unwrap().minimum_days), (90, None));
-    // It was asked for by the same parameters: nothing is made again.
+    // The stored parameters are the requested ones, so that `converge` creates no new version.
     let kept = short.parameters.clone().unwrap();
     assert_eq!(kept["duration"], 7);
 }
 
-pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Fixture) {
+pub(crate) async fn private_keys_are_returned_only_with_read_permission(place: Fixture) {
     let store = &place.credentials;
     let path = PermissionPath::parse("/ca").unwrap();
     for (actor, operations) in
@@ -335,9 +335,9 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Fixture) {
         log.iter().filter(|line| line.starts_with(actor) && line.contains(" credential.read ")).count()
     };
     assert_eq!(readings("uaa-client:changer"), 0, "{log:?}");
-    // Of the version that stays and of the one that goes, each counted together or not.
+    // One read of each version is logged, in one entry or in two.
     assert!(readings("uaa-client:reader") >= 2, "{log:?}");
-    // Anyone who follows changes learns of the flag and of the deletion.
+    // Subscribers to changes receive an event for the flag and one for the deletion.
     let mut found = 0;
     for _ in 0..3_000 {
         let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();
@@ -351,7 +351,7 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Fixture) {
     assert_eq!(found, 3);
 }
 
-pub(crate) async fn a_ca_that_has_expired_signs_nothing(place: Fixture) {
+pub(crate) async fn expired_ca_signs_only_when_allowed(place: Fixture) {
     make(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 10)).await;
     let of_ca = |p: &mut CertificateParameters| p.ca = Some("/ca".to_owned());
     make(&place, "/leaf", of_ca).await;
@@ -370,10 +370,10 @@ pub(crate) async fn a_ca_that_has_expired_signs_nothing(place: Fixture) {
     assert!(refused.contains("/ca has expired at 20") && refused.contains("allow_expired_ca"), "{refused}");
     let refused = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
     assert!(refused.to_string().contains("has expired"), "{refused}");
-    // Somebody asked for it.
+    // `allow_expired_ca` permits it.
     let made = place.credentials.generate(&admin(), request(true)).await.unwrap();
     assert_eq!(made.signed_by.as_deref(), Some("/ca"));
-    // A CA that is made again signs.
+    // A regenerated CA signs again.
     place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
     place.credentials.generate(&admin(), request(false)).await.unwrap();
 }

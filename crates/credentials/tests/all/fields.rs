@@ -1,4 +1,4 @@
-//! Credentials by number and as fields.
+//! Credentials by version number and as fields.
 
 use credentials::{
     CaVersions, CredentialError, Kind, Numbered, Operation, Operations, PermissionPath, Regeneration,
@@ -12,7 +12,7 @@ fn fields(value: Json) -> Map<String, Json> {
     value.as_object().unwrap().clone()
 }
 
-/// What a version is: its number, and whether it is read, has ended or was destroyed.
+/// The version number, and its state as text.
 fn told(found: Numbered) -> (u64, &'static str) {
     match found {
         Numbered::Readable(version) => (version.number, "readable"),
@@ -21,7 +21,7 @@ fn told(found: Numbered) -> (u64, &'static str) {
     }
 }
 
-pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place: Fixture) {
+pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versions(place: Fixture) {
     let store = &place.credentials;
     for value in ["one", "two", "three", "four"] {
         place.set("/n", Kind::Value, json!(value)).await;
@@ -39,7 +39,7 @@ pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place
     assert_eq!(find(None).await.unwrap(), (4, "destroyed"), "no older one in its stead");
     let other = store.numbered(&client("other"), &at, None).await;
     assert!(matches!(other, Err(CredentialError::NotFound)), "{other:?}");
-    // An authority that changes: the active one, not the newest.
+    // During a CA rotation the active version is returned, not the newest.
     let ca = crate::certificates::make(&place, "/ca", |wanted| wanted.is_ca = true).await;
     let change = Regeneration { set_as_transitional: true, ..Regeneration::default() };
     store.regenerate_certificate(&admin(), ca.credential, change).await.unwrap();
@@ -47,7 +47,7 @@ pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place
     assert_eq!((find(None).await.unwrap().0, find(Some(2)).await.unwrap().0), (1, 2));
 }
 
-pub(crate) async fn patches_side_by_side_are_all_kept(place: Fixture) {
+pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
     let store = &place.credentials;
     store.set_fields(&admin(), name("/p"), fields(json!({ "kept": 1 })), Some(0)).await.unwrap();
     store.set_metadata(&admin(), &name("/p"), Some(json!({ "owner": "a" }))).await.unwrap();
@@ -55,7 +55,7 @@ pub(crate) async fn patches_side_by_side_are_all_kept(place: Fixture) {
         let patch = fields(json!({ field: "x" }));
         store.patch_fields(&admin(), &name("/p"), &patch, None).await
     };
-    // Each round one of those that are left wins, and each tries three times.
+    // In each round one patch succeeds and the others are retried, at most three times.
     let (a, b, c) = tokio::join!(patch("a"), patch("b"), patch("c"));
     for done in [a, b, c] {
         done.unwrap();
@@ -70,7 +70,7 @@ pub(crate) async fn patches_side_by_side_are_all_kept(place: Fixture) {
     assert_eq!((newest.number, newest.metadata), (4, Some(json!({ "owner": "a" }))), "notes go along");
     let log = place.log().await;
     assert_eq!(log.iter().filter(|line| line.contains("credential.metadata")).count(), 1, "{log:?}");
-    // What is noted, likewise, without a try of anybody's being lost.
+    // Concurrent metadata patches are all applied, and none of them runs out of retries.
     let notes = (0..8).map(|number| {
         let patch = fields(json!({ "owner": null, format!("n{number}"): "x" }));
         async move { store.patch_metadata(&admin(), &name("/p"), patch).await }
@@ -86,7 +86,7 @@ pub(crate) async fn patches_side_by_side_are_all_kept(place: Fixture) {
     assert!(matches!(refused, Err(CredentialError::Bad(_))), "{refused:?}");
 }
 
-pub(crate) async fn whoever_may_not_write_is_told_nothing_of_the_type(place: Fixture) {
+pub(crate) async fn credential_type_is_hidden_without_write_permission(place: Fixture) {
     let store = &place.credentials;
     place.set("/secret", Kind::Password, json!("p")).await;
     let misfit = || fields(json!({ "user": "u" }));

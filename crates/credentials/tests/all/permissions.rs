@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Tests of permissions.
 
 use credentials::{
     CredentialError, Find, GenerateRequest, Kind, Mode, Operations, Parameters, PermissionPath, SetRequest,
@@ -20,7 +20,7 @@ async fn grant(place: &Fixture, actor: &str, at: &str, what: &[&str]) -> uuid::U
     made.unwrap().id
 }
 
-pub(crate) async fn case_changes_nothing(place: Fixture) {
+pub(crate) async fn credential_names_and_permission_paths_ignore_case(place: Fixture) {
     place.set("/TeamA/key", Kind::Value, json!("x")).await;
     grant(&place, "uaa-client:a", "/teama/*", &["read"]).await;
     let a = client("a");
@@ -35,7 +35,7 @@ pub(crate) async fn case_changes_nothing(place: Fixture) {
     assert_eq!(place.credentials.permissions_at(&admin(), &path("/TEAMA/*")).await.unwrap().len(), 1);
 }
 
-pub(crate) async fn each_operation_is_asked_for(place: Fixture) {
+pub(crate) async fn each_operation_requires_its_permission(place: Fixture) {
     place.set("/t/x", Kind::Value, json!("x")).await;
     let b = client("b");
     let set = || {
@@ -62,7 +62,7 @@ pub(crate) async fn each_operation_is_asked_for(place: Fixture) {
     let id = grant(&place, "uaa-client:b", "/t/x", &["write"]).await;
     set().await.unwrap();
     assert!(place.credentials.current(&b, &name("/t/x")).await.is_err(), "writing is not reading");
-    // What stays is told only to those who may read it.
+    // A value that is kept is returned only to clients with read permission.
     let keep = GenerateRequest {
         name: name("/t/x"),
         parameters: Parameters::Password(Default::default()),
@@ -87,7 +87,7 @@ pub(crate) async fn each_operation_is_asked_for(place: Fixture) {
     assert!(place.credentials.current(&admin(), &name("/t/x")).await.is_err());
 }
 
-pub(crate) async fn nobody_changes_their_own(place: Fixture) {
+pub(crate) async fn own_permissions_cannot_be_changed(place: Fixture) {
     grant(&place, "uaa-client:c", "/c/*", &["read_acl", "write_acl"]).await;
     let c = client("c");
     let own = place.credentials.grant(&c, "uaa-client:c", &path("/c/x"), operations(&["read"])).await;
@@ -104,7 +104,7 @@ pub(crate) async fn nobody_changes_their_own(place: Fixture) {
     );
 }
 
-pub(crate) async fn what_may_not_be_read_is_not_there(place: Fixture) {
+pub(crate) async fn unreadable_credentials_are_reported_as_not_found(place: Fixture) {
     let hidden = place.set("/hidden/x", Kind::Json, json!({ "a": 1 })).await;
     place.set("/shown/x", Kind::Json, json!({ "b": 1 })).await;
     grant(&place, "uaa-client:e", "/shown/*", &["read"]).await;
@@ -118,7 +118,7 @@ pub(crate) async fn what_may_not_be_read_is_not_there(place: Fixture) {
         let found = place.credentials.find(&e, &what, None).await.unwrap();
         assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/shown/x"]);
     }
-    // A path is no part of a longer one.
+    // A path does not match a longer name with the same prefix.
     place.set("/shownx/y", Kind::Value, json!("z")).await;
     assert!(place.credentials.current(&e, &name("/shownx/y")).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! A credential store over a fresh database.
+//! Test fixture: a credential store in a new database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde_json::Value as Json;
 use store::{AuditFilter, Clock, Store};
 use testbed::Database;
 
-/// 2026-11-21, seconds.
+/// 2026-11-21 in Unix seconds.
 pub(crate) const NOW: i64 = 1_795_219_200;
 
-/// Where CRLs and OCSP are.
+/// The base URL of CRLs and OCSP.
 pub(crate) const PUBLISHED: &str = "http://pki.example";
 
 pub(crate) struct Fixture {
@@ -22,16 +22,16 @@ pub(crate) struct Fixture {
     pub(crate) clock: Clock,
     pub(crate) credentials: Credentials,
     pub(crate) authority: Authority,
-    // Last: the store's connections go before it.
+    // Keep this field last: the store must be dropped before the database.
     database: Database,
 }
 
-/// May everything.
+/// A requester with all permissions.
 pub(crate) fn admin() -> Requester {
     Requester::manager("uaa-client:admin")
 }
 
-/// May what permissions say.
+/// A requester with only the permissions granted to this client.
 pub(crate) fn client(name: &str) -> Requester {
     Requester::actor(&format!("uaa-client:{name}"))
 }
@@ -57,7 +57,7 @@ impl Fixture {
         Self { store, clock, credentials, authority, database }
     }
 
-    /// The credential store as after a restart, with these master keys: the current one first.
+    /// The credential store after a restart with these master keys, the current one first.
     pub(crate) fn with_masters(&self, masters: &[&str]) -> (KeyStore, Credentials) {
         let ring = ring(self.database.folder(), masters);
         let keystore = KeyStore::new(self.store.clone(), ring, self.clock.clone());
@@ -65,7 +65,7 @@ impl Fixture {
         (keystore, credentials)
     }
 
-    /// The credential store as after a restart, kept otherwise.
+    /// The credential store after a restart with other options.
     pub(crate) fn with_options(&self, options: CredentialsOptions) -> Credentials {
         let keystore =
             KeyStore::new(self.store.clone(), ring(self.database.folder(), &["master"]), self.clock.clone());
@@ -89,7 +89,7 @@ impl Fixture {
         self.credentials.set(&admin(), request).await.unwrap()
     }
 
-    /// The audit log as text; its chains verify.
+    /// The audit log as text. Asserts that its chains verify.
     pub(crate) async fn log(&self) -> Vec<String> {
         let verified = self.store.audit_verify().await.unwrap();
         assert_eq!(verified.faults, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! A secret is logged before its value leaves the process.
+//! A read is logged before the value leaves the process.
 
 use credentials::{CredentialError, CredentialsOptions, Kind, Mode, ReadAudit, Refusal};
 use futures_util::future::join_all;
@@ -9,7 +9,7 @@ use crate::place::{Fixture, admin, name};
 use crate::values::password;
 
 impl Fixture {
-    /// Reads of a name that are in the log, each as often as it says.
+    /// The sum of the logged read counts of a name.
     async fn reads_of(&self, at: &str) -> u64 {
         let filter = AuditFilter {
             action: Some("credential.read".to_owned()),
@@ -24,8 +24,8 @@ impl Fixture {
     }
 }
 
-/// No task writes the log here: what is in it was written by the read.
-pub(crate) async fn a_read_is_in_the_log_before_its_answer(place: Fixture) {
+/// No background task writes the log here, so the read itself wrote the entry.
+pub(crate) async fn read_is_logged_before_the_response(place: Fixture) {
     let credentials = &place.credentials;
     let version = place.set("/a", Kind::Password, json!("secret")).await;
     credentials.current(&admin(), &name("/a")).await.unwrap();
@@ -47,7 +47,7 @@ pub(crate) async fn a_read_is_in_the_log_before_its_answer(place: Fixture) {
     assert_eq!((listed.versions.len(), place.reads_of("/a").await), (1, 7), "no value, no record");
 }
 
-pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Fixture) {
+pub(crate) async fn reads_fail_while_the_audit_log_is_not_writable(place: Fixture) {
     let version = place.set("/a", Kind::Json, json!({ "x": "secret" })).await;
     let wrapped = place.credentials.wrap(&admin(), &name("/a"), 60).await.unwrap();
     store::testing::rename_table(&place.store, "audit_events", "gone").await.unwrap();
@@ -66,7 +66,7 @@ pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Fixtu
     let services = json!({ "s": [{ "credentials": { "credhub-ref": "/a" } }] });
     unlogged("interpolate", credentials.interpolate(&admin(), services).await.unwrap_err());
     assert!(credentials.unwrap("b", wrapped.token.expose()).await.is_err());
-    // Without a value nothing is to be logged.
+    // If no value is returned, no entry is needed.
     assert!(credentials.lookup(&admin(), &[name("/none")]).await.unwrap()[0].is_none());
     store::testing::rename_table(&place.store, "gone", "audit_events").await.unwrap();
     credentials.current(&admin(), &name("/a")).await.unwrap();
@@ -75,8 +75,8 @@ pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Fixtu
     place.log().await;
 }
 
-/// 200 readers at once: far fewer transactions, and each read is counted.
-pub(crate) async fn reads_under_way_share_a_transaction(place: Fixture) {
+/// 200 concurrent readers share far fewer transactions, and each read is counted.
+pub(crate) async fn concurrent_reads_share_log_transactions(place: Fixture) {
     const READERS: usize = 200;
     place.set("/a", Kind::Password, json!("secret")).await;
     let (admin, at) = (admin(), name("/a"));
@@ -87,7 +87,7 @@ pub(crate) async fn reads_under_way_share_a_transaction(place: Fixture) {
     assert!(rows <= READERS / 4, "{rows} transactions, one row each, for {READERS} reads");
 }
 
-pub(crate) async fn a_lookup_is_logged_by_one_transaction(place: Fixture) {
+pub(crate) async fn lookup_is_logged_in_one_transaction(place: Fixture) {
     for at in 0..30 {
         place.set(&format!("/n/{at}"), Kind::Value, json!("v")).await;
     }
@@ -99,7 +99,7 @@ pub(crate) async fn a_lookup_is_logged_by_one_transaction(place: Fixture) {
     assert_eq!(place.log().await.iter().filter(|line| line.contains("credential.read")).count(), 30);
 }
 
-pub(crate) async fn buffered_reads_go_on_without_the_log(place: Fixture) {
+pub(crate) async fn buffered_reads_succeed_without_the_log_and_are_written_on_shutdown(place: Fixture) {
     let buffered = CredentialsOptions { read_audit: ReadAudit::Buffered, ..CredentialsOptions::default() };
     let credentials = place.with_options(buffered);
     place.set("/a", Kind::Password, json!("secret")).await;

@@ -1,4 +1,4 @@
-//! A standby of the database, read while that is away.
+//! Reads from a standby while the primary database is down.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ struct Pair {
     _folder: tempfile::TempDir,
 }
 
-/// A database with `/a`, followed by a standby that may be read for so long.
+/// A primary with `/a` and a standby that may serve reads alone for this long.
 async fn pair(alone: Duration) -> Pair {
     pair_with(alone, StoreOptions::default(), ReadAudit::Buffered).await
 }
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// How often readings of `/a` are logged.
+    /// The number of logged reads of `/a`.
     async fn logged(&self) -> u64 {
         let page = self.store.audit_page(&AuditFilter::default(), None, 1_000).await.unwrap();
         let reads = page.rows.into_iter().filter(|row| row.action == "credential.read");
@@ -82,7 +82,7 @@ fn text(value: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_database_is_away_its_standby_is_read_and_nothing_is_written() {
+async fn standby_serves_reads_and_rejects_writes_while_primary_is_down() {
     let pair = pair(Duration::from_secs(3_600)).await;
     let stop = CancellationToken::new();
     let running = tokio::spawn(pair.credentials.clone().run(stop.clone()));
@@ -98,7 +98,7 @@ async fn while_the_database_is_away_its_standby_is_read_and_nothing_is_written()
     let refused = pair.set("two").await.unwrap_err();
     let CredentialError::Store(error) = &refused else { panic!("{refused}") };
     assert!(error.is_transient(), "{refused}");
-    // It comes back: what is written then is read, and who read meanwhile is in the log.
+    // After the primary is back, new writes are visible and the reads served meanwhile are logged.
     pair.primary.resume();
     let began = std::time::Instant::now();
     while pair.set("two").await.is_err() {
@@ -115,9 +115,9 @@ async fn while_the_database_is_away_its_standby_is_read_and_nothing_is_written()
     running.await.unwrap();
 }
 
-/// A standby takes no record, and without one nothing is answered.
+/// A standby cannot write audit records, and without one no secret is returned.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_reads_are_durable_a_standby_answers_no_secret() {
+async fn standby_returns_no_secret_when_read_audit_is_durable() {
     let hour = Duration::from_secs(3_600);
     let pair = pair_with(hour, StoreOptions::default(), ReadAudit::Durable).await;
     pair.until_value("one").await;
@@ -129,7 +129,7 @@ async fn where_reads_are_durable_a_standby_answers_no_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_is_believed_for_a_time_only() {
+async fn standby_reads_are_rejected_after_the_staleness_limit() {
     let pair = pair(Duration::from_millis(1)).await;
     assert_eq!(pair.value().await.unwrap(), text("one"));
     pair.primary.stop();
@@ -146,15 +146,15 @@ async fn a_standby_is_believed_for_a_time_only() {
     pair.until_value("one").await;
 }
 
-/// Who waits until others have read does not take the database for away.
+/// Waiting for a free reader connection does not count as an unavailable database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_busy_is_not_away() {
+async fn busy_primary_does_not_cause_failover_to_standby() {
     let one_reader = StoreOptions { connections: 3, ..StoreOptions::default() };
     let pair = pair_with(Duration::from_secs(3_600), one_reader, ReadAudit::Buffered).await;
     let sql = |statement: &'static str| pair.primary.psql("bulla_1", statement);
     let while_it_is_busy = || {
         std::thread::scope(|scope| {
-            // Longer than a read may take: anyone who reads the log waits for this.
+            // Locks longer than a read may take: reads of the audit log wait for this lock.
             scope.spawn(|| {
                 assert!(sql(
                     "BEGIN; LOCK TABLE audit_events IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8); COMMIT"

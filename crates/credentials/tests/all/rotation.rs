@@ -1,4 +1,4 @@
-//! Values made again by policy, and who is asked and told.
+//! Rotation by policy, and its hooks and notifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::place::{Fixture, admin, client, name};
 
 const DAY: u64 = 86_400;
-/// Far more than it takes, on a loaded machine too.
+/// Much longer than needed, also on a machine under load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn path(text: &str) -> PermissionPath {
@@ -57,7 +57,7 @@ async fn planned(place: &Fixture) -> Vec<PlannedRotation> {
     place.credentials.rotations(&admin(), &path("/*"), None, 100).await.unwrap().rows
 }
 
-/// Rounds until what was written has been seen: on PostgreSQL another's open transaction hides it for a moment.
+/// Runs rotation rounds until `done` returns true. On PostgreSQL other open transactions can hide writes for a moment.
 async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> RotationReport {
     let mut all = RotationReport::default();
     let began = Instant::now();
@@ -76,7 +76,7 @@ async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> Rota
     panic!("what was waited for did not come: {all:?}");
 }
 
-/// Rounds until the plan has these names, the next first.
+/// Runs rotation rounds until the plan has these names, the next due one first.
 async fn plans(place: &Fixture, names: &[&str]) -> RotationReport {
     rounds(&place.credentials, async || {
         let planned = planned(place).await;
@@ -89,7 +89,7 @@ fn due_in_days(place: &Fixture, planned: &PlannedRotation) -> i64 {
     (planned.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
 }
 
-pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Fixture) {
+pub(crate) async fn rotation_is_skipped_while_read_only(place: Fixture) {
     let store = &place.credentials;
     let first = password(&place, "/r/a").await;
     policy(&place, "/r/*", every(1)).await;
@@ -102,7 +102,7 @@ pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Fix
     rounds(store, async || newest(&place, "/r/a").await.id != first.id).await;
 }
 
-/// A hook that is asked, and while it is asked the store becomes read-only if the flag says so.
+/// A hook that makes the store read-only during its call while the flag is true.
 async fn hook_that_stops(place: &Fixture) -> (Posts, Arc<AtomicBool>) {
     let stops = Arc::new(AtomicBool::new(true));
     let (store, says) = (place.credentials.clone(), Arc::clone(&stops));
@@ -113,7 +113,7 @@ async fn hook_that_stops(place: &Fixture) -> (Posts, Arc<AtomicBool>) {
     (hook(place, (true, false), answers).await, stops)
 }
 
-/// Nine passwords that the hook is asked about and that are due.
+/// Nine due passwords under a policy with the hook.
 async fn nine_due(place: &Fixture) {
     policy(place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
     for number in 0..9 {
@@ -123,7 +123,7 @@ async fn nine_due(place: &Fixture) {
     place.advance(31 * DAY);
 }
 
-pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: Fixture) {
+pub(crate) async fn rotation_round_stops_when_set_read_only(place: Fixture) {
     let (posts, stops) = hook_that_stops(&place).await;
     nine_due(&place).await;
     let report = place.credentials.rotation_round().await.unwrap();
@@ -136,7 +136,7 @@ pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: F
     assert_eq!((report.rotated, report.failed), (9, 0));
 }
 
-pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Fixture) {
+pub(crate) async fn ca_rotation_pauses_while_read_only(place: Fixture) {
     let (_posts, stops) = hook_that_stops(&place).await;
     let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
@@ -159,12 +159,12 @@ pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Fix
 }
 
 #[test]
-fn codes_and_names_of_steps_are_those_of_databases() {
+fn change_step_codes_and_names_are_unchanged() {
     let steps = [(0, "none"), (1, "begun"), (2, "trusted"), (3, "signs"), (4, "followed")];
     assert_eq!(ChangeStep::ALL.map(|step| (step.code(), step.name())), steps);
 }
 
-pub(crate) async fn rows_that_are_not_known_are_errors(place: Fixture) {
+pub(crate) async fn unknown_stored_values_are_errors(place: Fixture) {
     let calls = |kind: Kind| HookCall {
         id: 0,
         hook: "ops".to_owned(),
@@ -196,7 +196,7 @@ pub(crate) async fn rows_that_are_not_known_are_errors(place: Fixture) {
     assert!(error.ends_with("credential_hook_calls.kind: unknown credential type \"token\""), "{error}");
 }
 
-pub(crate) async fn what_is_old_is_made_anew(place: Fixture) {
+pub(crate) async fn credential_rotates_at_its_policy_age(place: Fixture) {
     policy(&place, "/team/*", every(30)).await;
     let first = password(&place, "/team/a").await;
     let other = password(&place, "/other/a").await;
@@ -219,13 +219,13 @@ pub(crate) async fn what_is_old_is_made_anew(place: Fixture) {
             .iter()
             .any(|line| { line.starts_with("system:rotation credential.regenerate credential/team/a") })
     );
-    // A write by hand counts as well.
+    // A manual regeneration also resets the due date.
     place.advance(10 * DAY);
     place.credentials.regenerate(&admin(), &name("/team/a"), None).await.unwrap();
     rounds(&place.credentials, async || due_in_days(&place, &planned(&place).await[0]) == 30).await;
 }
 
-pub(crate) async fn the_most_specific_policy_counts(place: Fixture) {
+pub(crate) async fn most_specific_rotation_policy_applies(place: Fixture) {
     for at in ["/team/a", "/team/deep/b", "/Team/deep/c", "/x"] {
         password(&place, at).await;
     }
@@ -241,7 +241,7 @@ pub(crate) async fn the_most_specific_policy_counts(place: Fixture) {
         |all: &[(&str, i64)]| all.iter().map(|(name, days)| ((*name).to_owned(), *days)).collect::<Vec<_>>();
     let all = of(&[("/team/deep/b", 10), ("/Team/deep/c", 20), ("/team/a", 50), ("/x", 100)]);
     rounds(&place.credentials, async || due().await == all).await;
-    // What loses its policy falls to the one above; what has none above is planned no more.
+    // Without its own policy a credential uses the policy of the parent path. Without any policy it leaves the plan.
     let remove = async |at: &str| place.credentials.remove_rotation_policy(&admin(), &path(at)).await;
     remove("/team/deep/b").await.unwrap();
     remove("/*").await.unwrap();
@@ -249,7 +249,7 @@ pub(crate) async fn the_most_specific_policy_counts(place: Fixture) {
     rounds(&place.credentials, async || due().await.len() == 3 && due().await[0].1 == 20).await;
     place.credentials.delete(&admin(), &name("/team/a")).await.unwrap();
     rounds(&place.credentials, async || due().await.len() == 2).await;
-    // Only anyone who may write there, and sees what they may read.
+    // Setting a policy requires write permission on the path. Listings show only readable names.
     let a = client("a");
     let refused = place.credentials.set_rotation_policy(&a, &path("/team/*"), every(5)).await.unwrap_err();
     assert!(matches!(refused, CredentialError::Forbidden));
@@ -277,7 +277,7 @@ async fn events(place: &Fixture, kind: &str) -> Vec<Json> {
         .collect()
 }
 
-pub(crate) async fn what_was_set_by_hand_is_told_once(place: Fixture) {
+pub(crate) async fn credential_set_by_hand_fails_rotation_and_is_reported_once(place: Fixture) {
     place.set("/team/hand", Kind::Password, json!("by hand")).await;
     place.set("/team/note", Kind::Value, json!("no secret of a type that is made")).await;
     policy(&place, "/team/*", every(1)).await;
@@ -292,7 +292,7 @@ pub(crate) async fn what_was_set_by_hand_is_told_once(place: Fixture) {
     assert!(row.failures == 3 && row.error.unwrap().contains("set by hand"));
     rounds(&place.credentials, async || events(&place, "credential.rotation_failed").await.len() == 1).await;
     assert_eq!(newest(&place, "/team/hand").await.value, Value::Password(Secret::new("by hand")));
-    // Generated, it has what to be made by, and the trouble is over.
+    // A generated value has parameters again, so rotation recovers.
     password(&place, "/team/hand").await;
     rounds(&place.credentials, async || events(&place, "credential.rotation_recovered").await.len() == 1)
         .await;
@@ -322,13 +322,13 @@ fn pem(version: &Version) -> String {
     value(version).certificate.clone().unwrap()
 }
 
-/// The certificates that a leaf trusts, in order.
+/// The CA certificates that a leaf trusts, in order.
 fn trusted(version: &Version) -> Vec<String> {
     let text = value(version).trusted(CaVersions::All).unwrap();
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 
-pub(crate) async fn certificates_are_made_anew_before_they_end(place: Fixture) {
+pub(crate) async fn certificates_rotate_before_expiry(place: Fixture) {
     certificate(&place, "/part", |p| (p.self_sign, p.duration) = (true, 300)).await;
     certificate(&place, "/time", |p| (p.self_sign, p.duration) = (true, 300)).await;
     password(&place, "/no-certificate").await;
@@ -348,7 +348,7 @@ pub(crate) async fn certificates_are_made_anew_before_they_end(place: Fixture) {
     assert_eq!(due_in_days(&place, &planned(&place).await[0]), 78);
 }
 
-pub(crate) async fn a_time_longer_than_a_life_is_half_of_it(place: Fixture) {
+pub(crate) async fn renewal_time_longer_than_the_lifetime_is_half_the_lifetime(place: Fixture) {
     certificate(&place, "/short", |p| (p.self_sign, p.duration) = (true, 30)).await;
     let before = RotationPolicy { before_expiry_s: Some(90 * DAY as u32), ..RotationPolicy::default() };
     policy(&place, "/*", before).await;
@@ -363,17 +363,17 @@ pub(crate) async fn a_time_longer_than_a_life_is_half_of_it(place: Fixture) {
     }
 }
 
-pub(crate) async fn what_is_made_again_as_another_type_is_planned_no_more(place: Fixture) {
+pub(crate) async fn credential_recreated_as_another_type_is_not_planned(place: Fixture) {
     policy(&place, "/team/*", every(1)).await;
     password(&place, "/team/x").await;
     plans(&place, &["/team/x"]).await;
-    // Both are seen by one round.
+    // One round processes both changes.
     place.credentials.delete(&admin(), &name("/team/x")).await.unwrap();
     place.set("/team/x", Kind::Value, json!("no secret of a type that is made")).await;
     plans(&place, &[]).await;
 }
 
-pub(crate) async fn a_name_that_goes_ends_the_trouble_with_it(place: Fixture) {
+pub(crate) async fn destroyed_credential_ends_its_rotation_failure(place: Fixture) {
     place.set("/team/hand", Kind::Password, json!("by hand")).await;
     policy(&place, "/team/*", every(1)).await;
     plans(&place, &["/team/hand"]).await;
@@ -388,7 +388,7 @@ pub(crate) async fn a_name_that_goes_ends_the_trouble_with_it(place: Fixture) {
     rounds(store, async || events(&place, "credential.rotation_recovered").await.len() == 1).await;
 }
 
-pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(place: Fixture) {
+pub(crate) async fn ca_replaced_by_a_leaf_is_planned_as_a_leaf(place: Fixture) {
     certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     policy(&place, "/ca", every(100)).await;
     plans(&place, &["/ca"]).await;
@@ -404,7 +404,7 @@ pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(pl
     assert_eq!(newest(&place, "/ca").await.id, other.id);
 }
 
-pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Fixture) {
+pub(crate) async fn rotated_certificate_keeps_its_time_to_live(place: Fixture) {
     let ca = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     let parameters = json!({ "common_name": "leaf", "ca": "/ca", "key_type": "p256" });
     let leaf = GenerateRequest {
@@ -433,8 +433,8 @@ pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Fixture) {
     assert_eq!(again.ends_at_us, leaf.ends_at_us);
 }
 
-/// Each state of an authority's change, as clients see it.
-pub(crate) async fn an_authority_changes_step_by_step(place: Fixture) {
+/// Checks each state of a CA rotation as clients see it.
+pub(crate) async fn ca_rotates_in_steps(place: Fixture) {
     let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     let leaf = certificate(&place, "/a/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
     certificate(&place, "/a/middle", |p| (p.is_ca, p.ca) = (true, Some("/ca".to_owned()))).await;
@@ -450,7 +450,7 @@ pub(crate) async fn an_authority_changes_step_by_step(place: Fixture) {
     assert!(new.transitional && pem(&new) != pem(&old));
     assert_eq!(trusted(&newest(&place, "/a/leaf").await), [pem(&old), pem(&new)]);
     assert_eq!(pem(&newest(&place, "/a/leaf").await), pem(&leaf));
-    // Nothing happens while both are being spread.
+    // No step is taken while both CAs are being distributed.
     place.advance(6 * DAY);
     assert_eq!(place.credentials.rotation_round().await.unwrap().steps, 0);
     place.advance(2 * DAY);
@@ -469,13 +469,13 @@ pub(crate) async fn an_authority_changes_step_by_step(place: Fixture) {
     assert_eq!(current.iter().map(|one| one.id).collect::<Vec<_>>(), [new.id]);
     let last = newest(&place, "/a/leaf").await;
     assert_eq!((trusted(&last), pem(&last)), (vec![pem(&new)], pem(&followed)));
-    // And again, a hundred days after the new one was made.
+    // The next rotation is due 100 days after the new CA was created.
     assert_eq!(due_in_days(&place, &planned(&place).await[0]), 100 - 16);
     assert!(u64::from(OVERLAP_S) == 7 * DAY);
 }
 
-/// A node that dies between the steps: another goes on, and nothing is made twice.
-pub(crate) async fn another_node_goes_on_where_one_fell(place: Fixture) {
+/// A node stops between the steps: another node continues, and nothing is generated twice.
+pub(crate) async fn interrupted_rotation_is_continued_by_another_node(place: Fixture) {
     certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
     let single = password(&place, "/single").await;
@@ -483,7 +483,7 @@ pub(crate) async fn another_node_goes_on_where_one_fell(place: Fixture) {
     policy(&place, "/leaf", every(3_000)).await;
     plans(&place, &["/ca", "/single", "/leaf"]).await;
     place.advance(101 * DAY);
-    // Each step on a node of its own, which has the duty once the one before it is silent for a minute.
+    // Each step runs on a new node, which takes over the lease after the previous node has been silent for a minute.
     let mut nodes = 0;
     for _ in 0..60 {
         let (_, node) = place.with_masters(&["master"]);
@@ -504,9 +504,9 @@ pub(crate) async fn another_node_goes_on_where_one_fell(place: Fixture) {
     assert_eq!(versions("/ca").await.len(), 2, "made once");
     let single_now = versions("/single").await;
     assert!(single_now.len() >= 2 && single_now[single_now.len() - 1].id == single.id);
-    // Told of both, signed by the new one, told of the one: three versions after the first.
+    // Three versions after the first: trust in both CAs, signature by the new CA, trust in the new CA alone.
     assert_eq!(versions("/leaf").await.len(), 4);
-    // Two nodes at once: the one without the duty does nothing.
+    // Two nodes run at once: the node without the lease does nothing.
     let (_, other) = place.with_masters(&["master"]);
     place.advance(61);
     place.credentials.rotation_round().await.unwrap();
@@ -515,10 +515,10 @@ pub(crate) async fn another_node_goes_on_where_one_fell(place: Fixture) {
     assert_eq!(other.rotation_round().await.unwrap(), RotationReport::default());
 }
 
-pub(crate) async fn now_is_now(place: Fixture) {
+pub(crate) async fn rotate_now_rotates_planned_credentials_immediately(place: Fixture) {
     policy(&place, "/team/*", every(100)).await;
     let first = password(&place, "/team/a").await;
-    // Before any round has seen it.
+    // No rotation round has seen the credential yet.
     assert_eq!(place.credentials.rotate_now(&admin(), &path("/team/a")).await.unwrap(), 1);
     rounds(&place.credentials, async || newest(&place, "/team/a").await.id != first.id).await;
     let refused = place.credentials.rotate_now(&admin(), &path("/nobody")).await.unwrap_err();
@@ -529,7 +529,7 @@ pub(crate) async fn now_is_now(place: Fixture) {
     assert_eq!(place.credentials.rotate_now(&admin(), &path("/*")).await.unwrap(), 1);
 }
 
-/// What a hook was posted, and what it answers: whatever the function says of the body.
+/// The answers of a hook, computed from the posted body.
 type Answers = Box<dyn Fn(&Json) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 #[derive(Clone)]
@@ -566,7 +566,7 @@ async fn set_hook(place: &Fixture, hook: &str, (before, after): (bool, bool)) {
     place.credentials.set_hook(&admin(), hook).await.unwrap();
 }
 
-pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Fixture) {
+pub(crate) async fn hook_notification_is_retried_until_accepted(place: Fixture) {
     let deaf = Arc::new(Mutex::new(2));
     let left = Arc::clone(&deaf);
     let answers: Answers = Box::new(move |_| {
@@ -601,7 +601,7 @@ pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Fixture) {
     }
 }
 
-pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Fixture) {
+pub(crate) async fn hook_rejection_keeps_the_old_value(place: Fixture) {
     let (read, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(false)));
     let (store, keep, says) = (place.credentials.clone(), Arc::clone(&read), Arc::clone(&agrees));
     let answers: Answers = Box::new(move |body| {
@@ -631,7 +631,7 @@ pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Fixtur
     assert!(asked.len() == 2 && asked[0] != asked[1]);
 }
 
-pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Fixture) {
+pub(crate) async fn candidate_token_is_invalid_after_the_hook_response(place: Fixture) {
     let posts = hook(&place, (true, false), Box::new(|_| async { Ok(()) }.boxed())).await;
     policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
     password(&place, "/team/a").await;
@@ -643,8 +643,8 @@ pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Fixture) {
     assert!(matches!(late, CredentialError::NoToken), "{late}");
 }
 
-/// A hook that refuses everything holds up no other's calls.
-pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Fixture) {
+/// A failing hook does not delay calls to other hooks.
+pub(crate) async fn calls_to_a_failing_hook_are_limited_and_do_not_block_other_hooks(place: Fixture) {
     let posts = hook(
         &place,
         (false, true),
@@ -684,8 +684,8 @@ pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Fixture) 
     panic!("{} and {} calls were made", told(true), told(false));
 }
 
-/// One that answers is told all in one round, however much waits.
-pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Fixture) {
+/// A responsive hook receives all queued calls in one round.
+pub(crate) async fn recovered_hook_receives_all_pending_notifications(place: Fixture) {
     let deaf = Arc::new(AtomicBool::new(true));
     let is_deaf = Arc::clone(&deaf);
     let answers: Answers = Box::new(move |_| {
@@ -708,8 +708,8 @@ pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Fixture) {
     assert_eq!(place.credentials.rotation_round().await.unwrap().told, 0, "each once");
 }
 
-/// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.
-pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Fixture) {
+/// A hook that never responds costs one timeout per round. Its other names fail at once and are retried later.
+pub(crate) async fn unresponsive_hook_times_out_once_for_all_due_credentials(place: Fixture) {
     let posts = hook(&place, (true, false), Box::new(|_| std::future::pending().boxed())).await;
     nine_due(&place).await;
     let report = place.credentials.rotation_round().await.unwrap();

@@ -1,4 +1,4 @@
-//! Values at rest.
+//! Tests of values encrypted at rest.
 
 use credentials::tables::SEALED_CREDENTIALS;
 use credentials::{CaVersions, CredentialError, KeyUsage, Kind, NewCertificateVersion, Refusal, SetRequest};
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::place::{Fixture, admin, name};
 
-pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: Fixture) {
+pub(crate) async fn sealed_values_moved_between_rows_are_rejected(place: Fixture) {
     let one = place.set("/one", Kind::Value, json!("first")).await;
     let two = place.set("/two", Kind::Value, json!("second")).await;
     let sealed = |id| {
@@ -36,7 +36,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: F
     assert!(found[0].as_ref().unwrap().is_err() && found[1].as_ref().unwrap().is_ok());
 }
 
-pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(place: Fixture) {
+pub(crate) async fn any_flipped_bit_is_detected_and_other_credentials_stay_readable(place: Fixture) {
     let changed = place.set("/changed", Kind::Password, json!("first")).await;
     place.set("/other", Kind::Password, json!("second")).await;
     let whole = credentials::tables::Credentials::of(&place.store)
@@ -46,7 +46,7 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
         .unwrap()
         .sealed;
     let mut stored = whole.clone();
-    // One bit of each byte: version, master key, wrapped data key, nonces, value, tags.
+    // Flips one bit of each byte: version, master key, wrapped data key, nonces, value, tags.
     for at in 0..whole.len() {
         let mut next = whole.clone();
         next[at] ^= 1 << (at % 8);
@@ -66,7 +66,7 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
             json!("second")
         );
     }
-    // A rotation goes past it, and names it.
+    // A master key rotation skips the unreadable value and reports it.
     let (keystore, _) = place.with_masters(&["newer", "master"]);
     let rotated = keystore.rewrap_all("user:a", |_| {}).await.unwrap();
     assert_eq!(
@@ -76,7 +76,7 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
     );
 }
 
-pub(crate) async fn what_is_under_a_missing_master_key_is_counted(place: Fixture) {
+pub(crate) async fn values_under_a_missing_master_key_are_counted(place: Fixture) {
     for number in 0..3 {
         place.set(&format!("/n/{number}"), Kind::Value, json!("v")).await;
     }
@@ -94,7 +94,7 @@ pub(crate) async fn what_is_under_a_missing_master_key_is_counted(place: Fixture
     newer.current(&admin(), &name("/n/1")).await.unwrap_err();
 }
 
-pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Fixture) {
+pub(crate) async fn credentials_are_unreadable_without_their_master_key(place: Fixture) {
     for number in 0..30 {
         place.set(&format!("/n/{number}"), Kind::Value, json!(number.to_string())).await;
     }
@@ -102,7 +102,7 @@ pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Fi
     let error = stranger.current(&admin(), &name("/n/1")).await.unwrap_err();
     assert!(error.to_string().contains("could not be accessed with the provided encryption keys"), "{error}");
     assert_eq!(stranger.key_usage().await.unwrap(), KeyUsage { active: 0, inactive: 0, unknown: 30 });
-    // Both keys: the old one opens, the new one seals, and a rotation moves all.
+    // With both keys the old one decrypts, the new one encrypts, and a rotation re-wraps all values.
     let (keystore, both) = place.with_masters(&["other", "master"]);
     assert_eq!(both.key_usage().await.unwrap(), KeyUsage { active: 0, inactive: 30, unknown: 0 });
     assert!(both.current(&admin(), &name("/n/1")).await.is_ok());
@@ -115,12 +115,12 @@ pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Fi
     assert!(place.master("master").id().is_ok());
 }
 
-/// The newest version's identity, of which nothing is logged.
+/// The ID of the newest version. Logs no read.
 async fn newest(place: &Fixture, at: &str) -> uuid::Uuid {
     place.credentials.listed_versions(&admin(), &name(at)).await.unwrap().versions[0].id
 }
 
-pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Fixture) {
+pub(crate) async fn secrets_are_absent_from_logs_events_and_debug_output(place: Fixture) {
     const CANARY: &str = "canary-7f3a";
     let stop = CancellationToken::new();
     let running = tokio::spawn(place.credentials.clone().run(stop.clone()));
@@ -150,7 +150,7 @@ pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Fixture) {
     assert_eq!(times, 2, "one event with its count, or two when a batch ended between: {again:?}");
     assert_eq!(log.iter().filter(|line| line.contains("credential.set")).count(), 3, "{log:?}");
     assert!(log.iter().all(|line| !line.contains(CANARY)), "{log:?}");
-    // PostgreSQL gives an event once no transaction of the cluster that began before it is open, of other tests too.
+    // PostgreSQL returns an event only after all earlier transactions of the cluster have ended, including those of other tests.
     let all = async {
         loop {
             let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();

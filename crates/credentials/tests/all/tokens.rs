@@ -1,10 +1,10 @@
-//! The embedded issuer's tokens.
+//! Tests of the tokens of the embedded issuer.
 
 use credentials::{Grant, TokenError};
 
 use crate::place::Fixture;
 
-pub(crate) async fn a_token_ends_with_its_time_or_before(place: Fixture) {
+pub(crate) async fn access_token_is_rejected_after_expiry_or_revocation(place: Fixture) {
     let grant = Grant {
         actor: "uaa-client:ci".to_owned(),
         name: "ci".to_owned(),
@@ -18,7 +18,7 @@ pub(crate) async fn a_token_ends_with_its_time_or_before(place: Fixture) {
     let refresh = tokens.refresh.expose();
     assert_eq!(place.credentials.access_token(refresh).await, Err(TokenError::Invalid));
     assert_eq!(place.credentials.refresh_token(refresh).await.unwrap(), grant);
-    // Every node reads it, under an older master key too; another house's does not.
+    // Each node accepts the token, also one with an older master key. Another installation rejects it.
     let (_, other_node) = place.with_masters(&["new", "master"]);
     assert!(other_node.access_token(access).await.is_ok());
     let (_, other_house) = place.with_masters(&["new"]);
@@ -35,7 +35,7 @@ pub(crate) async fn a_token_ends_with_its_time_or_before(place: Fixture) {
     assert!(place.credentials.refresh_token(later.refresh.expose()).await.is_ok());
 }
 
-pub(crate) async fn a_refresh_token_ends_at_logout_and_not_by_its_use(place: Fixture) {
+pub(crate) async fn refresh_token_is_reusable_until_logout(place: Fixture) {
     let grant = Grant {
         actor: "uaa-user:ada".to_owned(),
         name: "ada".to_owned(),
@@ -44,13 +44,13 @@ pub(crate) async fn a_refresh_token_ends_at_logout_and_not_by_its_use(place: Fix
     };
     let store = &place.credentials;
     let tokens = store.issue_tokens(&grant, "");
-    // As CredHub's CLI does with each command once its access token has ended.
+    // CredHub's CLI does this with each command after its access token has expired.
     for _ in 0..3 {
         place.advance(3_601);
         assert_eq!(store.refresh_token(tokens.refresh.expose()).await.unwrap(), grant);
     }
     let other = store.issue_tokens(&grant, "");
-    // Anyone who logs out does so by an access token that has ended long ago.
+    // Logout is possible with an expired access token.
     let access = tokens.access.expose();
     assert_eq!(store.access_token(access).await, Err(TokenError::Expired));
     assert_eq!(store.access_token_id(access), Some(tokens.id));

@@ -1,4 +1,4 @@
-//! Values: set, read, generated, found.
+//! Tests of setting, reading, generating and finding values.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::place::{Fixture, admin, client, name};
 
-/// Statements that log a read: the chain, its records, its new end.
+/// Number of SQL statements that log a read: the chain, its records, its new end.
 const LOGGING: u64 = 3;
 
 pub(crate) fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
@@ -19,7 +19,7 @@ pub(crate) fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
     GenerateRequest::new(name(at), Parameters::Password(parameters), mode)
 }
 
-pub(crate) async fn every_type_is_answered_as_it_was_set(place: Fixture) {
+pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
     let pair = json!({ "public_key": "ssh-rsa AAAA a", "private_key": "p" });
     let cases = [
         (Kind::Value, json!("text"), json!("text")),
@@ -52,7 +52,7 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Fixture) {
     let user = place.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
     let shown = user.value.shown(CaVersions::All);
     assert_eq!((&shown["username"], &shown["password"]), (&json!("u"), &json!("p")));
-    // As `openssl passwd -6` with that salt would have it.
+    // Equals the output of `openssl passwd -6` with this salt.
     let hash = shown["password_hash"].as_str().unwrap();
     let salt = hash.split('$').nth(2).unwrap();
     let openssl = std::process::Command::new("openssl").args(["passwd", "-6", "-salt", salt, "p"]).output();
@@ -80,7 +80,7 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Fixture) {
     assert!(place.credentials.current(&admin(), &name("/bad")).await.is_err(), "nothing was stored");
 }
 
-pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_for(place: Fixture) {
+pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(place: Fixture) {
     for number in 0..20 {
         place.set("/many", Kind::Value, json!(number.to_string())).await;
     }
@@ -97,7 +97,7 @@ pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_f
     assert_eq!((current.len(), current[0].value.shown(CaVersions::All)), (1, json!("19")));
 }
 
-pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Fixture) {
+pub(crate) async fn credential_type_is_fixed_until_deletion(place: Fixture) {
     place.set("/typed", Kind::Value, json!("a")).await;
     let other = SetRequest {
         name: name("/TYPED"),
@@ -116,7 +116,7 @@ pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Fixture) {
     let gone = place.credentials.delete(&admin(), &name("/typed")).await.unwrap_err();
     assert!(matches!(gone, CredentialError::NotFound));
     assert_eq!(place.credentials.set(&admin(), other).await.unwrap().name, "/TYPED");
-    // Two at once make one type of it.
+    // Two concurrent writes of different types: only one type is stored.
     let set = |kind| {
         let request = SetRequest::new(name("/race"), kind, json!("x"));
         let credentials = place.credentials.clone();
@@ -126,7 +126,7 @@ pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Fixture) {
     assert_ne!(one.is_ok(), two.is_ok(), "{one:?} {two:?}");
 }
 
-pub(crate) async fn only_the_expected_version_is_followed(place: Fixture) {
+pub(crate) async fn set_requires_the_expected_version(place: Fixture) {
     let set = |expected| {
         let credentials = place.credentials.clone();
         async move {
@@ -151,7 +151,7 @@ pub(crate) async fn only_the_expected_version_is_followed(place: Fixture) {
     assert_ne!(one.is_ok(), two.is_ok(), "one of two that saw the same version");
 }
 
-pub(crate) async fn modes_decide_before_anything_is_made(place: Fixture) {
+pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(place: Fixture) {
     let make = |length, mode| {
         let credentials = place.credentials.clone();
         async move { credentials.generate(&admin(), password("/made", length, mode)).await.unwrap() }
@@ -177,7 +177,7 @@ pub(crate) async fn modes_decide_before_anything_is_made(place: Fixture) {
         json!("static"),
         "what was set has no parameters that could differ"
     );
-    // A key that would not be stored is not searched for: a search takes at least ten times as long as this may.
+    // No RSA key is generated if it would not be stored. Generating one takes at least ten times this limit.
     let rsa = || GenerateRequest {
         name: name("/rsa"),
         parameters: Parameters::Rsa(credentials::RsaParameters { key_length: 4_096 }),
@@ -194,7 +194,7 @@ pub(crate) async fn modes_decide_before_anything_is_made(place: Fixture) {
     assert!(sent <= 50 * (1 + LOGGING), "one statement each, and nothing written but the log: {sent}");
 }
 
-pub(crate) async fn two_who_would_not_overwrite_get_one_value(place: Fixture) {
+pub(crate) async fn concurrent_no_overwrite_generation_creates_one_value(place: Fixture) {
     for round in 0..10 {
         let at = format!("/once/{round}");
         let admin = admin();
@@ -210,7 +210,7 @@ fn password_of(at: &str) -> GenerateRequest {
     password(at, 30, Mode::NoOverwrite)
 }
 
-pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Fixture) {
+pub(crate) async fn concurrent_writes_share_transactions(place: Fixture) {
     const WRITERS: usize = 200;
     let all = (0..WRITERS).map(|number| {
         let credentials = place.credentials.clone();
@@ -240,7 +240,8 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Fixtu
     ids.sort();
     stored.sort();
     assert_eq!(ids, stored, "all that was acknowledged, once");
-    // However many come together: names, their rows, versions, what is current, and the transaction's own.
+    // The number of statements does not depend on the number of writes: names, their rows, versions, current versions, and the
+    // transaction.
     let row = |number: usize| NewCredentialVersion {
         requester: admin(),
         name: format!("/set/{number}"),
@@ -269,7 +270,7 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Fixtu
     assert!(sent <= 6, "{sent} statements for {WRITERS} versions");
 }
 
-pub(crate) async fn many_names_are_one_statement(place: Fixture) {
+pub(crate) async fn lookup_of_many_names_uses_one_statement(place: Fixture) {
     place.set("/team/x", Kind::Value, json!("team")).await;
     place.set("/team/pipeline/y", Kind::Value, json!("pipeline")).await;
     let before = place.store.statements_sent();
@@ -285,7 +286,7 @@ pub(crate) async fn many_names_are_one_statement(place: Fixture) {
     assert!(place.credentials.lookup(&admin(), &many).await.is_err(), "bounded");
 }
 
-pub(crate) async fn references_are_replaced_by_what_they_name(place: Fixture) {
+pub(crate) async fn credential_references_are_interpolated(place: Fixture) {
     place.set("/svc/one", Kind::Json, json!({ "uri": "a" })).await;
     place.set("/svc/two", Kind::Json, json!({ "uri": "b" })).await;
     place.set("/svc/text", Kind::Value, json!("c")).await;
@@ -312,7 +313,7 @@ pub(crate) async fn references_are_replaced_by_what_they_name(place: Fixture) {
     assert!(matches!(error, CredentialError::NotFound));
 }
 
-pub(crate) async fn names_are_found_by_path_part_and_end(place: Fixture) {
+pub(crate) async fn names_are_found_by_path_and_by_substring(place: Fixture) {
     for at in ["/a/b", "/a/b/c", "/a/bc", "/a_b/x", "/axb/x", "/A/D"] {
         place.set(at, Kind::Value, json!("x")).await;
         place.advance(1);
@@ -342,7 +343,7 @@ pub(crate) async fn names_are_found_by_path_part_and_end(place: Fixture) {
     );
 }
 
-/// Names that a search finds, sorted.
+/// The names that a search finds, sorted.
 async fn like(place: &Fixture, requester: &Requester, text: &str) -> Vec<String> {
     let found = place.credentials.find(requester, &Find::NameLike(text.to_owned()), None).await.unwrap();
     let mut names: Vec<String> = found.into_iter().map(|one| one.name).collect();
@@ -350,12 +351,12 @@ async fn like(place: &Fixture, requester: &Requester, text: &str) -> Vec<String>
     names
 }
 
-pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Fixture) {
+pub(crate) async fn substring_search_finds_text_anywhere_in_the_name(place: Fixture) {
     for at in ["/main/x", "/main/x-longer", "/a/main/x", "/a/b/Main/X/y", "/mainx", "/main/y", "/x/main"] {
         place.set(at, Kind::Value, json!("v")).await;
         place.advance(1);
     }
-    // Beginning with a slash, in the middle, at the end; without regard to case.
+    // Matches at the start, in the middle and at the end of a name, case-insensitively.
     let with = ["/a/b/Main/X/y", "/a/main/x", "/main/x", "/main/x-longer"];
     assert_eq!(like(&place, &admin(), "/main/x").await, with);
     assert_eq!(like(&place, &admin(), "/MAIN/X").await, with);
@@ -370,12 +371,12 @@ pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Fixture) {
     assert_eq!(found[0].name, "/main/x", "the name itself comes first, whatever is newer");
     let found = place.credentials.find(&admin(), &Find::NameLike("ain/x".to_owned()), None).await.unwrap();
     assert_eq!(found[0].name, "/a/b/Main/X/y", "otherwise the newest");
-    // What may not be read is not found.
+    // Names without read permission are not found.
     assert_eq!(like(&place, &client("c"), "/main/x").await, [""; 0]);
     let (below, read) = (PermissionPath::parse("/a/*").unwrap(), Operations::parse(&["read"]).unwrap());
     place.credentials.grant(&admin(), "uaa-client:c", &below, read).await.unwrap();
     assert_eq!(like(&place, &client("c"), "/main/x").await, ["/a/b/Main/X/y", "/a/main/x"]);
-    // What is deleted is not found, and found again when it is taken back.
+    // A deleted name is not found. After undeletion it is found again.
     place.credentials.delete(&admin(), &name("/a/main/x")).await.unwrap();
     assert_eq!(like(&place, &admin(), "/main/x").await, ["/a/b/Main/X/y", "/main/x", "/main/x-longer"]);
     assert_eq!(like(&place, &admin(), "a/main").await, [""; 0]);
@@ -384,7 +385,7 @@ pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Fixture) {
     assert_eq!(like(&place, &admin(), "a/main").await, ["/a/main/x"]);
 }
 
-pub(crate) async fn a_search_for_a_whole_name_is_one_statement(place: Fixture) {
+pub(crate) async fn search_for_a_whole_name_uses_one_statement(place: Fixture) {
     for at in 0..200 {
         place.set(&format!("/main/p/s{at}"), Kind::Value, json!("v")).await;
     }
@@ -395,7 +396,7 @@ pub(crate) async fn a_search_for_a_whole_name_is_one_statement(place: Fixture) {
     }
 }
 
-pub(crate) async fn one_answer_has_64_mib_at_most(place: Fixture) {
+pub(crate) async fn lookup_responses_are_limited_to_64_mib(place: Fixture) {
     let value = json!("v".repeat(1_000_000));
     let names: Vec<Name> = (0..68).map(|number| name(&format!("/big/{number}"))).collect();
     let set = |name: &Name| SetRequest::new(name.clone(), Kind::Value, value.clone());
@@ -407,7 +408,7 @@ pub(crate) async fn one_answer_has_64_mib_at_most(place: Fixture) {
     let refused = lookup(&names).await.unwrap_err();
     assert!(matches!(&refused, CredentialError::Bad(why) if why.contains("64 MiB")), "{refused}");
     assert!(lookup(&names[..66]).await.unwrap().iter().all(|one| one.as_ref().unwrap().is_ok()));
-    // The same name as often counts as often.
+    // Repeated names count each time.
     let same = vec![names[0].clone(); 68];
     assert!(matches!(lookup(&same).await.unwrap_err(), CredentialError::Bad(_)));
     assert_eq!(lookup(&same[..66]).await.unwrap().len(), 66);

@@ -1,4 +1,4 @@
-//! Values read once.
+//! Tests of one-time tokens for values.
 
 use credentials::{CredentialError, Kind, SetRequest, Value};
 use keys::Secret;
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::place::{Fixture, admin, client, name};
 
-pub(crate) async fn of_two_who_read_at_once_one_does(place: Fixture) {
+pub(crate) async fn concurrent_unwraps_of_one_token_succeed_once(place: Fixture) {
     place.set("/team/x", Kind::Password, json!("once")).await;
     for round in 0..10 {
         let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 60).await.unwrap();
@@ -35,7 +35,7 @@ pub(crate) async fn of_two_who_read_at_once_one_does(place: Fixture) {
     }
 }
 
-pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Fixture) {
+pub(crate) async fn wrapping_token_expires_and_is_used_once(place: Fixture) {
     place.set("/team/x", Kind::Password, json!("once")).await;
     let nobody = place.credentials.wrap(&client("a"), &name("/team/x"), 60).await.unwrap_err();
     assert!(matches!(nobody, CredentialError::NotFound));
@@ -47,7 +47,7 @@ pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Fixture) {
     place.advance(60);
     let late = place.credentials.unwrap("somebody", ended.token.expose()).await.unwrap_err();
     assert!(matches!(late, CredentialError::NoToken));
-    // What was wrapped is what is read, whatever came after it.
+    // The token returns the value that was wrapped, also after later changes.
     let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 86_400).await.unwrap();
     place.set("/team/x", Kind::Password, json!("later")).await;
     place.credentials.delete(&admin(), &name("/team/x")).await.unwrap();
@@ -71,7 +71,7 @@ pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Fixture) {
     assert!(log.iter().all(|line| !line.contains("bullawrap_") && !line.contains("once")));
 }
 
-pub(crate) async fn what_does_not_open_stays_to_be_read(place: Fixture) {
+pub(crate) async fn failed_decryption_does_not_consume_the_wrapping_token(place: Fixture) {
     place.set("/team/x", Kind::Password, json!("once")).await;
     let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 60).await.unwrap();
     let (_, other_masters) = place.with_masters(&["other"]);
@@ -82,7 +82,7 @@ pub(crate) async fn what_does_not_open_stays_to_be_read(place: Fixture) {
     assert_eq!(place.log().await.iter().filter(|line| line.contains(" credential.unwrap ")).count(), 1);
 }
 
-pub(crate) async fn a_token_ends_with_what_it_reads(place: Fixture) {
+pub(crate) async fn wrapping_token_expires_with_its_credential(place: Fixture) {
     let short = SetRequest { ttl_s: Some(30), ..SetRequest::new(name("/x"), Kind::Value, json!("short")) };
     let ends_at_us = place.credentials.set(&admin(), short).await.unwrap().ends_at_us;
     let wrapped = place.credentials.wrap(&admin(), &name("/x"), 60).await.unwrap();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_small_row() {
+    fn log_position_serializes_to_compact_json() {
         let place = LogPosition {
             size: 1_000,
             root: [0xab; 32],

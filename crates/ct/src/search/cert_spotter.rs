@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_of_the_documentation() {
+    fn documented_response_is_parsed() {
         let body = br#"[{"id":"648494876","tbs_sha256":"6c1c8a9de3d1eb0fd2f2b5f9ea2a5f3a8bdf66b5e17ba8a3d6ffa7c5c5d8c2f1",
             "cert_sha256":"9250711c54de546f4370e0c3d3a3ec45bc96092a25a4a71a1afa396af7047eb8",
             "dns_names":["example.com","WWW.example.com"],
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_page_is_none_and_a_poor_object_is_told() {
+    fn truncated_page_is_rejected_and_bad_object_marked_unreadable() {
         assert!(read(br#"[{"id":"1","dns_names":["a"#).is_err());
         assert!(read(b"").is_err());
         assert!(read(br#"{"code":"rate_limited"}"#).is_err());

@@ -118,7 +118,7 @@ mod tests {
          "id":3,"not_before":"2020-11-07T15:46:43","not_after":"2021-02-05T15:46:43","serial_number":"01"}]"#;
 
     #[test]
-    fn both_rows_of_an_issuance_are_one() {
+    fn precertificate_and_certificate_rows_merge_into_one_issuance() {
         let found = read(ROWS, "example.com", None).unwrap();
         assert_eq!(found.after.as_deref(), Some("90000001"));
         assert_eq!(found.issuances.len(), 1);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_long_ago_is_passed_over() {
+    fn rows_before_the_cursor_overlap_are_skipped() {
         let found = read(ROWS, "example.com", Some("200000000")).unwrap();
         assert!(found.issuances.is_empty());
         assert_eq!(found.after.as_deref(), Some("200000000"), "the cursor does not go back");

@@ -409,7 +409,7 @@ mod tests {
     use crate::issuance::NAMES_MAX;
 
     #[test]
-    fn times_of_both_services() {
+    fn timestamps_of_both_services_are_parsed() {
         for (text, seconds) in [
             ("2016-06-16T00:00:00-00:00", 1_466_035_200),
             ("2020-12-02T12:00:00Z", 1_606_910_400),
@@ -423,14 +423,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_leave_its_place_in_a_query() {
+    fn query_parameters_are_percent_encoded() {
         assert_eq!(percent_encoded("a-b.example").to_string(), "a-b.example");
         assert_eq!(percent_encoded("a&output=html#%ü").to_string(), "a%26output%3Dhtml%23%25%C3%BC");
     }
 
     proptest! {
         #[test]
-        fn any_answer_is_refused_or_read_within_bounds(octets: Vec<u8>, id: u64, text: String, many in 0_usize..5_000) {
+        fn arbitrary_responses_yield_a_bounded_number_of_names(octets: Vec<u8>, id: u64, text: String, many in 0_usize..5_000) {
             let names: Vec<String> = (0..many).map(|n| format!("{n}.example.com")).collect();
             let made = serde_json::json!([{
                 "id": id.to_string(), "dns_names": names, "cert_der": text, "not_before": text, "tbs_sha256": text,

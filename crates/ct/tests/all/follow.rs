@@ -1,4 +1,4 @@
-//! A static-ct log followed, honest and not.
+//! Tests of the static-ct log follower with honest and misbehaving logs.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn now() -> i64 {
     Clock::system().now_seconds()
 }
 
-/// Everything at once, so that tests need not wait for tiles to fill.
+/// Follows from the beginning and reads partial tiles at once, so that tests need not wait for tiles to fill.
 fn options() -> FollowOptions {
     FollowOptions {
         start: Start::Beginning,
@@ -52,7 +52,7 @@ impl World {
         Self { log, authority: CtAuthority::new(1).unwrap(), follower, domains, clock }
     }
 
-    /// Takes in `count` pairs of others, and ours at the places given.
+    /// Logs `count` entries: certificates of another domain, and ours at the given indexes. Returns ours.
     fn fill(&self, count: usize, ours: &[usize]) -> Vec<IssuedPair> {
         let other = self.issue("other.example");
         let mut logged = Vec::new();
@@ -79,7 +79,7 @@ impl World {
         self.follower.step(place, &self.domains).await
     }
 
-    /// Steps until there is nothing more to read; each goes through the row it would be stored in.
+    /// Steps until nothing is left to read. Serializes and parses the position after each step, as the database does.
     async fn follow(&self, place: Option<LogPosition>) -> (Vec<String>, LogPosition) {
         let (mut names, mut place) = (Vec::new(), place);
         loop {
@@ -107,7 +107,7 @@ fn names(pairs: &[IssuedPair]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn every_entry_is_read_once_over_restarts() {
+async fn every_log_entry_is_read_once_across_restarts() {
     for (gzip, drop_partials) in [(true, true), (false, false)] {
         let log = CtLogOptions { gzip, drop_partials, ..CtLogOptions::default() };
         let world = World::with(&log, FollowOptions { tiles_a_step: 1, ..options() }).await;
@@ -126,7 +126,7 @@ async fn every_entry_is_read_once_over_restarts() {
 }
 
 #[tokio::test]
-async fn a_log_of_a_list_is_followed_from_its_head() {
+async fn follower_starts_at_the_tree_head_of_a_listed_log() {
     let world = World::new().await;
     let before = world.fill(300, &[299]);
     let list = LogList::parse(world.log.log_list().as_bytes()).unwrap();
@@ -147,7 +147,7 @@ async fn a_log_of_a_list_is_followed_from_its_head() {
 }
 
 #[tokio::test]
-async fn entries_wait_for_their_tile_to_fill_and_not_too_long() {
+async fn partial_tile_is_read_after_a_bounded_wait() {
     let patience = Duration::from_secs(300);
     let world =
         World::with(&CtLogOptions::default(), FollowOptions { partial_patience: patience, ..options() })
@@ -164,7 +164,7 @@ async fn entries_wait_for_their_tile_to_fill_and_not_too_long() {
 }
 
 #[tokio::test]
-async fn a_fork_is_an_alarm_and_stays_one() {
+async fn fork_raises_a_persistent_alarm() {
     let world = World::new().await;
     world.fill(300, &[]);
     let (_, place) = world.follow(None).await;
@@ -178,7 +178,7 @@ async fn a_fork_is_an_alarm_and_stays_one() {
 }
 
 #[tokio::test]
-async fn a_rollback_is_an_alarm_and_an_old_checkpoint_is_not() {
+async fn rollback_raises_an_alarm_and_stale_checkpoint_does_not() {
     let world = World::new().await;
     world.fill(300, &[]);
     let (_, first) = world.follow(None).await;
@@ -191,14 +191,14 @@ async fn a_rollback_is_an_alarm_and_an_old_checkpoint_is_not() {
     world.log.roll_back(700).unwrap();
     let Alarm::RolledBack { from, to, .. } = world.alarm(&place).await else { panic!("signed later") };
     assert_eq!((from, to), (800, 700));
-    // Anyone who saw only the smaller tree sees it when the larger one of before comes up.
+    // A follower that saw only the smaller tree detects the rollback when the old, larger checkpoint is served again.
     let (_, smaller) = world.follow(Some(first)).await;
     world.log.serve_stale(&place.note);
     assert!(matches!(world.alarm(&smaller).await, Alarm::RolledBack { from: 800, to: 700, .. }));
 }
 
 #[tokio::test]
-async fn an_old_checkpoint_of_another_tree_is_a_fork() {
+async fn stale_checkpoint_of_a_forked_tree_raises_an_alarm() {
     let world = World::new().await;
     world.fill(300, &[]);
     world.log.fork(17).unwrap();
@@ -212,7 +212,7 @@ async fn an_old_checkpoint_of_another_tree_is_a_fork() {
 }
 
 #[tokio::test]
-async fn another_key_is_not_believed() {
+async fn checkpoint_signed_by_another_key_raises_an_alarm() {
     let world = World::new().await;
     let other = CtLog::start(&CtLogOptions::default()).await.unwrap();
     let key = LogKey::new(other.submission_url(), other.spki()).unwrap();
@@ -224,7 +224,7 @@ async fn another_key_is_not_believed() {
 }
 
 #[tokio::test]
-async fn passing_troubles_are_passed_over() {
+async fn transient_errors_are_retried_within_a_step() {
     let world = World::new().await;
     let ours = world.fill(600, &[5, 300, 599]);
     world.log.trouble(&[Trouble::Status(503), Trouble::HalfBody]);
@@ -237,14 +237,15 @@ async fn passing_troubles_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_partial_tile_that_is_gone_is_read_from_the_full_one() {
+async fn missing_partial_tile_is_read_from_the_full_tile() {
     let log = CtLogOptions { drop_partials: false, ..CtLogOptions::default() };
     let world = World::with(&log, options()).await;
     let ours = world.fill(100, &[7, 99]);
     let early = world.log.checkpoint();
     world.fill(400, &[]);
     world.log.serve_stale(&early);
-    // After the checkpoint the edge's tile, then the data tile: neither is there any more.
+    // The follower reads the checkpoint, then the partial tile of the edge, then the partial data tile. Neither partial tile exists
+    // any more.
     for status in [404, 403] {
         let key = LogKey::new(world.log.submission_url(), world.log.spki()).unwrap();
         let follower =
@@ -257,18 +258,18 @@ async fn a_partial_tile_that_is_gone_is_read_from_the_full_one() {
 }
 
 #[tokio::test]
-async fn what_does_not_hash_to_the_checkpoint_is_an_alarm_and_not_read() {
+async fn corrupt_tile_is_retried_once_and_then_raises_an_alarm() {
     let log = CtLogOptions { gzip: false, ..CtLogOptions::default() };
     let world = World::with(&log, FollowOptions { tiles_at_once: 1, ..options() }).await;
     world.fill(256, &[200]);
-    // The tree's edge is one tile of one hash, which is remembered; then comes the data tile.
+    // The edge of the tree is one tile with one hash, which is cached. The next read is the data tile.
     let place = LogPosition { next: 0, ..world.step(None).await.unwrap().place };
     world.log.trouble(&[Trouble::Status(404)]);
     assert!(matches!(world.step(Some(&place)).await, Err(FollowError::Unavailable { .. })), "no checkpoint");
     let broken = FollowOptions { start: Start::Beginning, tiles_at_once: 1, tiles_a_step: 1, ..options() };
     let key = LogKey::new(world.log.submission_url(), world.log.spki()).unwrap();
     let follower = Follower::new(key, &world.log.monitoring_url(), client(), broken, world.clock.clone());
-    // With a whole step to read no checkpoint is asked for: the edge, then the data tile twice.
+    // With a whole step left to read, the follower fetches no checkpoint. The data tile is fetched twice.
     let ok = world.log.counts().requests;
     world.log.trouble(&[Trouble::Corrupt, Trouble::Corrupt]);
     match follower.step(Some(&place), &world.domains).await {
@@ -282,7 +283,7 @@ async fn what_does_not_hash_to_the_checkpoint_is_an_alarm_and_not_read() {
 }
 
 #[tokio::test]
-async fn silence_and_throttling_are_told_with_a_time() {
+async fn unavailable_log_reports_retry_after_and_is_not_queried_before() {
     let limits = FollowOptions {
         answer_limit: Duration::from_millis(200),
         patience: Duration::from_millis(10),
@@ -311,7 +312,7 @@ async fn silence_and_throttling_are_told_with_a_time() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_does_not_parse_is_found_by_its_names() {
+async fn malformed_certificate_is_matched_by_its_names() {
     let world = World::new().await;
     let pair = world.issue("broken.ours.example");
     let mut broken = pair.certificate.clone();
@@ -326,7 +327,7 @@ async fn a_certificate_that_does_not_parse_is_found_by_its_names() {
 }
 
 #[tokio::test]
-async fn connections_are_reused_and_a_still_log_is_stale() {
+async fn connections_are_reused_and_an_idle_log_becomes_stale() {
     let world = World::with(&CtLogOptions::default(), FollowOptions { tiles_at_once: 4, ..options() }).await;
     world.fill(2_600, &[]);
     let step = world.step(None).await.unwrap();
@@ -339,7 +340,7 @@ async fn connections_are_reused_and_a_still_log_is_stale() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_by_itself_and_ends_with_its_listener() {
+async fn follower_runs_until_its_receiver_is_dropped() {
     let world = World::new().await;
     let ours = world.fill(300, &[1, 299]);
     let (tell, mut told) = tokio::sync::mpsc::channel(1);

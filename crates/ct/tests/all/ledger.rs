@@ -1,4 +1,4 @@
-//! From a log and a search service to a verdict, through the database.
+//! Tests of the path from a log and a search service to a verdict, through the database.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl World {
             .unwrap();
     }
 
-    /// After the grace time.
+    /// Judges the pending issuances `after` the given time.
     async fn judge(&self, after: Duration) -> Vec<Judged> {
         self.judge_range(CtVerdict::Pending, after).await
     }
@@ -98,7 +98,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
+async fn renewal_is_expected_and_unrelated_issuance_is_not() {
     let world = World::new().await;
     let (ours, other) = (CtAuthority::new(1).unwrap(), CtAuthority::new(2).unwrap());
     let name = &["www.ours.example"];
@@ -134,7 +134,7 @@ async fn a_renewal_is_expected_and_what_nobody_asked_for_is_not() {
 }
 
 #[tokio::test]
-async fn what_a_scan_meets_later_is_not_unasked_any_more() {
+async fn unexpected_issuance_becomes_known_after_an_inventory_scan() {
     let world = World::new().await;
     let pair = CtAuthority::new(1).unwrap().issue(&["new.ours.example"], world.now, 90).unwrap();
     world.find(&[&pair]).await;
@@ -147,7 +147,7 @@ async fn what_a_scan_meets_later_is_not_unasked_any_more() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_came_into_the_database_meanwhile_is_known() {
+async fn issuance_in_the_inventory_is_known_before_its_verdict() {
     let world = World::new().await;
     let pair = CtAuthority::new(1).unwrap().issue(&["new.ours.example"], world.now, 90).unwrap();
     world.find(&[&pair]).await;
@@ -157,7 +157,7 @@ async fn a_renewal_that_came_into_the_database_meanwhile_is_known() {
     assert_eq!(judged[0].domain.as_deref(), Some("ours.example"));
 }
 
-/// A follower as the system runs it: place from the database, matches and place into it in one transaction.
+/// A log follower as the system runs it: reads its position from the database, and writes matches and position in one transaction.
 struct Stored<'w> {
     world: &'w World,
     log: &'w CtLog,
@@ -165,8 +165,8 @@ struct Stored<'w> {
 }
 
 impl Stored<'_> {
-    /// A new process: everything it knows is in the database. True when there is more to read at once; `crash` ends it
-    /// before it has written.
+    /// Runs one step as a new process: all its state comes from the database. Returns true if there is more to read. `crash` ends
+    /// the process before it writes.
     async fn step(&self, crash: bool) -> bool {
         let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
         let options = FollowOptions {
@@ -234,7 +234,7 @@ impl Stored<'_> {
 }
 
 #[tokio::test]
-async fn a_log_is_followed_through_the_database_whatever_ends_and_stops_at_a_fork() {
+async fn log_position_survives_crashes_and_stops_at_a_fork() {
     let world = World::new().await;
     let log = CtLog::start(&CtLogOptions::default()).await.unwrap();
     let authority = CtAuthority::new(1).unwrap();
@@ -243,7 +243,7 @@ async fn a_log_is_followed_through_the_database_whatever_ends_and_stops_at_a_for
     for n in 0..900 {
         if n % 100 == 55 {
             let pair = authority.issue(&[&format!("h{n}.ours.example")], world.now, 90).unwrap();
-            // As logs have it: first one, later the other.
+            // As in real logs: first the precertificate, later the certificate.
             log.add_precertificate(&pair);
             log.add_certificate(&pair);
             expected.push(pair.names[0].clone());

@@ -1,4 +1,4 @@
-//! The monitor, the follower and the search services against logs and services of the fleet.
+//! Tests of the monitor, the follower and the search services against simulated logs and services of the fleet.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 

@@ -1,4 +1,4 @@
-//! The monitor's verdicts and who is behind, over the database, with a clock that the test moves.
+//! Tests of the monitor's verdicts and of its reports about services that are behind. Uses a database and a manual clock.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl World {
         new.await.unwrap()[0]
     }
 
-    /// What is told of something, in order.
+    /// Returns the kinds of the events about `subject`, in order.
     async fn told(&self, subject: &str) -> Vec<String> {
         let all = self.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
         all.into_iter().filter(|event| event.subject == subject).map(|event| event.kind).collect()
@@ -75,7 +75,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn verdicts_wait_for_the_grace_time_and_end_with_their_domain() {
+async fn verdict_waits_for_grace_time_and_clears_when_domain_is_unwatched() {
     let world = World::new().await;
     let authority = CtAuthority::new(1).unwrap();
     let id = world.find(&authority.issue(&["a.ours.example"], world.now(), 90).unwrap()).await;
@@ -94,7 +94,7 @@ async fn verdicts_wait_for_the_grace_time_and_end_with_their_domain() {
 }
 
 #[tokio::test]
-async fn what_is_expected_speaks_for_its_renewals_and_what_was_seen_to_does_not() {
+async fn renewals_are_expected_after_expected_but_not_acknowledged_ones() {
     let world = World::new().await;
     let authority = CtAuthority::new(1).unwrap();
     let day = |days: i64| world.now() + days * DAY;
@@ -137,7 +137,7 @@ async fn what_is_expected_speaks_for_its_renewals_and_what_was_seen_to_does_not(
 }
 
 #[tokio::test]
-async fn a_service_that_fails_for_hours_is_told_and_so_is_its_return() {
+async fn failing_search_service_is_reported_behind_and_later_caught_up() {
     let world = World::new().await;
     let node = Uuid::now_v7();
     let claim = async || {
@@ -171,7 +171,7 @@ async fn a_service_that_fails_for_hours_is_told_and_so_is_its_return() {
     assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.caught_up"));
 }
 
-/// A P-256 key of nobody's, and its SHA-256: a log of the list below.
+/// A P-256 key that is used nowhere else: the key of the log in the list below. The log ID is its SHA-256.
 const LOG_KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEIoHdG+4XA8Eu4lDYqG5zaJGue66N1+AfRuau0wMemlONCkuwaPAFjOHMyOXWqn9\
     Oor28ApHz1R57hiX9BUSQ+Q==";
 
@@ -182,10 +182,10 @@ fn openssl(folder: &std::path::Path, arguments: &str) -> Vec<u8> {
     ran.stdout
 }
 
-/// Where lists are signed, one without its signature, or with that of another list, is none; it is fetched again until it has
-/// its own.
+/// A list that must be signed is rejected without its signature, or with the signature of another list. It is fetched again until
+/// its signature is valid.
 #[tokio::test]
-async fn a_signed_list_counts_only_with_its_signature() {
+async fn log_list_is_rejected_without_its_valid_signature() {
     let folder = tempfile::tempdir().unwrap();
     let server = RevocationServer::start(Duration::ZERO).await.unwrap();
     let id = STANDARD.encode(sha256(&STANDARD.decode(LOG_KEY).unwrap()));
@@ -211,8 +211,8 @@ async fn a_signed_list_counts_only_with_its_signature() {
         let (monitor, stop) = (world.monitor.clone(), stop.clone());
         async move { monitor.run(stop).await }
     });
-    // A second question is asked once the first answer was refused. What is under way when the time passes is given up: on
-    // a slow machine it needs longer and longer before.
+    // The second fetch starts after the first response was rejected. A fetch in progress is dropped when its time passes. The pause
+    // therefore doubles, so that slow machines finish a fetch in it.
     let pause = std::cell::Cell::new(Duration::from_millis(20));
     let again = async || {
         tokio::time::pause();

@@ -1,4 +1,4 @@
-//! Search services, honest and not.
+//! Tests of search services, honest and misbehaving.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -67,12 +67,12 @@ fn questions(cursors: &HashMap<String, SearchCursor>) -> Vec<SearchQuery> {
 }
 
 #[tokio::test]
-async fn an_estate_of_1800_names_is_20_queries_and_then_20_polls() {
+async fn search_queries_scale_with_domains_not_certificates() {
     let authority = CtAuthority::new(1).unwrap();
     let domains: Vec<String> = (0..20).map(|n| format!("estate-{n}.example")).collect();
     let pairs: Vec<IssuedPair> =
         (0..1_800).map(|n| issue(&authority, &format!("host-{n}.{}", domains[n % 20]))).collect();
-    // With Cert Spotter the page after the last tells that it was the last.
+    // Cert Spotter needs one more request for each domain: only an empty page ends the list.
     for (kind, dialect, first) in
         [(SearchKind::CertSpotter, Dialect::CertSpotter, 40), (SearchKind::CrtSh, Dialect::CrtSh, 20)]
     {
@@ -85,7 +85,7 @@ async fn an_estate_of_1800_names_is_20_queries_and_then_20_polls() {
         for answer in collected(vec![(service.clone(), questions(&cursors))]).await {
             let page = answer.result.unwrap();
             found.extend(page.issuances.iter().map(|one| one.id.issuer_serial));
-            // As it is stored and read again.
+            // The cursor goes through the form in which it is stored.
             let row = serde_json::to_string(&page.cursor).unwrap();
             cursors.insert(answer.domain, serde_json::from_str(&row).unwrap());
         }
@@ -114,14 +114,14 @@ async fn an_estate_of_1800_names_is_20_queries_and_then_20_polls() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_and_a_cursor_goes_on_in_the_middle() {
+async fn paged_search_resumes_from_its_cursor() {
     let authority = CtAuthority::new(1).unwrap();
     let fake = fake(SearchKind::CertSpotter, |options| options.page = 10).await;
     let pairs: Vec<_> = (0..35).map(|n| issue(&authority, &format!("h{n}.pages.example"))).collect();
     fake.add(&pairs);
     let (mut cursor, mut names, mut sizes) = (SearchCursor::default(), Vec::new(), Vec::new());
     loop {
-        // A new process each time.
+        // Each page is read by a new process.
         let page =
             service(&fake, Dialect::CertSpotter).issuances_since("pages.example", &cursor).await.unwrap();
         sizes.push(page.issuances.len());
@@ -137,7 +137,7 @@ async fn pages_follow_each_other_and_a_cursor_goes_on_in_the_middle() {
 }
 
 #[tokio::test]
-async fn both_services_tell_of_one_issuance() {
+async fn both_search_services_yield_the_same_issuance_id() {
     let pair = issue(&CtAuthority::new(1).unwrap(), "www.both.example");
     let mut ids = Vec::new();
     for (kind, dialect) in
@@ -158,7 +158,7 @@ async fn both_services_tell_of_one_issuance() {
 }
 
 #[tokio::test]
-async fn throttling_is_obeyed_and_learned() {
+async fn throttled_search_obeys_retry_after_and_learns_the_rate() {
     let fake = fake(SearchKind::CertSpotter, |_| {}).await;
     let service = service_with(&fake, Dialect::CertSpotter, |options| {
         options.pace = Pace { per_second: Some(Rate::per_second(100)), per_minute: None };
@@ -176,7 +176,7 @@ async fn throttling_is_obeyed_and_learned() {
 }
 
 #[tokio::test]
-async fn a_quota_that_nobody_told_us_is_found() {
+async fn unknown_quota_is_learned_from_throttling() {
     let authority = CtAuthority::new(1).unwrap();
     let quota = Quota { per_second: Some(8), retry_after: true, ..Quota::default() };
     let fake = fake(SearchKind::CrtSh, |options| options.quota = quota).await;
@@ -211,7 +211,7 @@ async fn a_quota_that_nobody_told_us_is_found() {
 }
 
 #[tokio::test]
-async fn nothing_is_believed_late_where_there_was_something() {
+async fn empty_response_after_earlier_results_is_suspicious() {
     let authority = CtAuthority::new(1).unwrap();
     let fake = fake(SearchKind::CrtSh, |_| {}).await;
     fake.add(&[issue(&authority, "a.empty.example")]);
@@ -227,7 +227,7 @@ async fn nothing_is_believed_late_where_there_was_something() {
 }
 
 #[tokio::test]
-async fn a_first_answer_without_anything_is_asked_again_until_it_is_believed() {
+async fn first_empty_response_is_doubtful_until_confirmed() {
     for (kind, dialect) in
         [(SearchKind::CertSpotter, Dialect::CertSpotter), (SearchKind::CrtSh, Dialect::CrtSh)]
     {
@@ -246,7 +246,7 @@ async fn a_first_answer_without_anything_is_asked_again_until_it_is_believed() {
 }
 
 #[tokio::test]
-async fn half_pages_errors_and_silence_leave_the_cursor_where_it_was() {
+async fn search_failures_are_classified_and_the_retry_succeeds() {
     let authority = CtAuthority::new(1).unwrap();
     let fake = fake(SearchKind::CertSpotter, |_| {}).await;
     fake.add(&[issue(&authority, "a.half.example")]);
@@ -268,7 +268,7 @@ async fn half_pages_errors_and_silence_leave_the_cursor_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_silent_service_holds_up_nobody_else() {
+async fn hanging_search_service_does_not_delay_the_others() {
     let authority = CtAuthority::new(1).unwrap();
     let (silent, healthy) = (fake(SearchKind::CrtSh, |_| {}).await, fake(SearchKind::CrtSh, |_| {}).await);
     healthy.add(&[issue(&authority, "a.one.example"), issue(&authority, "a.two.example")]);
@@ -290,7 +290,7 @@ async fn a_silent_service_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_and_a_wrong_one_is_a_refusal() {
+async fn wrong_api_token_is_refused_and_not_leaked() {
     let authority = CtAuthority::new(1).unwrap();
     let fake = fake(SearchKind::CertSpotter, |options| options.token = Some("right".to_owned())).await;
     fake.add(&[issue(&authority, "a.token.example")]);

@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ssl_parameters_are_taken_out_of_the_address() {
+    fn ssl_parameters_are_removed_from_the_postgres_url() {
         let cases = [
             ("postgres://h/d", "postgres://h/d", SslMode::Prefer, None),
             ("postgres://h/d?sslmode=verify-full", "postgres://h/d", SslMode::VerifyFull, None),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_read_is_refused_with_a_reason() {
+    fn invalid_postgres_urls_and_missing_root_files_are_rejected() {
         let error = Server::parse("postgres://h:port/d", "postgres://h:port/d".to_owned()).err().unwrap();
         assert!(matches!(error, StoreError::Url { .. }), "{error}");
         let missing = "postgres://h/d?sslmode=verify-full&sslrootcert=/does/not/exist.pem";

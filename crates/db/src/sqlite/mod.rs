@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_new_inventory_is_readable_by_its_owner_only() {
+    fn new_sqlite_database_is_readable_only_by_its_owner() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data/inventory.db");
@@ -423,7 +423,7 @@ mod tests {
 
     // A requested fault is injected once: the next batch is stored.
     #[test]
-    fn a_fault_happens_once() {
+    fn injected_fault_triggers_once() {
         let fault = AtomicU8::new(0);
         fault.store(Fault::BeforeCommit as u8, Ordering::SeqCst);
         assert!(!Fault::AfterCommit.take(&fault));
@@ -440,7 +440,7 @@ mod tests {
 
     /// The writer is blocked while the statements are queued, so that they wait together.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn statements_that_wait_together_share_one_commit_and_fail_alone() {
+    async fn queued_statements_share_one_commit_and_fail_individually() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.db");
         let sqlite = Arc::new(Sqlite::open(&file, &StoreOptions::default(), &[], 0).unwrap());

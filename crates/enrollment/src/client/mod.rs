@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_their_bound_and_heed_the_server() {
+    fn backoff_grows_to_its_maximum_and_obeys_retry_after() {
         for failures in [1, 2, 5, 9, 40, u32::MAX] {
             let bound =
                 BACKOFF.saturating_mul(1_u32.checked_shl(failures - 1).unwrap_or(u32::MAX)).min(BACKOFF_MAX);

@@ -145,7 +145,7 @@ mod tests {
     use super::server_of;
 
     #[test]
-    fn a_server_is_https_with_a_host() {
+    fn server_url_must_be_https_with_a_host() {
         for (text, expected) in [
             ("https://pki.example", Some("https://pki.example")),
             ("https://pki.example:8443/", Some("https://pki.example:8443")),

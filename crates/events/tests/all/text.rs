@@ -1,5 +1,4 @@
-//! The stored text of every kind. Rows with these texts are in databases, and programs read them from the API: a text
-//! that is here never changes.
+//! The stored text of every kind. Databases contain these texts and programs read them from the API, so they must never change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -631,7 +630,7 @@ fn golden() -> Vec<(Event, &'static str, &'static str)> {
 }
 
 #[test]
-fn the_text_of_every_kind_stays_as_it_is() {
+fn stored_text_of_every_event_kind_is_unchanged() {
     let mut kinds = BTreeSet::new();
     for (event, kind, text) in golden() {
         assert_eq!(event.kind(), kind);
@@ -643,19 +642,19 @@ fn the_text_of_every_kind_stays_as_it_is() {
 }
 
 #[test]
-fn a_kind_of_a_newer_version_is_not_an_error() {
+fn unknown_event_kinds_are_ignored() {
     assert_eq!(Event::read("certificate.teleported", r#"{"to":"mars"}"#).unwrap(), None);
     assert_eq!(Event::read("", "").unwrap(), None);
 }
 
 #[test]
-fn a_member_of_a_newer_version_is_passed_over() {
+fn unknown_event_fields_are_ignored() {
     let read = Event::read("agent.offline", r#"{"name":"host","since":7}"#).unwrap();
     assert_eq!(read, Some(Event::AgentOffline(AgentContact { name: "host".to_owned() })));
 }
 
 #[test]
-fn an_unreadable_body_of_a_known_kind_is_an_error_that_names_the_kind() {
+fn unreadable_event_bodies_are_reported_with_their_kind() {
     for body in ["", "[]", "7", "{}", r#"{"name":7}"#] {
         let error = Event::read("agent.offline", body).unwrap_err().to_string();
         assert!(error.starts_with("cannot parse the body of the event agent.offline: "), "{error}");
@@ -663,7 +662,7 @@ fn an_unreadable_body_of_a_known_kind_is_an_error_that_names_the_kind() {
 }
 
 #[test]
-fn the_texts_of_a_feed_stay_as_they_are() {
+fn event_feed_texts_are_unchanged() {
     use events::feed::{CREDENTIAL_CHANGED, CredentialNews, LAGGED, Lagged, PLACE, READY, Ready};
     assert_eq!(CREDENTIAL_CHANGED, Event::CredentialChanged(changed()).kind());
     assert_eq!([READY, LAGGED, PLACE], ["ready", "lagged", "place"]);

@@ -169,7 +169,7 @@ mod tests {
     use aws_lc_rs::signature::{RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, UnparsedPublicKey};
 
     #[test]
-    fn an_outside_library_accepts_the_signatures() {
+    fn old_rsa_signatures_are_accepted_by_an_external_library() {
         for key in [OldRsa::fixed_1024(), OldRsa::fixed_2048()] {
             let public = key.public_der();
             UnparsedPublicKey::new(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, public)

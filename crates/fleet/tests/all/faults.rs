@@ -1,4 +1,4 @@
-//! Each fault as a bare socket sees it.
+//! Each fault, as seen by a bare socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use crate::{address_of, of_kind, one_of_each};
 
-/// Reached only when a server that should speak does not.
+/// Reached only if a server fails to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one listens to silence.
+/// Duration of the check for silence.
 const SILENCE: Duration = Duration::from_millis(300);
-/// Stands for a ClientHello: the servers that fail do not read what is in it.
+/// A placeholder for a ClientHello: the faulty servers do not parse it.
 const HELLO: &[u8] = b"\x16\x03\x01\x00\x04\x01\x00\x00\x00";
 
-/// What a client sees of a fault.
+/// The client's view of a fault.
 #[derive(Clone, Copy, Debug)]
 enum Seen {
-    /// Before a word is said.
+    /// Reset before any data.
     ResetAtOnce,
     ResetAfterHello,
     /// After the hello exactly these bytes (or a ServerHello), then the end of the stream.
     AfterHello(Answer),
-    /// Without a hello: the end of the stream.
+    /// The end of the stream, without a hello.
     End,
-    /// These bytes without a hello.
+    /// These bytes, without a hello.
     Greeting(&'static [u8]),
-    /// Nothing, hello or not.
+    /// No data, with or without a hello.
     Silence,
-    /// A ServerHello, then nothing.
+    /// A ServerHello, then no data.
     SilenceAfterServerHello,
-    /// A record of type 22 begins.
+    /// The first byte of a record of type 22.
     FirstOctet,
-    /// More handshake bytes than any handshake has.
+    /// More handshake bytes than any real handshake.
     Flood,
 }
 
@@ -59,7 +59,7 @@ const FAULTS: &[(&str, Seen)] = &[
     ("oversized-message", Seen::Flood),
 ];
 
-/// One record's type and body.
+/// Reads one record. Returns its type and body.
 fn record(stream: &mut TcpStream) -> (u8, Vec<u8>) {
     let mut head = [0; 5];
     stream.read_exact(&mut head).unwrap();
@@ -79,8 +79,8 @@ fn assert_silent(stream: &mut TcpStream) {
     assert!(matches!(heard.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{heard}");
 }
 
-/// The rest of the stream after a hello in two segments, the second sent when the answer has begun: the
-/// end must still be an end, not a reset.
+/// Sends the hello in two segments, the second one after the answer has begun. Returns the rest of the stream, which must end
+/// without a reset.
 fn answer_to_hello_in_two(stream: &mut TcpStream) -> Vec<u8> {
     let (first, second) = HELLO.split_at(5);
     stream.write_all(first).unwrap();
@@ -150,7 +150,7 @@ fn check(mut stream: TcpStream, seen: Seen) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_fault_shows_on_the_wire() {
+async fn each_fault_is_visible_on_the_wire() {
     let fleet = one_of_each().await;
     for (kind, seen) in FAULTS {
         let stream = TcpStream::connect(address_of(&of_kind(&fleet, kind))).unwrap();
@@ -162,7 +162,7 @@ async fn each_fault_shows_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_listens_on_a_refused_port() {
+async fn refused_port_has_no_listener() {
     let fleet = one_of_each().await;
     let error = TcpStream::connect(address_of(&of_kind(&fleet, "refused"))).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
@@ -170,7 +170,7 @@ async fn nobody_listens_on_a_refused_port() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_black_hole_takes_no_connection_however_many_try() {
+async fn black_hole_accepts_no_connection() {
     let fleet = one_of_each().await;
     let hole = address_of(&of_kind(&fleet, "black-hole"));
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A fleet from start to stop: what the seed decides, and that nothing is left behind.
+//! A fleet from start to stop: values decided by the seed, and cleanup.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -9,7 +9,7 @@ use fleet::{Fleet, Plan, Truth};
 
 use crate::{address_of, of_kind};
 
-/// Reached only when a task never ends.
+/// Reached only if a task never ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn truth_of(plan: &Plan) -> Vec<Truth> {
@@ -19,14 +19,14 @@ async fn truth_of(plan: &Plan) -> Vec<Truth> {
     truth
 }
 
-/// All but keys and free ports, which no seed decides.
+/// Removes keys and free ports, which do not depend on the seed.
 fn without_chance(truth: Vec<Truth>) -> Vec<Truth> {
     let bare = |t: Truth| Truth { target: String::new(), port: 0, leaf_sha256: None, ..t };
     truth.into_iter().map(bare).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_seed_makes_the_same_truth_and_another_seed_another() {
+async fn same_seed_gives_the_same_fleet_and_another_seed_differs() {
     let plan = |seed| Plan { endpoints: 300, seed, ..Plan::default() };
     let first = without_chance(truth_of(&plan(5)).await);
     assert_eq!(first, without_chance(truth_of(&plan(5)).await));
@@ -34,7 +34,7 @@ async fn the_same_seed_makes_the_same_truth_and_another_seed_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_each_has_every_kind_and_no_name_twice() {
+async fn one_of_each_plan_has_every_kind_and_unique_targets() {
     let truth = truth_of(&Plan::one_of_each()).await;
     let kinds: BTreeSet<_> = truth.iter().map(|t| t.kind).collect();
     let targets: BTreeSet<_> = truth.iter().map(|t| &t.target).collect();
@@ -43,7 +43,7 @@ async fn one_of_each_has_every_kind_and_no_name_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_of_3000_stops_with_no_task_left() {
+async fn fleet_of_3000_stops_without_leftover_tasks() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     assert_eq!(tasks(), 0);
     let fleet = Fleet::start(&Plan { endpoints: 3_000, ..Plan::default() }).await.expect("a fleet");
@@ -55,7 +55,7 @@ async fn a_fleet_of_3000_stops_with_no_task_left() {
     greeting.read_exact(&mut [0; 4]).unwrap();
     assert!(tasks() > 0);
     fleet.stop().await;
-    // The runtime forgets a task a moment after anyone who waits for it hears of its end.
+    // The runtime removes a task slightly after its waiters learn of its end.
     let gone = async {
         while tasks() > 0 {
             tokio::task::yield_now().await;

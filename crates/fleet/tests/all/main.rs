@@ -1,6 +1,6 @@
 //! The fleet as its clients see it: by DNS, with bare sockets, and with OpenSSL.
 
-// Helpers of tests fail by panicking, as tests do.
+// Test helpers fail by panicking, as tests do.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod faults;

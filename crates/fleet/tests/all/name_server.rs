@@ -1,4 +1,4 @@
-//! What each kind of name gets from the name server, over UDP and over TCP.
+//! Answers of the DNS server to each kind of name, over UDP and TCP.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -10,10 +10,10 @@ use hickory_proto::rr::{Name, RData, RecordType};
 
 use crate::{of_kind, one_of_each};
 
-/// Reached only when an answer never comes.
+/// Reached only if an answer never arrives.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is in an answer.
+/// The content of an answer.
 #[derive(Debug, PartialEq)]
 struct Heard {
     code: ResponseCode,
@@ -87,7 +87,7 @@ fn over_tcp(stream: &mut TcpStream, host: &str, kind: RecordType) -> Heard {
     heard
 }
 
-/// A row: kind of endpoint, what there is to hear of it.
+/// Returns rows of endpoint kind, host, and expected answer.
 fn expected(fleet: &Fleet) -> Vec<(&'static str, String, Heard)> {
     let row = |kind: &'static str, code, aliases: fn(&str) -> Vec<String>, ttl, soa| {
         let truth = of_kind(fleet, kind);
@@ -111,7 +111,7 @@ fn expected(fleet: &Fleet) -> Vec<(&'static str, String, Heard)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_name_is_answered_alike_over_udp_and_tcp() {
+async fn dns_answers_are_equal_over_udp_and_tcp() {
     let fleet = one_of_each().await;
     let mut stream = TcpStream::connect(fleet.dns()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -124,7 +124,7 @@ async fn every_kind_of_name_is_answered_alike_over_udp_and_tcp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_are_known_in_any_case_and_have_no_ipv6_address() {
+async fn dns_names_are_case_insensitive_and_have_no_ipv6_address() {
     let fleet = one_of_each().await;
     let truth = of_kind(&fleet, "p256");
     let shouted = over_udp(fleet.dns(), &truth.host.to_ascii_uppercase(), RecordType::A);
@@ -137,9 +137,9 @@ async fn names_are_known_in_any_case_and_have_no_ipv6_address() {
     fleet.stop().await;
 }
 
-/// The question after the silent one is the first to be answered; no need to wait for nothing.
+/// The query after the silent one is answered first, so the test needs no wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_name_gets_no_answer() {
+async fn silent_name_gets_no_answer_over_udp_or_tcp() {
     let fleet = one_of_each().await;
     let (silent, other) = (of_kind(&fleet, "dns-timeout").host, of_kind(&fleet, "p256").host);
     let socket = udp(fleet.dns());

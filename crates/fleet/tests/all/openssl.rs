@@ -1,4 +1,4 @@
-//! The chains as OpenSSL judges them: an opinion that shares no code with the fleet.
+//! The chains as OpenSSL verifies them. OpenSSL shares no code with the fleet.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::{address_of, of_kind, one_of_each};
 
-/// Reached only when a handshake is never counted.
+/// Reached only if a handshake is never counted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `openssl` says, both streams together, and whether it is content.
+/// Runs `openssl`. Returns whether it succeeded, and the output of both streams.
 fn openssl(arguments: &[&str]) -> (bool, String) {
     let output = Command::new("openssl")
         .args(arguments)
@@ -25,7 +25,7 @@ fn openssl(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// A directory with the fleet's roots in `roots.pem`.
+/// Creates a directory with the fleet's roots in `roots.pem`.
 fn roots(fleet: &Fleet) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("roots.pem");
@@ -33,7 +33,7 @@ fn roots(fleet: &Fleet) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// One handshake with the endpoint; all that `s_client` tells.
+/// Connects to the endpoint. Returns whether it succeeded, and the output of `s_client`.
 fn connect(truth: &Truth, more: &[&str]) -> (bool, String) {
     let address = address_of(truth).to_string();
     let mut arguments = vec!["s_client", "-connect", &address, "-servername", &truth.host];
@@ -41,7 +41,7 @@ fn connect(truth: &Truth, more: &[&str]) -> (bool, String) {
     openssl(&arguments)
 }
 
-/// The PEM blocks in a text.
+/// Returns the PEM blocks in a text.
 fn certificates(text: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----\n";
     let parts = text.split_inclusive(END).filter(|part| part.ends_with(END));
@@ -53,7 +53,7 @@ fn fingerprint(pem: &str) -> String {
     x509::Fingerprint::of(&STANDARD.decode(body).unwrap()).to_string()
 }
 
-/// The counters once the servers have noticed so many handshakes' end: a client may be gone before.
+/// Returns the counters once the servers have counted this many handshakes: a client may end earlier.
 async fn counted(fleet: &Fleet, handshakes: u64) -> Counters {
     let noticed = async {
         loop {
@@ -94,8 +94,8 @@ async fn openssl_accepts_healthy_chains() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn openssl_rejects_what_the_truth_calls_wrong() {
-    // Numbers as in openssl-verification-options(1).
+async fn openssl_rejects_flawed_chains_with_the_expected_error() {
+    // Error numbers as in openssl-verification-options(1).
     let wrong = [
         ("expired", "verify error:num=10:"),
         ("not-yet-valid", "verify error:num=9:"),
@@ -115,10 +115,10 @@ async fn openssl_rejects_what_the_truth_calls_wrong() {
     fleet.stop().await;
 }
 
-/// Why a scanner must not resume: the ticket stands for a handshake of the past, and the client that
-/// resumes keeps the certificate of then, whatever the server has now.
+/// A scanner must not resume sessions. A ticket belongs to an earlier handshake, and the resuming client keeps the earlier
+/// certificate, whatever the server presents now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_resumes_goes_on_seeing_the_replaced_certificate() {
+async fn resumed_session_shows_the_certificate_before_replacement() {
     let fleet = one_of_each().await;
     let (folder, _) = roots(&fleet);
     let session = folder.path().join("session.pem");

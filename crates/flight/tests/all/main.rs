@@ -1,6 +1,6 @@
-//! What `flight::Cache` promises, with time that the tests move.
+//! Tests of `flight::Cache`. The tests advance a paused clock.
 
-// A test that cannot go on fails where it stands.
+// Tests may panic: a panic fails the test.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::future::pending;
@@ -38,7 +38,7 @@ async fn ask(cache: &Numbers, made: Made) -> Result<u64, &'static str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_lives_for_its_own_lifetime() {
+async fn value_expires_after_its_lifetime() {
     let cache = cache();
     assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
     tokio::time::advance(seconds(9)).await;
@@ -51,7 +51,7 @@ async fn a_value_lives_for_its_own_lifetime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_lives_for_its_own_lifetime() {
+async fn failure_expires_after_its_lifetime() {
     let cache = cache();
     assert_eq!(ask(&cache, failed("down", 2)).await, Err("down"));
     assert_eq!(ask(&cache, fresh(1, 10)).await, Err("down"));
@@ -60,7 +60,7 @@ async fn a_failure_lives_for_its_own_lifetime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lifetime_of_zero_is_not_remembered_and_one_past_the_clock_is() {
+async fn zero_lifetime_is_not_cached_and_maximum_lifetime_does_not_overflow() {
     let cache = cache();
     assert_eq!(ask(&cache, fresh(1, 0)).await, Ok(1));
     assert_eq!(ask(&cache, fresh(2, u64::MAX)).await, Ok(2));
@@ -68,7 +68,7 @@ async fn a_lifetime_of_zero_is_not_remembered_and_one_past_the_clock_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_callers_cost_one_run() {
+async fn concurrent_fetches_of_one_key_run_once() {
     let (cache, runs, gate) = (cache(), Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let mut callers = JoinSet::new();
     for _ in 0..1_000 {
@@ -92,7 +92,7 @@ async fn many_callers_cost_one_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn at_most_one_run_at_a_time_on_many_threads() {
+async fn fetches_of_one_key_never_run_concurrently_on_many_threads() {
     let cache: Cache<u64, u64, ()> = Cache::with_entries(8);
     let now: Arc<[AtomicUsize; 4]> = Arc::default();
     let mut callers = JoinSet::new();
@@ -114,7 +114,7 @@ async fn at_most_one_run_at_a_time_on_many_threads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_away_cancels_nothing_for_the_others() {
+async fn cancelled_caller_does_not_cancel_the_run_for_others() {
     for maker_leaves in [true, false] {
         let (cache, gate) = (cache(), Arc::new(Notify::new()));
         let make = |gate: Arc<Notify>| {
@@ -140,7 +140,7 @@ async fn whoever_goes_away_cancels_nothing_for_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_to_go_away_cancels_the_work() {
+async fn run_is_cancelled_with_its_last_caller() {
     struct Cancelled(Arc<AtomicUsize>);
     impl Drop for Cancelled {
         fn drop(&mut self) {
@@ -165,7 +165,7 @@ async fn the_last_to_go_away_cancels_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_reaches_its_maker_alone_and_frees_the_key() {
+async fn panic_reaches_only_its_caller_and_joiners_retry() {
     let (cache, gate) = (cache(), Arc::new(Notify::new()));
     let (panicking, held) = (cache.clone(), gate.clone());
     let make = move || async move {
@@ -188,7 +188,7 @@ async fn a_panic_reaches_its_maker_alone_and_frees_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refresh_replaces_a_value_that_is_still_true_while_others_are_served() {
+async fn refresh_replaces_a_valid_value_without_blocking_readers() {
     let (cache, gate) = (cache(), Arc::new(Notify::new()));
     assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
     let held = gate.clone();
@@ -206,7 +206,7 @@ async fn a_refresh_replaces_a_value_that_is_still_true_while_others_are_served()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_refresh_leaves_a_true_value_alone() {
+async fn failed_refresh_keeps_the_valid_value() {
     let cache = cache();
     assert_eq!(ask(&cache, fresh(1, 10)).await, Ok(1));
     assert_eq!(cache.refresh(&"key", || async { failed("down", 9) }).await, Some(Err("down")));
@@ -214,7 +214,7 @@ async fn a_failed_refresh_leaves_a_true_value_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_under_way_when_forgotten_is_not_remembered() {
+async fn invalidated_run_is_not_cached() {
     let (cache, gate) = (cache(), Arc::new(Notify::new()));
     let held = gate.clone();
     let make = move || async move {
@@ -232,7 +232,7 @@ async fn what_was_under_way_when_forgotten_is_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_entry_is_kept_and_the_least_recently_used_one_goes() {
+async fn new_entry_is_cached_and_least_recently_used_is_evicted() {
     let cache: Cache<u64, u64, ()> =
         Cache::with_weight(10, |_, outcome| outcome.as_ref().map_or(1, |&weight| weight as u32));
     for key in 0..20 {
@@ -244,9 +244,9 @@ async fn a_new_entry_is_kept_and_the_least_recently_used_one_goes() {
 }
 
 proptest! {
-    /// Against a model: what is answered is what was last made for the key, while it is true.
+    /// Compares the cache with a model: the cache returns the last value made for a key until that value expires.
     #[test]
-    fn a_cache_answers_as_a_map_with_deadlines_would(
+    fn cache_behaves_like_a_map_with_expiry(
         steps in proptest::collection::vec((0_u8..4, 0_u64..3, 0_u64..6), 1..80)
     ) {
         let runtime =

@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_forgotten_is_counted_and_not_kept() {
+    fn discarded_bytes_are_counted_and_not_buffered() {
         let tee = Tee::default();
         tee.most.store(8, Relaxed);
         tee.pass(b"12345");

@@ -479,7 +479,7 @@ mod tests {
     ];
 
     #[test]
-    fn who_is_elsewhere_does_not_reach_what_is_of_this_machine_by_whatever_name() {
+    fn remote_clients_cannot_reach_local_addresses_by_any_name() {
         let policies = policies(&["*.example"]);
         for text in OF_THIS_PLACE {
             let address: IpAddr = text.parse().unwrap();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reaches_metadata_by_whatever_address() {
+    fn metadata_addresses_are_blocked_in_every_form() {
         let judged = |guard, text: &str| guarded(guard, vec![text.parse().unwrap()]);
         for text in [
             "169.254.169.254",
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_names_is_reached() {
+    fn local_targets_named_in_the_configuration_are_reachable() {
         let policies = policies(&["here.example", "127.0.0.2"]);
         let reached = |name: &str, address: &str| {
             reachable(vec![address.parse().unwrap()], &target(name), false, &policies).is_ok()

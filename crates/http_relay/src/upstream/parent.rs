@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parent_is_a_url_without_a_path_or_a_user() {
+    fn parent_url_must_not_contain_a_path_or_user() {
         for url in ["http://p.example:3128", "https://[2001:db8::1]:8443/", "http://10.0.0.1:1"] {
             assert!(Parent::new(url, Some("a:b:c")).is_ok(), "{url}");
         }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_not_sent_goes_out_on_another_connection() {
+    async fn unsent_request_is_retried_on_a_new_connection() {
         let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
         let (pool, origin) = (pool(&reuse), origin(&listener, false));
         answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_http2_says_was_not_processed_is_sent_again() {
+    async fn http2_request_that_was_not_processed_is_retried() {
         // RFC 9113 sections 6.8 and 6.4; `:status: 200` is 0x88 (RFC 7541 appendix A).
         const PREFACE: usize = 24;
         const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_have_been_heard_is_not_said_again() {
+    async fn request_is_not_retried_when_it_may_have_been_received() {
         let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
         let (pool, origin) = (pool(&reuse), origin(&listener, false));
         answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_speaks_another_protocol_is_told_from_who_breaks_off() {
+    async fn protocol_mismatch_is_reported_as_http_protocol_error() {
         const ALERT: &[u8] = &[21, 3, 1, 0, 2, 2, 10];
         for (http2, answer) in [
             (true, &b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"[..]),

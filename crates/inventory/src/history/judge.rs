@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_slower_is_told_and_a_little_less_is_not() {
+    fn slowdown_above_25_percent_is_reported_as_drift() {
         for (part, wanted) in [
             (0.5, Verdict::Steady),
             (1.0, Verdict::Steady),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_is_over_below_the_mark_where_it_began() {
+    fn reported_drift_ends_below_15_percent_slowdown() {
         for (part, wanted) in [
             (1.24, Verdict::Drifting),
             (1.16, Verdict::Drifting),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_says_nothing_and_ends_what_began() {
+    fn too_few_measurements_yield_the_learning_verdict() {
         let too_little = [
             Measurements::nothing(),
             // Two runs in the last day: too few.
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slow_half_of_two_watches_is_no_drift() {
+    fn slow_runs_of_a_bimodal_baseline_are_not_drift() {
         let week = [WEEK_US, 3 * HOUR_US];
         let both = Measurements::nothing().of_node(1, week, HOUR_US, &[(1.0, 5), (60.0, 4)]);
         assert_eq!(
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_left_out_of_the_days_before() {
+    fn baseline_excludes_the_current_window() {
         let judgement = judge(scans(), &a_week_and_then(2.0).past(), Reported::Nothing, NOW);
         let (last, base) = (judgement.last.unwrap(), judgement.base.unwrap());
         assert_eq!((last.count, base.count), (3, 7 * 24 - 3));
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_has_a_hundredth_of_errors_at_most() {
+    fn cloud_error_rate_above_one_percent_is_drift() {
         let calls = |errors: u64, of: u64| {
             let values = [(0.0, of - errors), (1.0, errors)];
             Measurements::nothing().of_node(1, [SLOT_US, 0], SLOT_US, &values)
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_have_their_usual_part_of_the_dead() {
+    fn endpoint_failure_rate_is_compared_with_its_baseline() {
         let of = |today: u64, reported| {
             let week =
                 Measurements::nothing().of_node(1, [WEEK_US, DAY_US], HOUR_US, &[(0.0, 950), (1.0, 50)]);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_out_of_connections_is_enough() {
+    fn exhausted_database_pool_of_one_node_is_drift() {
         let pool = |busy: f64, samples: u64| {
             let quarter = [3 * SLOT_US, 0];
             let idle = Measurements::nothing().then(quarter, SLOT_US, 20, 0.1);
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn five_times_the_tasks_for_most_of_an_hour_is_a_leak() {
+    fn five_times_the_usual_tasks_for_an_hour_is_drift() {
         let tasks = |count: f64, since_us: i64, reported| {
             let week = Measurements::nothing().then([WEEK_US, since_us], SLOT_US, 20, 40.0);
             week.then([since_us, 0], SLOT_US, 20, count).verdict(Series::Tasks, reported)
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_rule_is_shown() {
+    fn series_without_a_rule_is_only_shown() {
         let told = Measurements::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
         let judgement = judge(Series::WriterBatch, &told.past(), Reported::Nothing, NOW);
         assert_eq!(judgement.verdict, Verdict::Shown);

@@ -172,7 +172,7 @@ mod tests {
     const NOW: i64 = 1_795_219_200_000_000;
 
     #[test]
-    fn what_cannot_be_stored_is_bounded() {
+    fn unstored_samples_are_bounded_and_the_newest_are_kept() {
         let clock = Clock::manual(NOW);
         let samples = Samples::new(clock.clone());
         for _ in 0..3 * SLOTS_MAX {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_zeros_and_ones() {
+    fn calls_are_recorded_as_zeros_and_errors_as_ones() {
         let samples = Samples::new(Clock::manual(NOW));
         samples.calls(CallTarget::Endpoints, 0, 0);
         assert!(samples.rows().is_empty());
@@ -197,7 +197,7 @@ mod tests {
         assert!((sketch.mean().unwrap() - 4.0 / 201.0).abs() < 1e-12);
     }
     #[tokio::test]
-    async fn calls_of_pools_are_counted_once() {
+    async fn pool_calls_are_counted_once() {
         let machine = Machine { descriptors: 1_024, database: None };
         let pools = Pools::new(PoolSettings::default(), machine).unwrap();
         let samples = Samples::new(Clock::manual(NOW));

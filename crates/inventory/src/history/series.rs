@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_series_has_a_name_of_its_own() {
+    fn series_names_are_unique_and_parsed_back() {
         for series in Series::all() {
             assert_eq!(Series::named(series.name()), Some(series));
         }
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_powers_of_ten() {
+    fn fleet_size_buckets_are_powers_of_ten() {
         let name = |endpoints| FleetSize::of(endpoints).map(|size| Series::ScanDuration(size).name());
         for (endpoints, wanted) in [
             (0, None),

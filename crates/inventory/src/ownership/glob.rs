@@ -101,7 +101,7 @@ mod tests {
     ];
 
     #[test]
-    fn patterns_match_whole_texts() {
+    fn globs_match_whole_texts_and_invalid_globs_are_rejected() {
         for (pattern, text, wanted) in CASES {
             assert_eq!(Glob::parse(pattern).unwrap().matches(text), *wanted, "{pattern} {text}");
         }
@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_takes_any_text(pattern in ".{1,40}", text in any::<String>()) {
+        fn glob_matching_ignores_ascii_case_for_any_text(pattern in ".{1,40}", text in any::<String>()) {
             if let Ok(glob) = Glob::parse(&pattern) {
                 prop_assert_eq!(glob.matches(&text), glob.matches(&text.to_ascii_uppercase()));
                 prop_assert!(glob.matches(glob.as_str()), "a star stands for a star, too");

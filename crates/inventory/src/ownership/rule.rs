@@ -237,7 +237,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_condition_that_is_given_must_hold() {
+    fn rule_applies_only_if_all_its_conditions_hold() {
         for (of, why) in CONDITIONS {
             let rules = Rules::new(vec![rule("one", 1, of)]);
             let steps = rules.explain(&place());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_meets_no_condition() {
+    fn unknown_attributes_meet_no_condition() {
         for of in [
             ("host", "*"),
             ("name", "*"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_matches_wins() {
+    fn first_matching_rule_wins() {
         let all = vec![
             rule("rest", 900, &[]),
             rule("b", 10, &[("host", "*.pay.example")]),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_names_the_team_where_there_is_one() {
+    fn ownership_is_taken_from_tags_if_present() {
         let key = |key: &str| Some(key.to_owned());
         let taking = |from_tags: FromTags, assign: Assignment| {
             Rules::new(vec![Rule { assign, from_tags, ..rule("tags", 1, &[]) }, rule("rest", 2, &[])])
@@ -345,7 +345,7 @@ mod tests {
 
     /// Deployments change labels frequently. Only tags that rules use may change an owner.
     #[test]
-    fn only_tags_that_rules_look_at_tell_certificates_apart() {
+    fn only_tags_used_by_rules_distinguish_certificates() {
         let tags = |of: &[(&str, &str)]| -> Tags {
             of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_rules_are_rejected() {
         let refused = |of: (&str, &str)| When::parse(&conditions(&[of])).unwrap_err();
         assert_eq!(refused(("host", "")), BadRule::Glob { field: "host", source: BadGlob });
         assert_eq!(refused(("network", "10.0.0.0/33")), BadRule::Network("10.0.0.0/33".to_owned()));
@@ -393,7 +393,7 @@ mod tests {
     proptest! {
         /// The input order of rules is irrelevant: the winner is the first match in the order of positions.
         #[test]
-        fn the_winner_is_the_lowest_that_matches(
+        fn matching_rule_with_the_lowest_position_wins(
             positions in proptest::collection::vec((0_u32..5, 0_usize..4), 0..12).prop_shuffle(),
         ) {
             const HOSTS: [&str; 4] = ["*", "*.pay.example", "10.*", "*.other.example"];
@@ -416,7 +416,7 @@ mod tests {
         }
 
         #[test]
-        fn conditions_are_kept_as_they_were_read(host in "[a-zA-Z*.]{1,20}", bits in 0_u8..=32, issuer in "[A-Z ]{0,5}x",
+        fn rule_conditions_round_trip_through_json(host in "[a-zA-Z*.]{1,20}", bits in 0_u8..=32, issuer in "[A-Z ]{0,5}x",
             tag in "[a-zA-Z/:.-]{1,9}(=[a-zA-Z*=]{1,9})?") {
             let network = format!("10.9.8.7/{bits}");
             let of = [

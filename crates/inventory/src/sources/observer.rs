@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_is_judged_and_what_was_not_is_said_to_be_missing() {
+    async fn read_chains_are_judged_and_unknown_ones_reported_missing() {
         let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), None);
         let source: Arc<str> = "gcp/p".into();
         let elsewhere = vec![Fingerprint::of(b"elsewhere")];

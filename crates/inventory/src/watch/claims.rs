@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_and_not_kept_is_lost() {
+    fn parts_whose_lease_was_not_renewed_are_cancelled() {
         let (held, stop) = (LeasedParts::default(), CancellationToken::new());
         let (one, two) = (held.hold(part(0, 3), &stop), held.hold(part(1, 3), &stop));
         let asked = held.rows();

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_was_replaced_is_told_after_a_day() {
+    fn replaced_certificate_still_in_use_is_reported_after_a_day() {
         let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
         let mut one = seen(Some(told));
         one.leaf.managed = true;
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_ends_before_its_leaf_or_soon_is_told_and_its_end_counts() {
+    fn chain_that_expires_soon_or_before_its_leaf_is_reported() {
         let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
         let ends = [("endpoint.trouble", Topic::Condition(Condition::ChainEnds))];
         // Today is day 10; the leaf expires on day 90. The days are expiry days of the issuer certificate.
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_critical_finding_is_told_whatever_it_is() {
+    fn critical_findings_other_than_expiry_are_reported() {
         let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
         let mut one = seen(Some(told));
         let with = |one: &mut SeenEndpoint, code: &str, severity: &str| {
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_is_new_is_told_whatever_it_shows() {
+    fn new_endpoint_is_quiet_only_if_its_certificate_was_dismissed() {
         let quiet = |change: &dyn Fn(&mut SeenLeaf)| {
             let mut one = seen(None);
             change(&mut one.leaf);
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_of_anew_once_the_rules_of_ownership_have_changed() {
+    fn expiry_is_reported_again_after_ownership_rules_change() {
         let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
         let (mut one, mut watch) = (seen(Some(told)), watch());
         let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn another_issuer_is_another_chain_unless_it_is_ours() {
+    fn changed_issuer_is_a_chain_change_and_quiet_for_own_certificates() {
         let told = EndpointNotice { leaf: 6, issuer: 2, chain: 4, conditions: 0, expiry: true };
         let one = seen(Some(told));
         let quiet = |news: &News| match &news.events[0].event {
@@ -629,7 +629,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_a_hundred_of_a_kind_are_told_and_the_rest_is_told_later() {
+    fn notices_are_limited_to_100_per_kind_and_the_rest_deferred() {
         let mut budget = Budget::default();
         let mut one = seen(None);
         one.findings =

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_must_have_ended_and_none_may_have_failed() {
+    fn run_finishes_after_all_parts_and_fails_if_one_failed() {
         let ended = |text: &str| Some(text.to_owned());
         let high = r#"{"findings":{"high":2},"error":null}"#;
         assert!(matches!(all_of(&[ended(high), None]), Ok(None)));

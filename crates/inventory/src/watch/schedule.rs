@@ -46,7 +46,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn missed_runs_are_run_once() {
+    fn missed_runs_are_made_up_by_one_run() {
         let next = |planned, after| next(Uuid::nil(), planned, 10, 0, after).planned_at_us;
         for (planned, after, wanted) in [
             (100, 100, 110),
@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_time_is_on_the_grid_and_within_an_interval_and_the_jitter(
+        fn next_run_is_on_the_interval_grid_plus_bounded_jitter(
             id: u128, planned in 0..1_i64 << 40, interval in 1..1_i64 << 30, jitter in 0..1_i64 << 30, late in 0..1_i64 << 40,
         ) {
             let after = planned + late;

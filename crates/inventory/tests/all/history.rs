@@ -1,4 +1,4 @@
-//! History and drift over the database, in a week that the test makes pass.
+//! Tests of history and drift on a database, over a simulated week.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use testbed::Database;
 const NOW: i64 = 1_795_219_200_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 const SLOT: Duration = Duration::from_secs(300);
-/// Hours of a week.
+/// The number of hours in a week.
 const WEEK: usize = 7 * 24;
-/// Of a scan of 1,800 endpoints, in seconds.
+/// The usual duration of a scan of 1,800 endpoints, in seconds.
 const USUAL: f64 = 87.0;
 
 struct World {
     store: Store,
     clock: Clock,
-    // Last: the store's connections go before it.
+    // Last field: connections of the store are dropped before the database.
     _database: Database,
 }
 
@@ -36,12 +36,13 @@ impl World {
         Self { store: database.open().await, clock: Clock::manual(NOW), _database: database }
     }
 
-    /// A node, newly started.
+    /// A newly started node.
     fn node(&self) -> History {
         History::new(self.store.clone(), self.clock.clone(), None)
     }
 
-    /// So many hours, with a scan in each that takes so long, and a look at the end of each; what a tidy node does.
+    /// Simulates `hours` hours with one scan of `seconds` each. The node stores and judges its measurements every hour, and tidies
+    /// up at the end.
     async fn hours(&self, node: &History, hours: usize, seconds: f64) {
         for _ in 0..hours {
             node.samples().scanned(1_800, Duration::from_secs_f64(seconds));
@@ -54,8 +55,8 @@ impl World {
         node.tidy().await.unwrap();
     }
 
-    /// The events so far are these. On PostgreSQL an event comes once no older transaction is open, of any database of the
-    /// cluster: other tests have some.
+    /// Asserts that the events so far are `wanted`. On PostgreSQL an event becomes visible once no older transaction is open in any
+    /// database of the cluster. Other tests have open transactions.
     async fn told(&self, wanted: &[&str]) {
         loop {
             let all = self.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
@@ -87,7 +88,7 @@ const ERRORS: &str = "drift.provider_errors drift/provider.errors/aws";
 const ERRORS_OVER: &str = "drift.provider_errors_over drift/provider.errors/aws";
 const DURATION: &str = "scan.duration/1000-9999";
 
-async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: World) {
+async fn slow_scans_are_reported_once_until_they_recover(world: World) {
     let node = world.node();
     world.hours(&node, 3, 5.0 * USUAL).await;
     assert_eq!(of(&node, DURATION).judgement.verdict, Verdict::Learning, "nothing is known of before");
@@ -98,13 +99,13 @@ async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: Worl
     world.told(&[]).await;
 
     world.hours(&node, 6, 1.26 * USUAL).await;
-    // Once, whatever number of looks.
+    // The drift is reported once, however often it is judged.
     world.told(&[SLOW]).await;
     let seen = of(&node, DURATION);
     assert!(seen.since_us.is_some_and(|since| since < world.clock.now_us()), "{seen:?}");
     let ratio = seen.judgement.ratio().unwrap();
     assert!((1.25..1.27).contains(&ratio), "{seen:?}");
-    // What another node, or the next life of this one, sees is known.
+    // Another node, or the same node after a restart, knows that the drift was reported.
     let (other, third) = (world.node(), world.node());
     for node in [&other, &third] {
         node.judge_measurements().await.unwrap();
@@ -114,7 +115,7 @@ async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: Worl
     assert_eq!(of(&other, DURATION), of(&node, DURATION));
     world.told(&[SLOW]).await;
 
-    // Between the mark where it began and the one where it is over nothing is told.
+    // Between the thresholds for the start and the end of a drift nothing is reported.
     world.hours(&node, 6, 1.2 * USUAL).await;
     world.told(&[SLOW]).await;
     world.hours(&node, 3, USUAL).await;
@@ -122,7 +123,7 @@ async fn scans_that_become_slow_are_told_once_and_until_they_recover(world: Worl
     assert_eq!(of(&node, DURATION).since_us, None);
 }
 
-async fn two_that_see_the_same_at_once_tell_once(world: World) {
+async fn drift_detected_by_several_nodes_is_reported_once(world: World) {
     let node = world.node();
     for _ in 0..12 {
         node.samples().calls(CallTarget::Endpoints, 10, 0);
@@ -139,14 +140,14 @@ async fn two_that_see_the_same_at_once_tell_once(world: World) {
     let (a, b, c) = tokio::join!(nodes[0].tell(), nodes[1].tell(), nodes[2].tell());
     a.and(b).and(c).unwrap();
     world.told(&[ERRORS]).await;
-    // Nothing more is called, and after a day nothing is known.
+    // No more calls are made. After a day there are no measurements to judge.
     world.clock.advance(25 * HOUR);
     nodes[1].judge_measurements().await.unwrap();
     nodes[1].tell().await.unwrap();
     world.told(&[ERRORS, ERRORS_OVER]).await;
 }
 
-async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: World) {
+async fn measurements_are_folded_into_hours_and_deleted_after_eight_days(world: World) {
     let nodes = [world.node(), world.node()];
     for slot in 0..36 {
         for node in &nodes {
@@ -160,17 +161,17 @@ async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: Wor
     nodes[0].judge_measurements().await.unwrap();
     let before = of(&nodes[0], "writer.batch");
     nodes[0].tidy().await.unwrap();
-    // Three hours have passed; of the first one row a series is left.
+    // Three hours have passed. For the first hour, one row for each series is left.
     let rows = world.rows().await;
     let folded: Vec<&HistoryRow> = rows.iter().filter(|row| row.key.node == FOLDED).collect();
     assert_eq!((rows.len(), folded.len()), (24 * 2 * 2 + 2, 2));
     assert!(folded.iter().all(|row| row.key.from_us == NOW));
-    // Nothing was lost by it, and doing it again changes nothing.
+    // Merging rows lost no measurements, and a second merge changes nothing.
     nodes[1].judge_measurements().await.unwrap();
     assert_eq!(of(&nodes[1], "writer.batch"), before);
     nodes[1].tidy().await.unwrap();
     assert_eq!(world.rows().await, rows);
-    // What a node was late with is added.
+    // Late measurements of a node are added.
     let count = |rows: &[HistoryRow]| -> u64 {
         let sketch = |row: &HistoryRow| row.sketch.parse::<telemetry::sketch::Sketch>().unwrap().count();
         rows.iter().filter(|row| row.key.series == "tasks").map(sketch).sum()
@@ -192,7 +193,7 @@ async fn stretches_are_folded_into_hours_and_removed_after_eight_days(world: Wor
 }
 
 testbed::on_both! { super::World:
-    scans_that_become_slow_are_told_once_and_until_they_recover
-    two_that_see_the_same_at_once_tell_once
-    stretches_are_folded_into_hours_and_removed_after_eight_days
+    slow_scans_are_reported_once_until_they_recover
+    drift_detected_by_several_nodes_is_reported_once
+    measurements_are_folded_into_hours_and_deleted_after_eight_days
 }

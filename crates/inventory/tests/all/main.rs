@@ -1,4 +1,4 @@
-//! Watches, ownership and history on a database, over the endpoints and clouds of the fleet.
+//! Tests of watches, ownership and history on a database, with the endpoints and clouds of the fleet.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 

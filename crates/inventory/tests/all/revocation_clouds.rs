@@ -1,4 +1,4 @@
-//! Revocation of what clouds keep.
+//! Tests of revocation checks of certificates in cloud stores.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::limits::options;
 use crate::revoking::{RevokingSite, SERIAL, entry, with_checker};
 
-/// A source that keeps what it is given.
+/// A source with fixed contents.
 struct Safe(Arc<str>, Vec<Vec<Vec<u8>>>);
 
 impl CloudSource for Safe {
@@ -52,9 +52,9 @@ impl CloudSource for Safe {
     }
 }
 
-/// What clouds keep is asked about as what is served is, where that is asked at all.
+/// Certificates in cloud stores are checked for revocation like served certificates, if revocation checks are enabled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clouds_keep_is_asked_about_too() {
+async fn cloud_certificates_are_checked_for_revocation() {
     let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
     let above = place.issuer.der.to_vec();
@@ -69,7 +69,7 @@ async fn what_clouds_keep_is_asked_about_too() {
     };
     let asked = || with_checker(&place.checker);
     for (options, trusted, words) in [
-        // Anyone who put them there chose their URLs: nothing is fetched for chains that nobody trusts.
+        // Anyone who stored the certificates chose their URLs. Nothing is fetched for untrusted chains.
         (asked(), Trusted::nobody(), ["unknown", "unknown", "unknown", ""]),
         (asked(), trusted(), ["revoked", "good", "good", ""]),
         (options(), trusted(), ["", "", "", ""]),

@@ -1,4 +1,4 @@
-//! Watches: runs on schedule, once each, whatever happens to their nodes.
+//! Tests of watches: each scheduled run happens once, even if nodes fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,19 @@ use crate::watch_clouds::Shelf;
 /// 2026-11-21, µs.
 const NOW: i64 = 1_795_219_200_000_000;
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// Longer than a lease.
+/// Longer than the lease of a dead node.
 const DEAD: Duration = Duration::from_secs(61);
 const DEAD_US: i64 = 61_000_000;
 const HOUR_US: i64 = 3_600_000_000;
 const ENDPOINTS: usize = 40;
-/// Nobody looks further than this at a list in these tests.
+/// Page size: more rows than any list in these tests has.
 const PAGE: usize = 100;
 
 struct FleetKit {
     resolver: Resolver,
     roots: Vec<u8>,
     shelf: Arc<Shelf>,
-    /// Everybody answers, or nobody shall before the run is cut off.
+    /// Whether time limits are long enough for every endpoint to answer. If false, no endpoint answers before the run is cancelled.
     is_patient: bool,
 }
 
@@ -92,7 +92,7 @@ fn usual() -> WatchOptions {
     WatchOptions { at_once: 4, ..WatchOptions::default() }
 }
 
-/// Four parts.
+/// Options that split a run into four parts.
 fn cut(at_once: usize) -> WatchOptions {
     WatchOptions { at_once, part_endpoints: 10, ..WatchOptions::default() }
 }
@@ -103,11 +103,11 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) targets: Vec<String>,
     pub(crate) shelf: Arc<Shelf>,
-    /// Everybody of the fleet answers.
+    /// Whether every endpoint of the fleet answers.
     is_healthy: bool,
     /// A name server that never answers.
     mute: std::net::UdpSocket,
-    // Last: the store's connections go before it.
+    // Last field: connections of the store are dropped before the database.
     database: Database,
 }
 
@@ -140,12 +140,12 @@ impl World {
         Self { fleet, store, clock, targets, shelf, is_healthy, mute, database }
     }
 
-    /// What a node has, over connections of its own.
+    /// A node with its own connections.
     pub(crate) async fn node(&self) -> Watches {
         self.node_with(self.fleet.dns(), usual()).await
     }
 
-    /// A node whose runs are under way for two minutes: no name is resolved.
+    /// A node whose runs take two minutes, because it cannot resolve names.
     async fn slow_node(&self) -> Watches {
         self.slow_node_with(usual()).await
     }
@@ -190,7 +190,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
+async fn due_watch_fills_the_inventory_and_repeats_after_its_interval() {
     let world = World::sqlite().await;
     let node = world.node().await;
     let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
@@ -208,7 +208,7 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
     assert_eq!(world.scans().await[0].state, ScanState::Finished);
 
     assert_eq!(runner.tick().await.unwrap(), 0, "not due");
-    // Three planned times are missed: one run stands for all.
+    // Three scheduled times are missed. One run makes up for all of them.
     world.clock.advance(3 * HOUR + Duration::from_secs(7));
     assert_eq!(runner.tick().await.unwrap(), 1);
     runner.idle().await;
@@ -216,7 +216,7 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
     assert_eq!(world.row(id).await.times.next_run_at_us, NOW + 4 * HOUR_US);
     assert_eq!(world.scans().await.len(), 2);
 
-    // One more by hand leaves the plan as it is.
+    // A manual run does not change the schedule.
     node.run_now(&world.row(id).await, "user:a").await.unwrap();
     assert_eq!(runner.tick().await.unwrap(), 1);
     runner.idle().await;
@@ -226,7 +226,7 @@ async fn a_due_watch_fills_the_inventory_and_runs_again_an_interval_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_on_one_database_run_each_watch_once() {
+async fn two_nodes_run_each_watch_once() {
     let world = World::postgres().await;
     let (one, two) = (world.node().await, world.node().await);
     let mut ids = Vec::new();
@@ -235,7 +235,7 @@ async fn two_nodes_on_one_database_run_each_watch_once() {
     }
     let (mut first, mut second) = (one.runner(), two.runner());
     let mut began = 0;
-    // Who meets the other's claim may get fewer rows than it has room for, and gets them at its next look.
+    // A node that races with another node's claim may get fewer rows than it has room for. It gets the rest at its next tick.
     while began < 6 {
         let (a, b) = tokio::join!(first.tick(), second.tick());
         began += a.unwrap() + b.unwrap();
@@ -260,7 +260,7 @@ async fn a_lost_run_is_taken_over(world: World) {
     let (mut first, mut second) = (one.runner(), two.runner());
     assert_eq!(first.tick().await.unwrap(), 1);
     let scan = scan_of(&world, id).await;
-    // Killed: nothing is said, nothing is given back.
+    // The node is killed: it ends nothing and releases nothing.
     drop(first);
     assert_eq!(second.tick().await.unwrap(), 0, "the lease holds");
     world.clock.advance(DEAD);
@@ -280,7 +280,7 @@ async fn a_lost_run_is_taken_over(world: World) {
     world.fleet.stop().await;
 }
 
-/// The scan of the run under way.
+/// The ID of the scan of the current run.
 async fn scan_of(world: &World, id: Uuid) -> Uuid {
     loop {
         if let Some(scan) = world.row(id).await.run.and_then(|run| run.scan) {
@@ -302,14 +302,14 @@ async fn assert_whole(world: &World, id: Uuid, claims: i64) {
     );
 }
 
-/// The first node holds the run and one part, and comes nowhere; the second does the rest.
+/// The first node holds the run and one part without progress. The second node runs the other parts.
 async fn a_wide_run_is_shared_by_nodes(world: World) {
     let (one, two) = (world.slow_node_with(cut(1)).await, world.node_with(world.fleet.dns(), cut(4)).await);
     let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
     let (mut first, mut second) = (one.runner(), two.runner());
     assert_eq!(first.tick().await.unwrap(), 1);
     let scan = scan_of(&world, id).await;
-    // Leases that end at once show what is free.
+    // A claim whose lease expires at once shows how many parts are free.
     let free = async || {
         let free = inventory::tables::WatchParts::of(&world.store)
             .claim(Uuid::nil(), Some(scan), NOW, NOW, 10)
@@ -329,7 +329,7 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     let progress = two.progress(&[world.row(id).await]).await.unwrap()[&id];
     let RunProgress { observations, parts, parts_ended, parts_held } = progress.done;
     assert_eq!((observations, parts, parts_ended, parts_held, progress.expected), (30, 4, 3, 1, Some(40)));
-    // Run and part are given back, and the second ends both.
+    // The first node releases the run and its part. The second node completes both.
     first.stop().await;
     assert!(second.tick().await.unwrap() >= 1);
     second.idle().await;
@@ -338,7 +338,7 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     world.fleet.stop().await;
 }
 
-/// The first node dies with the run and one part, a third node with two parts.
+/// The first node dies with the run and one part, and a third node dies with two parts.
 async fn a_dead_node_costs_its_parts_only(world: World) {
     let (one, two) = (world.slow_node_with(cut(1)).await, world.node_with(world.fleet.dns(), cut(4)).await);
     let id = one.create(&world.watch("wide"), "user:a").await.unwrap().id;
@@ -373,28 +373,28 @@ async fn a_dead_node_costs_its_parts_only(world: World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wide_run_is_shared_by_nodes_on_postgres() {
+async fn run_with_several_parts_is_shared_by_nodes_on_postgres() {
     a_wide_run_is_shared_by_nodes(World::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wide_run_is_shared_by_runners_on_sqlite() {
+async fn run_with_several_parts_is_shared_by_runners_on_sqlite() {
     a_wide_run_is_shared_by_nodes(World::sqlite().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_node_costs_its_parts_only_on_postgres() {
+async fn only_the_parts_of_a_dead_node_are_repeated_on_postgres() {
     a_dead_node_costs_its_parts_only(World::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_nodes_run_is_taken_over_after_its_lease() {
+async fn run_of_a_killed_node_is_taken_over_after_lease_expiry() {
     a_lost_run_is_taken_over(World::sqlite().await).await;
     a_lost_run_is_taken_over(World::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_node_gives_its_run_back_at_once() {
+async fn stopped_node_releases_its_run_immediately() {
     let world = World::sqlite().await;
     let (one, two) = (world.slow_node().await, world.node().await);
     let id = one.create(&world.watch("edge"), "user:a").await.unwrap().id;
@@ -410,7 +410,7 @@ async fn a_stopped_node_gives_its_run_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
+async fn deleted_watch_cancels_its_run_and_paused_watch_starts_none() {
     let world = World::sqlite().await;
     let node = world.slow_node().await;
     let row = node.create(&world.watch("edge"), "user:a").await.unwrap();
@@ -440,11 +440,11 @@ async fn a_removed_watchs_run_is_cancelled_and_a_paused_one_begins_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_cannot_begin_fails_is_told_of_and_is_planned_again() {
+async fn run_that_fails_to_start_is_reported_and_rescheduled() {
     let world = World::sqlite().await;
     let node = world.node().await;
     let id = node.create(&world.watch("edge"), "user:a").await.unwrap().id;
-    // As a configuration that has changed meanwhile does.
+    // As if the configuration had changed in the meantime.
     let settings =
         WatchSettings { spec: r#"{"targets":["10.0.0.0/8"]}"#.into(), ..world.row(id).await.settings };
     let times = world.row(id).await.times;
@@ -467,7 +467,7 @@ async fn a_run_that_cannot_begin_fails_is_told_of_and_is_planned_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_watched_is_refused_with_the_reason() {
+async fn invalid_watches_are_rejected_with_a_reason() {
     let world = World::sqlite().await;
     let node = world.node().await;
     let of = |targets: &[&str]| WatchSpec {
@@ -497,7 +497,7 @@ async fn what_cannot_be_watched_is_refused_with_the_reason() {
         let said = node.create(&watch, "user:a").await.unwrap_err().to_string();
         assert!(said.contains(wanted), "{:?}: {said}", watch.spec.targets.last());
     }
-    // A word that is a file's name here is a host all the same.
+    // A target that is also the name of a local file is a host here.
     let host = NewWatch { name: "host".into(), spec: of(&["Cargo.toml"]), ..usual() };
     node.create(&host, "user:a").await.unwrap();
     let taken = node.create(&host, "user:a").await.unwrap_err();
@@ -505,19 +505,20 @@ async fn what_cannot_be_watched_is_refused_with_the_reason() {
     world.fleet.stop().await;
 }
 
-/// Callers far beyond the connections there are wait for their turn, and so does a run: nothing fails, and no more are opened.
+/// Callers far beyond the number of connections wait for a connection, and so does a run. No call fails, and no more connections
+/// are opened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_workers_share_a_dozen_connections() {
+async fn many_workers_share_the_default_connection_pool() {
     many_workers_share(store::CONNECTIONS_DEFAULT).await;
 }
 
-/// The outage of CertPulse: a pool of five under 256 workers. Nothing stalls, nothing fails.
+/// The outage of CertPulse: a pool of five connections with 256 workers. No call stalls, and none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_share_five_connections() {
     many_workers_share(5).await;
 }
 
-/// A reader and a writer are enough.
+/// The minimum: a reader and a writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_workers_share_two_connections() {
     many_workers_share(store::CONNECTIONS_MIN).await;
@@ -531,7 +532,7 @@ async fn many_workers_share(connections: usize) {
     let mut world = World::postgres().await;
     let cluster = world.database.cluster();
     let options = StoreOptions { connections, ..StoreOptions::default() };
-    // The world's own store goes: of this process there shall be no other connections to the database.
+    // The store of the world is closed: this process must have no other connections to the database.
     world.store = world.database.open_with(&options).await;
     assert_eq!(world.store.connections().await.unwrap().ours, connections);
     let node = world.node_on(world.store.clone(), world.fleet.dns(), usual());

@@ -1,4 +1,4 @@
-//! Watches that list what clouds and clusters keep, beside their looks.
+//! Tests of watches that list certificates in clouds and clusters along with their scans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use x509::Fingerprint;
 use crate::watch::World;
 use crate::watch_telling::{Listener, body, kinds};
 
-/// A part that can fail alone.
+/// A part whose listing can fail independently of the other part.
 const EAST: &str = "east";
 const WEST: &str = "west";
 
-/// A source with two parts, filled by hand.
+/// A source with two parts, filled by the test.
 pub(crate) struct Shelf {
     name: Arc<str>,
-    /// By part and place.
+    /// Certificate chains, by part and resource name.
     kept: Mutex<BTreeMap<(&'static str, &'static str), Vec<Vec<u8>>>>,
-    /// By place.
+    /// Tags, by resource name.
     tags: Mutex<BTreeMap<&'static str, Tags>>,
     east_denied: AtomicBool,
     read: AtomicUsize,
@@ -111,7 +111,7 @@ fn chain() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Subjects of the events of a kind.
+/// Returns the subjects of the events of `kind`.
 fn of(events: &[OutboxRow], kind: &str) -> BTreeSet<String> {
     events.iter().filter(|event| event.kind == kind).map(|event| event.subject.clone()).collect()
 }
@@ -120,7 +120,7 @@ fn found(leaf: &[u8]) -> BTreeSet<String> {
     BTreeSet::from([format!("found/{}", Fingerprint::of(leaf))])
 }
 
-/// What the last run counted.
+/// Returns the counts of the last run.
 fn counts(events: &[OutboxRow]) -> serde_json::Value {
     body(events.iter().find(|event| event.kind == "watch.finished").unwrap())["counts"].clone()
 }
@@ -146,11 +146,11 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     assert!(of(&first, "endpoint.certificate_changed").is_empty(), "what is there at first is not new");
     assert_eq!(listener.world.shelf.read(), 2);
 
-    // Nothing has changed: nothing is read, and nothing told.
+    // Nothing has changed: no certificate is read, and nothing is reported.
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
     assert_eq!(listener.world.shelf.read(), 2);
 
-    // What could not be listed is not gone.
+    // A certificate is not reported as removed if its part could not be listed.
     listener.world.shelf.east_denied.store(true, Ordering::SeqCst);
     listener.world.shelf.take(WEST, "prod/web/tls");
     let events = listener.run(row.id).await;
@@ -159,7 +159,7 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     assert_eq!(counted["not_listed_first"][0], "kubernetes/shelf east: no credentials");
     assert_eq!(kinds(&events), ["watch.finished"], "of what is missing the next whole run tells");
 
-    // What its source does not list any more is; and a new place is new.
+    // A certificate that its source no longer lists is reported as removed. A new location is reported as new.
     listener.world.shelf.east_denied.store(false, Ordering::SeqCst);
     listener.world.shelf.put(WEST, "prod/api/tls", std::slice::from_ref(&root));
     let events = listener.run(row.id).await;
@@ -169,7 +169,7 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     assert_eq!(of(&events, "certificate.unserved"), found(&chain[0]));
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
 
-    // A watch of clouds alone; and one of clouds that nobody knows.
+    // A watch of clouds only, then a watch of an unknown source.
     let mut alone = NewWatch { name: "clouds".to_owned(), ..new.clone() };
     alone.spec.targets.clear();
     let alone = listener.node.create(&alone, "user:a").await.unwrap();
@@ -183,7 +183,7 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     let last = listener.world.row(alone.id).await.last.unwrap();
     let counted: serde_json::Value = serde_json::from_str(&last.counts.unwrap()).unwrap();
     assert_eq!((&counted["endpoints"], &counted["answered"]), (&2.into(), &2.into()), "{counted}");
-    // How long it took is of a series of its own, beside its like.
+    // The duration of listings is its own series, separate from the duration of scans.
     samples.store(&store).await.unwrap();
     let rows =
         inventory::tables::History::of(&store).page(&HistoryKey::default(), i64::MAX, 100).await.unwrap();
@@ -197,7 +197,7 @@ async fn what_clouds_keep_is_listed_beside_the_looks(world: World) {
     listener.world.fleet.stop().await;
 }
 
-/// What a cloud's own tags say of a certificate is whose it is: there, and wherever else it is served.
+/// The tags of a certificate in a cloud store determine its owner, there and wherever else the certificate is served.
 async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     let (chain, root) =
         (chain(), x509::pem::certificates(world.fleet.roots_pem().as_bytes()).next().unwrap().1);
@@ -239,11 +239,11 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     );
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
 
-    // A tag that no rule looks at says nothing new.
+    // A change of a tag that no rule uses is not reported.
     listener.world.shelf.tag("prod/web/tls", &[("team", "payments"), ("env", "live"), ("version", "2")]);
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
 
-    // A certificate that was told of gets other tags: whose its end is is told again.
+    // A reported certificate gets other tags: its expiry is reported again with the new owner.
     listener.world.shelf.tag("prod/web/tls", &[("team", "bank")]);
     listener.world.shelf.tag("prod/web/copy", &[("team", "bank")]);
     let events = listener.run(row.id).await;
@@ -252,7 +252,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
         events.iter().all(|event| ["certificate.found", "watch.finished"].contains(&event.kind.as_str()))
     );
 
-    // An endpoint that serves a certificate is of anyone who its tags name where it is kept.
+    // An endpoint is owned by every team that the tags of its stored certificate name.
     let store = &listener.world.store;
     let endpoints = store::Inventory::of(store)
         .endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10)
@@ -275,7 +275,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     let teams: Vec<_> = whose.into_iter().map(|assign| assign.unwrap().team.unwrap()).collect();
     assert_eq!(teams, ["bank", "bank"]);
 
-    // Once no place keeps it any more its tags are gone, too.
+    // Once no location keeps the certificate, its tags are removed too.
     listener.world.shelf.take(WEST, "prod/web/tls");
     listener.world.shelf.take(WEST, "prod/web/copy");
     listener.run(row.id).await;
@@ -285,21 +285,21 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clouds_own_tags_say_whose_a_certificate_is_on_sqlite() {
+async fn cloud_tags_determine_certificate_ownership_on_sqlite() {
     a_clouds_own_tags_say_whose_a_certificate_is(World::sqlite_with(fleet::Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clouds_own_tags_say_whose_a_certificate_is_on_postgres() {
+async fn cloud_tags_determine_certificate_ownership_on_postgres() {
     a_clouds_own_tags_say_whose_a_certificate_is(World::postgres_with(fleet::Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clouds_keep_is_listed_beside_the_looks_on_sqlite() {
+async fn cloud_certificates_are_listed_along_with_scans_on_sqlite() {
     what_clouds_keep_is_listed_beside_the_looks(World::sqlite_with(fleet::Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_clouds_keep_is_listed_beside_the_looks_on_postgres() {
+async fn cloud_certificates_are_listed_along_with_scans_on_postgres() {
     what_clouds_keep_is_listed_beside_the_looks(World::postgres_with(fleet::Mix::Healthy).await).await;
 }

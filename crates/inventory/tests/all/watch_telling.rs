@@ -1,4 +1,4 @@
-//! What a watch's runs tell of: every trouble once, its end once, and nothing that was expected.
+//! Tests of the events of watch runs: each problem and its end are reported once, and expected changes are not reported.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use crate::watch::{HOUR, World};
 
-/// More than one run here tells of.
+/// More events than any run in these tests reports.
 const EVENTS: i64 = 1_000;
 
-/// A world, one of its nodes, and how far its events were read.
+/// A world, one of its nodes, and the position up to which its events were read.
 pub(crate) struct Listener {
     pub(crate) world: World,
     pub(crate) node: Watches,
@@ -23,7 +23,7 @@ pub(crate) struct Listener {
     place: OutboxPlace,
 }
 
-/// `subject condition`.
+/// A set of `subject condition`.
 type Events = BTreeSet<String>;
 
 impl Listener {
@@ -33,7 +33,7 @@ impl Listener {
         Self { world, node, runner, place: OutboxPlace::default() }
     }
 
-    /// Makes a run that is due, and answers what it told of.
+    /// Runs a watch that is due and returns the events of the run.
     pub(crate) async fn run(&mut self, id: Uuid) -> Vec<OutboxRow> {
         self.world.clock.advance(HOUR);
         assert_eq!(self.runner.tick().await.unwrap(), 1);
@@ -43,8 +43,8 @@ impl Listener {
         self.news("watch.finished").await
     }
 
-    /// What was told since, up to an event of the kind `last`. On PostgreSQL events come once no older transaction is
-    /// open, of any database of the cluster: other tests have some.
+    /// Returns the events since the last call, up to an event of the kind `last`. On PostgreSQL events become visible once no older
+    /// transaction is open in any database of the cluster. Other tests have open transactions.
     async fn news(&mut self, last: &str) -> Vec<OutboxRow> {
         let mut all = Vec::new();
         while all.last().is_none_or(|event: &OutboxRow| event.kind != last) {
@@ -58,7 +58,7 @@ impl Listener {
         all
     }
 
-    /// The troubles that the fleet's own truth comes to.
+    /// Returns the problems that are expected from the fleet's own description of its endpoints.
     fn expected(&self) -> Events {
         let mut said = Events::new();
         for truth in self.world.fleet.truth() {
@@ -91,7 +91,7 @@ fn condition(code: &str) -> Option<&'static str> {
         "endpoint.staple-revoked" => "revoked",
         "endpoint.key-not-proven" => "key_not_proven",
         "certificate.not-yet-valid" => "not_yet_valid",
-        // The fleet's leaf of ten years outlives the CA that issued it.
+        // The fleet's leaf with a lifetime of ten years outlives the CA that issued it.
         "certificate.lifetime" => "chain_ends",
         "certificate.expired" => return None,
         _ if is_critical(code) => "critical",
@@ -132,7 +132,7 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
 
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "nothing has changed");
 
-    // An endpoint that is no longer looked at, and then none.
+    // First one endpoint is removed from the watch, then the watch itself.
     let mut gone: Vec<String> = told
         .iter()
         .filter_map(|one| one.strip_prefix("endpoint/")?.split(' ').next().map(str::to_owned))
@@ -210,7 +210,7 @@ async fn silence_is_told_once_and_its_end_too(world: World) {
     let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
     let first = listener.run(row.id).await;
     assert_eq!(said(&first, "endpoint.trouble"), Events::new());
-    // Names are resolved no more, so nobody answers.
+    // Names are no longer resolved, so no endpoint answers.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = listener.world.node_with(closed, WatchOptions::default()).await;
     let here = std::mem::replace(&mut listener.runner, away.runner());
@@ -261,7 +261,7 @@ async fn what_is_told_says_whose_it_is(world: World) {
         assert_eq!(says, (&rest, &ann, &lab, &rest), "{told}");
     }
 
-    // A rule for one certificate: whose ends they are is told again, and nothing else.
+    // A rule for one certificate: the expiry events of certificates are reported again with their owner, and nothing else.
     let mut names = found.iter().filter_map(|told| told["certificate_name"].as_str());
     let name = names.find(|name| !name.contains('=')).unwrap().to_owned();
     let one = Conditions { name: Some(name.clone()), ..Conditions::default() };
@@ -279,41 +279,41 @@ async fn what_is_told_says_whose_it_is(world: World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_told_says_whose_it_is_on_sqlite() {
+async fn events_name_the_owner_and_follow_rule_changes_on_sqlite() {
     what_is_told_says_whose_it_is(World::sqlite_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_told_says_whose_it_is_on_postgres() {
+async fn events_name_the_owner_and_follow_rule_changes_on_postgres() {
     what_is_told_says_whose_it_is(World::postgres_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_told_once_and_its_end_too_on_sqlite() {
+async fn silent_endpoint_and_its_recovery_are_reported_once_on_sqlite() {
     silence_is_told_once_and_its_end_too(World::sqlite_with(Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_told_once_and_its_end_too_on_postgres() {
+async fn silent_endpoint_and_its_recovery_are_reported_once_on_postgres() {
     silence_is_told_once_and_its_end_too(World::postgres_with(Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn troubles_are_told_once_and_their_end_too_on_sqlite() {
+async fn problems_and_their_end_are_reported_once_on_sqlite() {
     troubles_are_told_once_and_their_end_too(World::sqlite_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn troubles_are_told_once_and_their_end_too_on_postgres() {
+async fn problems_and_their_end_are_reported_once_on_postgres() {
     troubles_are_told_once_and_their_end_too(World::postgres_with(Mix::AllKinds).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewal_is_expected_and_another_endpoint_is_new_on_sqlite() {
+async fn renewal_is_quiet_and_added_endpoint_is_new_on_sqlite() {
     a_renewal_is_expected_and_another_endpoint_is_new(World::sqlite_with(Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewal_is_expected_and_another_endpoint_is_new_on_postgres() {
+async fn renewal_is_quiet_and_added_endpoint_is_new_on_postgres() {
     a_renewal_is_expected_and_another_endpoint_is_new(World::postgres_with(Mix::Healthy).await).await;
 }

@@ -70,7 +70,7 @@ mod tests {
 
     /// The example of RFC 9773 section 4.1, whose certificate has these two values.
     #[test]
-    fn the_identifier_of_rfc_9773() {
+    fn renewal_identifier_matches_the_rfc_9773_example() {
         let key_id = [
             0x69, 0x88, 0x5b, 0x6b, 0x87, 0x46, 0x40, 0x41, 0xe1, 0xb3, 0x7b, 0x84, 0x7b, 0xa0, 0xae, 0x2c,
             0xde, 0x01, 0xc8, 0xd4,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_read_and_bounded() {
+    fn renewal_windows_are_parsed_and_retry_after_is_bounded() {
         let body = r#"{"suggestedWindow":{"start":"2025-01-02T04:00:00Z","end":"2025-01-03T04:00:00+00:00"},
             "explanationURL":"https://ca.example/why"}"#;
         let read = window(&reply(body, Some("21600")), UnixTime(0)).unwrap();

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alternates_are_found_among_links() {
+    fn alternate_chains_are_found_in_link_headers() {
         let mut headers = HeaderMap::new();
         for link in [
             r#"<https://ca/dir>;rel="index""#,

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_mean_what_their_types_say() {
+    fn acme_problem_types_map_to_error_codes() {
         let table = [
             (429, "rateLimited", "rate_limited"),
             (503, "rateLimited", "rate_limited"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn subproblems_are_told_by_name() {
+    fn subproblems_are_reported_with_their_identifier() {
         let body = json!({
             "type": "urn:ietf:params:acme:error:rejectedIdentifier", "detail": "two names",
             "subproblems": [
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_are_identifiers() {
+    fn only_dns_names_and_ip_addresses_become_identifiers() {
         let of = |text: &str| identifier(&GeneralName::parse(text).unwrap());
         assert_eq!(of("A.example"), Ok(json!({"type": "dns", "value": "a.example"})));
         assert_eq!(of("2001:db8::1"), Ok(json!({"type": "ip", "value": "2001:db8::1"})));

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_signed_over_the_request_is_believed_and_no_other() {
+    fn only_a_tsig_response_signed_over_the_request_is_accepted() {
         let (request, verifier) = signed_update("v").unwrap();
         let answered = answer(&request, SENT);
         assert!(believed(&answered, verifier));
@@ -252,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_the_dns_cannot_hold_is_refused() {
+    fn txt_value_longer_than_255_bytes_is_rejected() {
         assert!(signed_update(&"v".repeat(255)).is_ok());
         assert!(signed_update(&"v".repeat(256)).is_err_and(|error| error.0.contains("too long")));
     }
 
     #[test]
-    fn names_and_secrets_are_checked_and_the_secret_is_never_shown() {
+    fn invalid_names_and_secrets_are_rejected_and_secrets_not_shown() {
         const GOOD: &str = "MDEyMzQ1Njc4OWFiY2RlZg==";
         assert!(publisher("k", None, "not base64!").is_err());
         for bad in ["", ".", "a..b", "é.example", &"a".repeat(64), &"a.".repeat(128)] {

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_asked_for_by_their_reverse_names() {
+    fn ip_addresses_use_reverse_names_as_sni() {
         let table = [
             ("A.example", "a.example"),
             ("192.0.2.7", "7.2.0.192.in-addr.arpa"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_is_that_of_rfc_8737() {
+    fn tls_alpn_certificate_conforms_to_rfc_8737() {
         let certified = certificate("A.example", &[7; 32], UnixTime(1_800_000_000)).unwrap();
         let leaf = x509::Certificate::parse(&certified.cert[0]).unwrap();
         assert_eq!(leaf.subject_alt_names, [GeneralName::Dns("a.example".to_owned())]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_and_go() {
+    fn tls_alpn_answers_are_added_and_removed() {
         let answers = TlsAlpnAnswers::default();
         answers.put("a.example", &[1; 32], 1_800_000_000).unwrap();
         assert!(answers.get("A.Example").is_some());

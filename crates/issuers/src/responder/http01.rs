@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_validations_are_understood() {
+    fn only_acme_challenge_requests_are_parsed() {
         let table = [
             ("GET /.well-known/acme-challenge/abc_-1 HTTP/1.1\r\nHost: a\r\n\r\n", Some("abc_-1")),
             ("GET /.well-known/acme-challenge/abc HTTP/1.0\r\n\r\n", Some("abc")),

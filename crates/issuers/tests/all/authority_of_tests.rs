@@ -1,4 +1,4 @@
-//! A certification authority in a few lines, honest or not.
+//! A minimal CA that can also issue wrong certificates.
 
 use keys::{KeyType, PrivateKey, Signer};
 use x509::build::{
@@ -10,14 +10,14 @@ use x509::{BasicConstraints, GeneralName, KeyUsage, SerialNumber, UnixTime};
 pub(crate) const HOUR: i64 = 3_600;
 pub(crate) const DAY: i64 = 86_400;
 
-/// A key and the certificate over it.
+/// A key and its certificate.
 pub(crate) struct TestCa {
     pub(crate) key: PrivateKey,
     pub(crate) der: Vec<u8>,
     pub(crate) name: x509::DistinguishedName,
 }
 
-/// What to put into a leaf.
+/// The contents of a leaf certificate.
 #[derive(Clone)]
 pub(crate) struct Leaf {
     pub(crate) names: Vec<GeneralName>,
@@ -114,7 +114,7 @@ fn authority(spki: &[u8], now: UnixTime) -> Leaf {
     }
 }
 
-/// A request for these names, signed with a fresh key, which is given too.
+/// Returns a CSR for these names and the new key that signed it.
 pub(crate) fn request(names: &[&str]) -> (Vec<u8>, PrivateKey) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     (request_with(&key, names), key)

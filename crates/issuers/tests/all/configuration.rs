@@ -1,4 +1,4 @@
-//! Issuers' settings: stored without their secrets, changed by one at a time, told in the audit log.
+//! Tests of issuer configurations: stored without secrets, changed by one user at a time, recorded in the audit log.
 
 use issuers::{IssuerError, IssuerKind, ManageError, NewIssuer};
 use outbound::guard::{Guard, Networks};
@@ -19,7 +19,7 @@ fn webhook(name: &str, secret: Option<&str>) -> NewIssuer {
 const SECRET: &str = "a secret nobody may see";
 
 #[tokio::test]
-async fn secrets_are_sealed_kept_and_replaced() {
+async fn issuer_secrets_are_sealed_kept_and_replaced() {
     let world = World::new().await;
     let made = world.issuers.create(webhook("a", Some(SECRET)), "user:alice").await.unwrap();
     assert_eq!((made.secrets_set, made.row.revision), (vec!["/secret".to_owned()], 1));
@@ -27,10 +27,10 @@ async fn secrets_are_sealed_kept_and_replaced() {
     let row = issuers::tables::ExternalIssuers::of(&world.store).get(made.row.id).await.unwrap().unwrap();
     let sealed = row.secrets.unwrap();
     assert!(!sealed.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()));
-    // Left out: kept.
+    // A secret that is left out is kept.
     let changed = world.issuers.update(made.row.id, 1, webhook("b", None), "user:bob").await.unwrap();
     assert_eq!((changed.row.name.as_str(), changed.row.revision, changed.secrets_set.len()), ("b", 2, 1));
-    // Another type has other secrets.
+    // Another issuer type has other secrets.
     let exec =
         NewIssuer { name: "b".to_owned(), config: json!({"type": "exec", "issue": "true"}), enabled: true };
     let changed = world.issuers.update(made.row.id, 2, exec, "user:bob").await.unwrap();
@@ -52,7 +52,7 @@ async fn secrets_are_sealed_kept_and_replaced() {
 }
 
 #[tokio::test]
-async fn names_are_unique_and_a_stale_change_is_refused() {
+async fn issuer_names_are_unique_and_stale_updates_are_rejected() {
     let world = World::new().await;
     let first = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
     let second = world.issuers.create(webhook("b", Some(SECRET)), "x").await.unwrap();
@@ -71,11 +71,11 @@ async fn names_are_unique_and_a_stale_change_is_refused() {
     assert_eq!(names, ["a", "b"]);
 }
 
-/// The stored token, as Vault would get it.
+/// The stored token as sent to Vault.
 const TOKEN: &str = "s.the-token-of-the-old-vault";
 
 #[tokio::test]
-async fn a_stored_secret_goes_nowhere_but_where_it_was_given_for() {
+async fn stored_secret_is_never_sent_to_another_destination() {
     let world = World::new().await;
     let elsewhere = Fake::start(|_| Response::new(200, "{}")).await;
     let vault = |url: &str, auth: Value| {
@@ -92,14 +92,14 @@ async fn a_stored_secret_goes_nowhere_but_where_it_was_given_for() {
         error.to_string().contains("/url changed") && error.to_string().contains("/auth/token"),
         "{error}"
     );
-    // Not even when what sends it is tested, and not by two steps through another kind.
+    // The secret is not sent when the issuer is tested, nor after a change to another type and back.
     assert!(world.issuers.test(made.row.id).await.is_err());
     let hook = NewIssuer { name: "vault".to_owned(), ..webhook("vault", Some(SECRET)) };
     world.issuers.update(made.row.id, 1, hook, "x").await.unwrap();
     let error = world.issuers.update(made.row.id, 2, moved, "x").await.unwrap_err();
     assert!(matches!(error, ManageError::BadConfig(_)), "{error}");
     assert!(elsewhere.seen().is_empty());
-    // Anyone who has the token may send it there.
+    // A caller who knows the token can send it there.
     let moved = vault(&elsewhere.url(""), token());
     assert!(world.issuers.update(made.row.id, 2, moved, "x").await.is_ok());
     let _ = world.issuers.test(made.row.id).await;
@@ -107,7 +107,7 @@ async fn a_stored_secret_goes_nowhere_but_where_it_was_given_for() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_not_stored() {
+async fn invalid_issuer_configurations_are_not_stored() {
     let world = World::new().await;
     let acme = |more: Value| {
         let mut config = json!({"type": "acme", "directory": "https://ca.example/dir"});
@@ -153,7 +153,7 @@ async fn what_cannot_work_is_not_stored() {
 }
 
 #[tokio::test]
-async fn who_is_not_there_or_disabled_issues_nothing() {
+async fn missing_or_disabled_issuer_issues_nothing() {
     let world = World::new().await;
     let disabled = NewIssuer { enabled: false, ..webhook("off", Some(SECRET)) };
     world.issuers.create(disabled, "x").await.unwrap();
@@ -162,7 +162,7 @@ async fn who_is_not_there_or_disabled_issues_nothing() {
         assert!(matches!(error, IssuerError::Misconfigured { .. }), "{name}");
     }
     assert_eq!(world.issuers.get("internal").await.unwrap().kind(), IssuerKind::Internal);
-    // A change of settings is seen by who asks next.
+    // The next request uses the changed settings.
     let made = world.issuers.create(webhook("a", Some(SECRET)), "x").await.unwrap();
     let exec =
         NewIssuer { name: "a".to_owned(), config: json!({"type": "exec", "issue": "false"}), enabled: true };
@@ -175,7 +175,7 @@ async fn who_is_not_there_or_disabled_issues_nothing() {
 }
 
 #[tokio::test]
-async fn the_host_alone_allows_link_local_addresses() {
+async fn only_the_host_config_can_allow_link_local_addresses() {
     let mut world = World::new().await;
     let metadata = json!({"type": "webhook", "url": "http://169.254.169.254/", "secret": SECRET});
     let new = |http: Value| {

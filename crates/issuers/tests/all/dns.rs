@@ -1,4 +1,4 @@
-//! dns-01 records in a real BIND: signed updates, aliases, propagation, and the hooks.
+//! Tests of dns-01 records with a real BIND: signed updates, aliases, propagation and hooks.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn solver(publisher: Value, propagation: Value) -> Solver {
     solver_on(&HostPolicy::default(), publisher, propagation)
 }
 
-/// On a host that names this program `hook`, and publishing by it.
+/// Returns a solver that publishes with the program `hook`, on a host that defines it.
 fn hooked(argv: &[&str], propagation: Value) -> Solver {
     let host = HostPolicy { programs: programs(&[("hook", argv)]), ..HostPolicy::default() };
     solver_on(&host, json!({"type": "exec", "program": "hook"}), propagation)
@@ -38,7 +38,7 @@ fn soon() -> Instant {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn signed_updates_add_beside_others_and_remove_only_their_own() {
+async fn dns_updates_add_records_and_remove_only_their_own() {
     let named = Named::start();
     let name = "_acme-challenge.www.example.test";
     for (key, algorithm, secret) in
@@ -53,7 +53,7 @@ async fn signed_updates_add_beside_others_and_remove_only_their_own() {
         solver.present(&[record(name, "one"), record(name, "two")], &mut first, soon()).await.unwrap();
         solver.present(&[record(name, "three")], &mut second, soon()).await.unwrap();
         assert_eq!(named.texts(name), ["one", "three", "two"]);
-        // Published again: no error, no double.
+        // Publishing a record again causes no error and no duplicate.
         solver.present(&[record(name, "one")], &mut Vec::new(), soon()).await.unwrap();
         assert_eq!(named.texts(name).len(), 3);
         solver.remove(&mut first, soon()).await;
@@ -66,7 +66,7 @@ async fn signed_updates_add_beside_others_and_remove_only_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alias_is_followed_into_the_zone_it_leads_to() {
+async fn cname_is_followed_into_its_target_zone() {
     let named = Named::start();
     let solver = solver(named.publisher(), named.propagation());
     let mut placed = Vec::new();
@@ -81,7 +81,7 @@ async fn an_alias_is_followed_into_the_zone_it_leads_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_say_what_is_wrong() {
+async fn dns_update_refusals_name_their_cause() {
     let named = Named::start();
     let with = |key: &str, secret: &str, zone: Option<&str>| {
         let mut publisher = named.publisher();
@@ -112,9 +112,9 @@ async fn refusals_say_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_the_world_does_not_see_is_waited_for_and_then_told() {
+async fn missing_propagation_is_awaited_and_then_reported() {
     let named = Named::start();
-    // A program that says done and does nothing, as if a secondary never got it.
+    // A program that reports success and does nothing, as if a secondary server never got the record.
     let mut propagation = named.propagation();
     propagation["wait_seconds"] = json!(1);
     let error = hooked(&["/bin/true"], propagation)
@@ -122,7 +122,7 @@ async fn a_record_that_the_world_does_not_see_is_waited_for_and_then_told() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains(&named.address.to_string()), "{error}");
-    // One that does it a moment later.
+    // A program that publishes the record a moment later.
     let port = named.address.port();
     let script = format!(
         "(sleep 0.3; printf 'server 127.0.0.1 {port}\\nupdate add %s 1 TXT %s\\nsend\\n' \"$1\" \"$2\" | \
@@ -139,7 +139,7 @@ async fn a_record_that_the_world_does_not_see_is_waited_for_and_then_told() {
 }
 
 #[tokio::test]
-async fn hooks_are_told_what_to_do() {
+async fn dns_hooks_receive_action_name_and_value() {
     let fake = Fake::start(|asked| {
         let refused = asked.json()["name"] == json!("_acme-challenge.no.example");
         Response::new(if refused { 409 } else { 200 }, "no room")

@@ -1,4 +1,4 @@
-//! A program as issuer: OpenSSL behind a shell script.
+//! Tests of a program as issuer: OpenSSL in a shell script.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use x509::crl::Reason;
 use super::authority_of_tests::TestCa;
 use super::world::{World, order};
 
-/// A script that signs what comes on standard input with `openssl x509`, and keeps what it was told.
+/// A script that signs the CSR on standard input with `openssl x509`, and stores its input.
 fn script(world: &World, ca: &TestCa) -> [String; 3] {
     let folder = world.folder.path();
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
@@ -27,7 +27,7 @@ fn script(world: &World, ca: &TestCa) -> [String; 3] {
     ["/bin/sh", "-c", &text].map(str::to_owned)
 }
 
-/// A world whose host names that script `sign`.
+/// A world whose host defines that script as `sign`.
 async fn signing() -> (World, TestCa) {
     let world = World::new().await;
     let ca = TestCa::root("Script CA", world.now());
@@ -37,7 +37,7 @@ async fn signing() -> (World, TestCa) {
 }
 
 #[tokio::test]
-async fn a_program_issues_revokes_and_tests() {
+async fn exec_program_issues_revokes_and_tests() {
     let (world, ca) = signing().await;
     let config = json!({
         "type": "exec", "issue": "sign", "revoke": "sign", "test": "sign", "verify": {"roots": ca.pem()},
@@ -69,7 +69,7 @@ async fn a_program_issues_revokes_and_tests() {
 }
 
 #[tokio::test]
-async fn the_same_order_is_issued_once_also_after_a_restart() {
+async fn repeated_order_is_issued_once_even_after_a_restart() {
     let (world, _ca) = signing().await;
     let issuer = world.add("script", json!({"type": "exec", "issue": "sign"})).await;
     let wish = order("job-1", &["a.example"]);
@@ -79,14 +79,14 @@ async fn the_same_order_is_issued_once_also_after_a_restart() {
     assert_eq!(other_process.issue(&wish).await.unwrap(), first);
     let runs = || std::fs::read_to_string(world.folder.path().join("log")).unwrap().lines().count();
     assert_eq!(runs(), 1);
-    // Another public key under the same order is another certificate.
+    // Another public key in the same order gets another certificate.
     let second = issuer.issue(&order("job-1", &["a.example"])).await.unwrap();
     assert_ne!(second, first);
     assert_eq!(runs(), 2);
 }
 
 #[tokio::test]
-async fn exit_codes_mean_what_the_documentation_says() {
+async fn exit_codes_map_to_the_documented_errors() {
     let table = [
         (1, "unavailable", Retry::Backoff),
         (65, "refused", Retry::Never),
@@ -111,7 +111,7 @@ async fn exit_codes_mean_what_the_documentation_says() {
 }
 
 #[tokio::test]
-async fn a_program_that_hangs_or_babbles_is_given_up() {
+async fn exec_program_timeout_or_empty_output_is_an_error() {
     let world =
         World::new().await.with_programs(&[("sleep", &["/bin/sleep", "600"]), ("true", &["/bin/true"])]);
     let issuer = world.add("slow", json!({"type": "exec", "issue": "sleep", "seconds": 1})).await;
@@ -128,7 +128,7 @@ async fn a_program_that_hangs_or_babbles_is_given_up() {
     assert!(matches!(error, IssuerError::Unavailable { .. }), "{error}");
 }
 
-/// What an attacker's program would leave behind.
+/// Returns a marker file and the arguments of a program that would create it, as an attacker's program.
 fn marking(world: &World) -> (std::path::PathBuf, Value) {
     let mark = world.folder.path().join("mark");
     let argv = json!(["/bin/sh", "-c", format!("touch {}", mark.display())]);
@@ -136,7 +136,7 @@ fn marking(world: &World) -> (std::path::PathBuf, Value) {
 }
 
 #[tokio::test]
-async fn a_request_names_a_program_and_never_says_what_is_run() {
+async fn request_can_only_name_a_program_and_never_its_arguments() {
     let world = World::new().await;
     let (mark, argv) = marking(&world);
     let hook = |publisher: Value| {
@@ -187,7 +187,7 @@ fn new(name: &str, config: Value) -> NewIssuer {
 }
 
 #[tokio::test]
-async fn a_program_that_was_stored_before_programs_were_named_is_not_run_and_says_how_to_migrate() {
+async fn stored_inline_program_is_not_run_and_the_error_explains_migration() {
     let world = World::new().await;
     let (mark, argv) = marking(&world);
     let settings = issuers::tables::IssuerSettings {
@@ -214,7 +214,7 @@ async fn a_program_that_was_stored_before_programs_were_named_is_not_run_and_say
     assert_eq!(shown.config["issue"], argv, "nothing is lost");
     assert!(world.issuers.find_named("other").await.unwrap().unwrap().problem.is_none());
     assert!(!mark.exists());
-    // Named, it works.
+    // When it is defined by name, the program runs.
     let named = new("old", json!({"type": "exec", "issue": "true"}));
     assert!(world.issuers.update(id, 1, named, "x").await.unwrap().problem.is_none());
     assert!(world.issuers.get("old").await.is_ok());

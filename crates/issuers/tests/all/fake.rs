@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server of one closure, for services that misbehave on purpose.
+//! An HTTP/1.1 server made of one closure, for services that misbehave on purpose.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: String,
@@ -29,7 +29,7 @@ impl RecordedRequest {
     }
 }
 
-/// What to answer.
+/// A response to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -58,7 +58,7 @@ impl Response {
     }
 }
 
-/// The server; stops when dropped.
+/// The server. Stops when dropped.
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<RecordedRequest>>>,
@@ -84,7 +84,7 @@ impl Fake {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (answer, log, open) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&open));
                 tokio::spawn(async move {
-                    // A client that breaks off is what some tests want.
+                    // Some tests disconnect the client on purpose.
                     let _ = serve(stream, &*answer, &log, &open).await;
                 });
             }
@@ -96,7 +96,7 @@ impl Fake {
         format!("http://{}{path}", self.address)
     }
 
-    /// Requests read and not yet answered.
+    /// Returns the number of requests that were read and not yet answered.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Our own CA as issuer.
+//! Tests of our own CA as issuer.
 
 use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::Profile;
@@ -10,7 +10,7 @@ use x509::crl::Reason;
 
 use super::world::{World, order};
 
-/// A root with an issuing CA below it, and the profile `web` for everything below `example`.
+/// A root with an issuing CA below it, and the profile `web` for all names below `example`.
 async fn world() -> World {
     let world = World::new().await;
     let authority = &world.context.authority;
@@ -35,7 +35,7 @@ fn wish(key: &str, name: &str) -> Order {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_issues_once_a_key_and_revokes() {
+async fn internal_issuer_issues_once_per_key_and_revokes() {
     let world = world().await;
     let issuer = world.issuers.get(INTERNAL).await.unwrap();
     let first = wish("job", "a.example");
@@ -55,7 +55,7 @@ async fn it_issues_once_a_key_and_revokes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_root_may_issue_too_and_is_left_out_of_the_chain() {
+async fn root_can_issue_and_is_left_out_of_the_chain() {
     let world = world().await;
     let issuer = world.add("direct", json!({"type": "internal", "profile": "web", "ca": "root"})).await;
     let delivered = issuer.issue(&order("job", &["a.example"])).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_root_may_issue_too_and_is_left_out_of_the_chain() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_are_the_authoritys() {
+async fn internal_issuer_reports_the_refusals_of_the_ca() {
     let world = world().await;
     let issuer = world.issuers.get(INTERNAL).await.unwrap();
     let error = issuer.issue(&wish("job", "a.elsewhere")).await.unwrap_err();
@@ -74,7 +74,7 @@ async fn refusals_are_the_authoritys() {
     assert_eq!(error.code(), "misconfigured", "no profile: {error}");
     let stranger = world.add("lost", json!({"type": "internal", "profile": "web", "ca": "nowhere"})).await;
     assert_eq!(stranger.issue(&order("job", &["a.example"])).await.unwrap_err().code(), "misconfigured");
-    // A request that another key signed proves nothing.
+    // A CSR signed with another key proves nothing.
     let mut forged = wish("forged", "a.example");
     let last = forged.csr_der.len() - 1;
     forged.csr_der[last] ^= 1;

@@ -1,4 +1,4 @@
-//! Breaker, rate, concurrency, health and figures around any issuer.
+//! Tests of breaker, rate limit, concurrency, health and metrics of issuers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::world::{World, order};
 
 const START_US: i64 = 1_800_000_000 * 1_000_000;
 
-/// A service that is well when told so.
+/// A service that is healthy when the test says so.
 async fn service(well: &Arc<AtomicUsize>, pause: Duration) -> Fake {
     let now = x509::UnixTime(START_US / 1_000_000);
     let ca = TestCa::root("Service", now);
@@ -36,7 +36,7 @@ fn config(fake: &Fake, limits: serde_json::Value) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn an_ill_issuer_is_left_alone_probed_and_taken_back_also_over_a_restart() {
+async fn failing_issuer_is_paused_probed_and_resumed_even_after_a_restart() {
     let clock = Clock::manual(START_US);
     let world = World::with(clock.clone(), Vec::new()).await;
     let well = Arc::new(AtomicUsize::new(0));
@@ -54,20 +54,20 @@ async fn an_ill_issuer_is_left_alone_probed_and_taken_back_also_over_a_restart()
     let rest = held(issuer.issue(&order("k", &["a.example"])).await.unwrap_err());
     assert!((30..=60).contains(&rest.as_secs()), "{rest:?}");
     assert_eq!(fake.seen().len(), 3, "nothing was sent");
-    // A restart remembers.
+    // The state survives a restart.
     let row = world.issuers.find_named("service").await.unwrap().unwrap().row;
     assert!(matches!(row.health.breaker, Breaker::Open { .. }), "{:?}", row.health);
     assert_eq!(row.health.last_error_code.as_deref(), Some("unavailable"));
     assert_eq!(row.health.last_error_at_us, Some(START_US));
     let restarted = world.again().get("service").await.unwrap();
     held(restarted.issue(&order("k", &["a.example"])).await.unwrap_err());
-    // One probe after the rest, which fails: twice the rest.
+    // One probe after the pause fails, so the pause doubles.
     clock.advance(rest);
     assert!(matches!(issuer.issue(&order("k", &["a.example"])).await, Err(IssuerError::Unavailable { .. })));
     let rest = held(issuer.issue(&order("k", &["a.example"])).await.unwrap_err());
     assert!((60..=120).contains(&rest.as_secs()), "{rest:?}");
     assert_eq!(fake.seen().len(), 4);
-    // Well again.
+    // The issuer is healthy again.
     well.store(1, Ordering::SeqCst);
     clock.advance(rest);
     issuer.issue(&order("k", &["a.example"])).await.unwrap();
@@ -82,7 +82,7 @@ async fn an_ill_issuer_is_left_alone_probed_and_taken_back_also_over_a_restart()
 }
 
 #[tokio::test]
-async fn orders_a_minute_are_held_to_the_rate() {
+async fn orders_per_minute_are_rate_limited() {
     let clock = Clock::manual(START_US);
     let world = World::with(clock.clone(), Vec::new()).await;
     let fake = service(&Arc::new(AtomicUsize::new(1)), Duration::ZERO).await;
@@ -94,7 +94,7 @@ async fn orders_a_minute_are_held_to_the_rate() {
     assert_eq!(error.retry(), issuers::Retry::After(Duration::from_secs(10)), "{error}");
     clock.advance(Duration::from_secs(10));
     issuer.issue(&order("k2", &["a.example"])).await.unwrap();
-    // What was delivered before costs nothing.
+    // A certificate that was delivered before is not counted.
     let wish = order("k3", &["a.example"]);
     clock.advance(Duration::from_secs(10));
     let first = issuer.issue(&wish).await.unwrap();
@@ -102,7 +102,7 @@ async fn orders_a_minute_are_held_to_the_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_orders_at_once_than_allowed() {
+async fn concurrent_orders_are_limited() {
     let world = World::with(Clock::manual(START_US), Vec::new()).await;
     let fake = service(&Arc::new(AtomicUsize::new(1)), Duration::from_millis(500)).await;
     let issuer = world.add("service", config(&fake, json!({"concurrency": 2}))).await;
@@ -117,7 +117,7 @@ async fn no_more_orders_at_once_than_allowed() {
         results
     };
     let watch = async {
-        // Requests seen and not yet answered, for as long as the eight take.
+        // The number of concurrent requests, sampled while the eight orders run.
         let mut most = 0;
         while !done.load(Ordering::SeqCst) {
             most = most.max(fake.under_way());

@@ -1,4 +1,4 @@
-//! What an issuer delivers is held against what was asked for.
+//! Tests that delivered certificates are compared with the order.
 
 use issuers::{Check, IssuerError, NameRule, Order, VerifyConfig};
 use x509::{GeneralName, UnixTime};
@@ -35,7 +35,7 @@ fn lie(check: &Check, order: &Order, chain: &[Vec<u8>]) -> String {
 }
 
 #[test]
-fn an_honest_chain_is_taken_in_order_without_root_and_strays() {
+fn valid_chain_is_ordered_without_root_and_stray_certificates() {
     let Scene { order, root, middle, good } = scene();
     let leaf = middle.sign(&good);
     let stray = TestCa::root("Stray", NOW);
@@ -56,7 +56,7 @@ fn an_honest_chain_is_taken_in_order_without_root_and_strays() {
 }
 
 #[test]
-fn every_lie_is_caught() {
+fn certificates_that_differ_from_the_order_are_rejected() {
     let Scene { order, root, middle, good } = scene();
     let plain = check(VerifyConfig::default());
     let dns = |name: &str| GeneralName::Dns(name.to_owned());
@@ -96,7 +96,7 @@ fn every_lie_is_caught() {
 }
 
 #[test]
-fn what_is_harmless_is_no_lie() {
+fn harmless_differences_from_the_order_are_accepted() {
     let Scene { order, middle, good, .. } = scene();
     let plain = check(VerifyConfig::default());
     let adding = check(VerifyConfig { roots: None, names: NameRule::MayAdd });
@@ -120,7 +120,7 @@ fn what_is_harmless_is_no_lie() {
 }
 
 #[test]
-fn roots_that_are_none_are_refused() {
+fn invalid_roots_are_rejected() {
     for roots in ["", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"] {
         let error = Check::new(&VerifyConfig { roots: Some(roots.to_owned()), names: NameRule::Exact }).err();
         assert!(matches!(error, Some(IssuerError::Misconfigured { .. })), "{roots:?}");

@@ -1,4 +1,4 @@
-//! Issuers against real programs and faithful fakes, one binary.
+//! Tests of issuers with real programs and accurate fakes, in one binary.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 

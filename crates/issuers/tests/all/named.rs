@@ -1,4 +1,4 @@
-//! BIND, run for a test.
+//! Runs BIND for a test.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub(crate) const SECRET_256: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY
 pub(crate) const SECRET_512: &str =
     "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3h5ejAxMjM0NTY3ODk=";
 
-/// BIND with two zones, ended when dropped.
+/// BIND with two zones. Stops when dropped.
 pub(crate) struct Named {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -21,7 +21,7 @@ pub(crate) struct Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        // Ended already when the test is about that.
+        // Some tests have already stopped it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -47,7 +47,7 @@ impl Named {
         named
     }
 
-    /// The TXT records of a name, by dig.
+    /// Returns the TXT records of a name, queried with dig.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         let (port, address) = (self.address.port().to_string(), self.address.ip().to_string());
         let ran = Command::new("dig")

@@ -1,5 +1,5 @@
-//! Vault and OpenBao, by a fake after their API documentation: login by token, AppRole and Kubernetes, renewal of
-//! tokens, signing, revoking.
+//! Tests of Vault and OpenBao with a fake written from their API documentation: login by token, AppRole and Kubernetes, token
+//! renewal, signing and revocation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::world::{World, order};
 
 const START_US: i64 = 1_800_000_000 * 1_000_000;
 
-/// What the fake knows of tokens.
+/// The fake's state of tokens.
 #[derive(Default)]
 struct Server {
     /// Valid tokens.
@@ -26,7 +26,8 @@ struct Server {
     renewal_allowed: bool,
 }
 
-/// Paths and shapes of <https://openbao.org/api-docs/secret/pki/>, /auth/approle/, /auth/kubernetes/ and /auth/token/.
+/// A fake with the paths and formats of <https://openbao.org/api-docs/secret/pki/>, /auth/approle/, /auth/kubernetes/ and
+/// /auth/token/.
 async fn vault(server: Arc<Mutex<Server>>, ca: Arc<TestCa>, intermediate: Arc<TestCa>) -> Fake {
     let now = UnixTime(START_US / 1_000_000);
     Fake::start(move |asked: &RecordedRequest| {
@@ -110,7 +111,7 @@ async fn scene() -> Scene {
 }
 
 impl Scene {
-    /// Logins and renewals.
+    /// Returns the number of logins and of renewals.
     fn asked(&self) -> (usize, usize) {
         let server = self.server.lock();
         (server.logins, server.renewals)
@@ -129,7 +130,7 @@ fn approle() -> Value {
 }
 
 #[tokio::test]
-async fn an_approle_signs_and_revokes() {
+async fn vault_approle_signs_and_revokes() {
     let scene = scene().await;
     let issuer = scene.world.add("vault", scene.config(approle())).await;
     let wish = Order { lifetime_seconds: Some(7_200), ..order("k", &["a.example", "10.0.0.1"]) };
@@ -152,7 +153,7 @@ async fn an_approle_signs_and_revokes() {
 }
 
 #[tokio::test]
-async fn tokens_are_renewed_at_half_their_life_and_replaced_when_lost() {
+async fn vault_token_is_renewed_at_half_its_lifetime_or_replaced_when_lost() {
     let scene = scene().await;
     let issuer = scene.world.add("vault", scene.config(approle())).await;
     issuer.issue(&order("1", &["a.example"])).await.unwrap();
@@ -162,19 +163,19 @@ async fn tokens_are_renewed_at_half_their_life_and_replaced_when_lost() {
     scene.clock.advance(Duration::from_secs(1));
     scene.world.issuers.upkeep().await.unwrap();
     assert_eq!(scene.asked(), (1, 1));
-    // Past what renewal allows: a new login.
+    // Beyond the maximum renewal time: a new login.
     scene.server.lock().renewal_allowed = false;
     scene.clock.advance(Duration::from_secs(1_800));
     issuer.issue(&order("3", &["a.example"])).await.unwrap();
     assert_eq!(scene.server.lock().logins, 2);
-    // Revoked behind our back: one new login, unseen by the caller.
+    // The token was revoked externally: one new login, which the caller does not notice.
     scene.server.lock().tokens.clear();
     issuer.issue(&order("4", &["a.example"])).await.unwrap();
     assert_eq!(scene.server.lock().logins, 3);
 }
 
 #[tokio::test]
-async fn a_given_token_is_kept_alive() {
+async fn configured_vault_token_is_renewed() {
     let scene = scene().await;
     scene.server.lock().tokens.push("given".to_owned());
     let issuer = scene.world.add("vault", scene.config(json!({"method": "token", "token": "given"}))).await;
@@ -189,7 +190,7 @@ async fn a_given_token_is_kept_alive() {
 }
 
 #[tokio::test]
-async fn a_pod_logs_in_with_its_service_account() {
+async fn vault_login_uses_the_kubernetes_service_account_token() {
     let mut scene = scene().await;
     let pod = scene.world.folder.path().join("pod");
     std::fs::create_dir(&pod).unwrap();
@@ -202,7 +203,7 @@ async fn a_pod_logs_in_with_its_service_account() {
     };
     let (token, key, above, link) =
         (auth("token"), auth("../master.key"), auth("/etc/hostname"), auth("link"));
-    // Without a word of the host no request names a file.
+    // Unless the host allows it, a request cannot name a file.
     let create = async |world: &World, config: &Value| {
         let new = NewIssuer { name: "vault".to_owned(), config: config.clone(), enabled: true };
         world.issuers.create(new, "user:operator").await
@@ -217,18 +218,18 @@ async fn a_pod_logs_in_with_its_service_account() {
     }
     let issuer = scene.world.add("vault", token).await;
     issuer.issue(&order("1", &["a.example"])).await.unwrap();
-    // A link that leads out of the folder is not followed.
+    // A symlink that leads out of the directory is not followed.
     let issuer = scene.world.add("link", link).await;
     let error = issuer.issue(&order("1", &["a.example"])).await.unwrap_err();
     assert!(error.to_string().contains("files.readable_folders"), "{error}");
-    // The host takes its word back: the issuer says why it cannot go on.
+    // The host withdraws the permission. The issuer reports why it cannot continue.
     let back = scene.world.with_readable("elsewhere");
     let shown = back.issuers.find_named("vault").await.unwrap().unwrap();
     assert!(shown.problem.unwrap().to_string().contains("files.readable_folders"));
 }
 
 #[tokio::test]
-async fn refusals_and_illness_are_told_apart() {
+async fn vault_refusals_and_outages_are_distinguished() {
     let scene = scene().await;
     let issuer = scene.world.add("vault", scene.config(approle())).await;
     for (role, code) in [

@@ -1,4 +1,4 @@
-//! A service as issuer.
+//! Tests of a webhook service as issuer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ fn config(fake: &Fake) -> Value {
     json!({"type": "webhook", "url": fake.url("/issue"), "revoke_url": fake.url("/revoke"), "secret": SECRET})
 }
 
-/// The service's side of the signature, from the documentation alone.
+/// Verifies the signature as the service does, implemented only from the documentation.
 fn is_signed(asked: &RecordedRequest) -> bool {
     let Some((time, signature)) = asked.header("x-bulla-timestamp").zip(asked.header("x-bulla-signature"))
     else {
@@ -40,7 +40,7 @@ fn chain_for(ca: &TestCa, asked: &RecordedRequest, now: UnixTime) -> Value {
 }
 
 #[tokio::test]
-async fn a_signed_order_is_answered_at_once() {
+async fn signed_webhook_order_is_answered_immediately() {
     let world = World::new().await;
     let now = world.now();
     let ca = TestCa::root("Service", now);
@@ -66,7 +66,7 @@ async fn a_signed_order_is_answered_at_once() {
 }
 
 #[tokio::test]
-async fn an_order_that_takes_time_is_asked_for_again_and_resumed_after_a_crash() {
+async fn pending_webhook_order_is_polled_and_resumed_after_a_crash() {
     let world = World::new().await;
     let now = world.now();
     let ca = TestCa::root("Service", now);
@@ -96,7 +96,7 @@ async fn an_order_that_takes_time_is_asked_for_again_and_resumed_after_a_crash()
 }
 
 #[tokio::test]
-async fn answers_that_are_no_certificates() {
+async fn webhook_error_responses_map_to_error_codes() {
     let wait = |seconds| Retry::After(Duration::from_secs(seconds));
     let table: Vec<(Response, &str, Retry)> = vec![
         (Response::json(422, &json!({"reason": "not that name"})), "refused", Retry::Never),
@@ -130,7 +130,7 @@ async fn answers_that_are_no_certificates() {
 }
 
 #[tokio::test]
-async fn slow_and_down() {
+async fn slow_webhook_times_out_and_a_stopped_one_is_unavailable() {
     let world = World::new().await;
     let fake = Fake::start(|_| Response::new(200, "").after(Duration::from_secs(600))).await;
     let issuer = world.add("slow", config(&fake)).await;
@@ -145,7 +145,7 @@ async fn slow_and_down() {
 }
 
 #[tokio::test]
-async fn a_lying_service_is_caught_and_its_lie_not_remembered() {
+async fn wrong_certificate_from_a_webhook_is_rejected_and_not_stored() {
     let world = World::new().await;
     let now = world.now();
     let ca = TestCa::root("Service", now);

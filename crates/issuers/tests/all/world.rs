@@ -1,4 +1,4 @@
-//! A database, keys, and the issuers over them.
+//! A database, keys and issuers for tests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use x509::{GeneralName, UnixTime};
 
 use super::authority_of_tests::request;
 
-/// Everything issuers need, in a folder of its own.
+/// A temporary environment for issuers.
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
@@ -27,12 +27,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With the system's clock.
+    /// Creates a world with the system clock.
     pub(crate) async fn new() -> Self {
         Self::with(Clock::system(), Vec::new()).await
     }
 
-    /// With this clock, and names looked up at these servers (this machine's when there are none).
+    /// Creates a world with this clock and these name servers. Without name servers, those of this machine are used.
     pub(crate) async fn with(clock: Clock, names: Vec<SocketAddr>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
@@ -57,21 +57,21 @@ impl World {
         Self { store, clock, context, issuers, folder }
     }
 
-    /// The same, on a host whose configuration has these programs and no others.
+    /// Returns the world on a host whose configuration has these programs and no others.
     pub(crate) fn with_programs(mut self, named: &[(&str, &[&str])]) -> Self {
         self.context.host.programs = programs(named);
         self.issuers = self.again();
         self
     }
 
-    /// The same, on a host that lets requests name files below this folder of the world.
+    /// Returns the world on a host that lets requests name files below this directory of the world.
     pub(crate) fn with_readable(mut self, folder: &str) -> Self {
         self.context.host.files = ReadableFiles::below(vec![self.folder.path().join(folder)]);
         self.issuers = self.again();
         self
     }
 
-    /// Another process over the same database: nothing in memory is shared.
+    /// Returns the issuers of another process on the same database. No memory is shared.
     pub(crate) fn again(&self) -> Issuers {
         let responders = Responders::new(self.store.clone(), self.clock.clone());
         Issuers::new(IssuerContext { responders, ..self.context.clone() })
@@ -88,13 +88,13 @@ impl World {
     }
 }
 
-/// Programs as the server's configuration names them.
+/// Returns programs as defined in the server's configuration.
 pub(crate) fn programs(named: &[(&str, &[&str])]) -> Programs {
     let config = |argv: &[&str]| serde_json::from_value::<ProgramConfig>(json!({ "argv": argv })).unwrap();
     Programs::new(&named.iter().map(|(name, argv)| ((*name).to_owned(), config(argv))).collect()).unwrap()
 }
 
-/// An order for these names with a fresh key.
+/// Returns an order for these names with a new key.
 pub(crate) fn order(key: &str, names: &[&str]) -> Order {
     Order {
         key: key.to_owned(),
@@ -108,7 +108,7 @@ pub(crate) fn order(key: &str, names: &[&str]) -> Order {
     }
 }
 
-/// Runs a program, which must succeed, and gives its output.
+/// Runs a program that must succeed; returns its output.
 pub(crate) fn run(program: &str, arguments: &[&str], install: &str) -> String {
     let ran = std::process::Command::new(program).args(arguments).output();
     let ran = ran.unwrap_or_else(|error| panic!("{program}: {error}; apt-get install -y {install}"));

@@ -1,4 +1,4 @@
-//! Our ACME client and Pebble.
+//! Tests of our ACME client with Pebble.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn leaf_of(chain: &[Vec<u8>]) -> Certificate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http_01_renewal_information_replacement_and_revocation() {
+async fn http_01_issues_with_ari_replacement_and_revocation() {
     let pebble = Pebble::start(Setup { nonce_rejects: 20, ..Setup::default() });
     let world = World::new().await;
     let issuer = world.add("pebble", pebble.config(&["http-01"])).await;
@@ -37,7 +37,7 @@ async fn http_01_renewal_information_replacement_and_revocation() {
     };
     issuer.issue(&replacing("2")).await.unwrap();
     assert!(pebble.log().contains("is a replacement of"), "the server was told what is replaced");
-    // Replaced already: the server refuses the link, and the certificate is issued without.
+    // It was replaced before: the server rejects the replacement, and the certificate is issued without it.
     issuer.issue(&replacing("3")).await.unwrap();
     assert!(!pebble.is_revoked(&first));
     issuer.revoke(&first, Reason::Superseded).await.unwrap();
@@ -47,18 +47,18 @@ async fn http_01_renewal_information_replacement_and_revocation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_alpn_01_for_names_and_addresses() {
+async fn tls_alpn_01_issues_for_names_and_addresses() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let issuer = world.add("pebble", pebble.config(&["tls-alpn-01"])).await;
     let delivered = issuer.issue(&order("1", &["c.example.test", "127.0.0.1"])).await.unwrap();
     assert_eq!(leaf_of(&delivered.chain).names(), ["c.example.test", "127.0.0.1"]);
-    // Listeners are open only while a challenge is.
+    // Listeners are open only while a challenge is pending.
     assert!(tokio::net::TcpStream::connect(("127.0.0.1", pebble.tls_port)).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dns_01_for_wildcards_by_updates_and_nothing_stays() {
+async fn dns_01_issues_wildcards_and_removes_its_records() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let issuer = world.add("pebble", pebble.config(&["http-01", "dns-01"])).await;
@@ -74,7 +74,7 @@ async fn dns_01_for_wildcards_by_updates_and_nothing_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accounts_with_external_binding_and_terms() {
+async fn account_needs_external_binding_and_agreed_terms() {
     let mac = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
     let external = Some(("kid-1".to_owned(), mac.to_owned()));
     let pebble = Pebble::start(Setup { external, ..Setup::default() });
@@ -103,7 +103,7 @@ async fn accounts_with_external_binding_and_terms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn profiles_and_alternate_chains() {
+async fn profile_and_preferred_alternate_chain_are_used() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let mut config = pebble.config(&["http-01"]);
@@ -121,13 +121,13 @@ async fn profiles_and_alternate_chains() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
+async fn interrupted_order_is_resumed_and_issued_once() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let made = world.add("pebble", pebble.config(&["http-01"])).await;
     made.test().await.unwrap();
     let id = world.issuers.find_named("pebble").await.unwrap().unwrap().row.id;
-    // Killed after ever longer times, like a process, then retried by another.
+    // The process is killed after increasing times. Another process then retries the order.
     for (at, delay) in [0, 20, 40, 80, 160, 320, 640].into_iter().enumerate() {
         let wish = order(&format!("cut-{at}"), &["a.example.test", "b.example.test"]);
         let before = pebble.issued();
@@ -150,7 +150,8 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
         tokio::time::timeout(Duration::from_secs(30), begun).await.unwrap();
         task.abort();
         let again = world.again().get("pebble").await.unwrap();
-        // The order whose proof was cut off may have failed for the server: the one that gave the certificate counts.
+        // The order whose validation was interrupted may have failed on the server. Only the order that yielded the certificate
+        // counts.
         let mut url = None;
         let watched = async {
             loop {
@@ -165,7 +166,7 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
             () = watched => unreachable!("it watches until the order is done"),
         };
         assert_eq!(pebble.issued() - before, 1, "cut off after {delay} ms");
-        // Killed once more, between the server's answer and our note of it.
+        // Killed once more, between the server's response and its storage.
         if let Some(url) = url {
             let spki = &leaf_of(&delivered.chain).public_key.spki;
             let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, spki);
@@ -184,7 +185,7 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn control_that_cannot_be_proven_is_told_and_can_be_proven_later() {
+async fn failed_validation_is_reported_and_can_succeed_later() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let mut config = pebble.config(&["http-01"]);
@@ -205,7 +206,7 @@ async fn control_that_cannot_be_proven_is_told_and_can_be_proven_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_forgot_us_gets_the_same_key_again() {
+async fn account_is_registered_again_with_the_same_key() {
     let mut pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let mut config = pebble.config(&["http-01"]);
@@ -226,7 +227,7 @@ async fn a_server_that_forgot_us_gets_the_same_key_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificates_own_key_revokes_it_and_no_other_does() {
+async fn certificate_is_revoked_only_by_its_own_key_or_account() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let ours = world.add("ours", pebble.config(&["http-01"])).await;
@@ -246,7 +247,7 @@ async fn a_certificates_own_key_revokes_it_and_no_other_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_away_is_unavailable() {
+async fn stopped_acme_server_is_reported_unavailable() {
     let pebble = Pebble::start(Setup::default());
     let world = World::new().await;
     let issuer = world.add("pebble", pebble.config(&["http-01"])).await;

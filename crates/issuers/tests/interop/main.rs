@@ -1,6 +1,6 @@
-//! Issuers against real servers that Debian does not have: Pebble, step-ca and OpenBao.
+//! Tests of issuers with real servers that are not in Debian: Pebble, step-ca and OpenBao.
 //!
-//! `.ci/interop` installs them and runs this. They must stand in PATH.
+//! `.ci/interop` installs them and runs these tests. The programs must be in PATH.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 #![allow(

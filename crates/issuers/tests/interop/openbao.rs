@@ -1,5 +1,5 @@
-//! OpenBao: an intermediate in its PKI engine signs and revokes; AppRole logins, tokens that are renewed, end, or are
-//! taken away; what is told when role, mount or rights are wrong.
+//! Tests with OpenBao: an intermediate in its PKI engine signs and revokes. Covers AppRole logins, tokens that are renewed, expire
+//! or are revoked, and the errors for a wrong role, mount or policy.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::pebble::openssl_verifies;
 use crate::world::{World, order};
 
 const INSTALL: &str = "run .ci/interop, which installs it";
-/// What the AppRole may do, and nothing else.
+/// The permissions of the AppRole, and no others.
 const POLICY: &str = r#"path "team/pki/sign/web" { capabilities = ["update"] }
 path "team/pki/sign/absent" { capabilities = ["update"] }
 path "team/pki/revoke" { capabilities = ["update"] }"#;
-/// Life of the AppRole's tokens, seconds, renewed or not.
+/// The lifetime of the AppRole's tokens in seconds, after login and after renewal.
 const TOKEN_SECONDS: u64 = 3_600;
 
-/// A running OpenBao that keeps everything in memory, ended when dropped.
+/// A running OpenBao that stores everything in memory. Stops when dropped.
 pub(crate) struct OpenBao {
     child: Child,
     folder: tempfile::TempDir,
@@ -32,7 +32,7 @@ pub(crate) struct OpenBao {
 
 impl Drop for OpenBao {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -78,13 +78,13 @@ impl OpenBao {
         Err(String::from_utf8_lossy(&ran.stderr).into_owned())
     }
 
-    /// As an administrator; what is printed as JSON, null when that is words.
+    /// Runs a command as administrator. Returns its output as JSON, or null if the output is plain text.
     pub(crate) fn run(&self, arguments: &[&str]) -> Value {
         let out = self.try_run(arguments).unwrap_or_else(|error| panic!("bao {arguments:?}: {error}"));
         serde_json::from_slice(&out).unwrap_or(Value::Null)
     }
 
-    /// A root, an intermediate below it in a mount of its own, and a role there.
+    /// Creates a root, an intermediate in its own mount, and a role there.
     fn mount_pki(&mut self) {
         for mount in ["pki", "team/pki"] {
             self.run(&["secrets", "enable", "-path", mount, "-max-lease-ttl=87600h", "pki"]);
@@ -104,7 +104,7 @@ impl OpenBao {
         self.run(&[&["write", "team/pki/roles/web"], &role[..]].concat());
     }
 
-    /// The login of an AppRole that may sign by role web, and revoke.
+    /// Returns the login of an AppRole that may sign with the role web and revoke.
     fn approle(&self) -> Value {
         let policy = self.folder.path().join("policy.hcl");
         std::fs::write(&policy, POLICY).unwrap();
@@ -125,7 +125,7 @@ impl OpenBao {
         })
     }
 
-    /// The AppRole's tokens that are alive, with what OpenBao knows of each.
+    /// Returns OpenBao's data of the valid tokens of the AppRole.
     fn tokens(&self) -> Vec<Value> {
         let accessors = self.run(&["list", "auth/token/accessors"]);
         let facts = accessors.as_array().unwrap().iter().map(|accessor| {
@@ -146,7 +146,7 @@ impl OpenBao {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_approle_signs_with_the_whole_chain_and_revokes() {
+async fn openbao_approle_signs_with_the_whole_chain_and_revokes() {
     let bao = OpenBao::start();
     let world = World::new().await;
     let issuer = world.add("bao", bao.config(bao.approle())).await;
@@ -171,7 +171,7 @@ async fn an_approle_signs_with_the_whole_chain_and_revokes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_are_renewed_at_half_their_life_and_made_anew_when_they_are_gone() {
+async fn openbao_token_is_renewed_at_half_its_lifetime_or_replaced() {
     let bao = OpenBao::start();
     let clock = Clock::manual(Clock::system().now_us());
     let world = World::with(clock.clone(), Vec::new()).await;
@@ -184,11 +184,11 @@ async fn tokens_are_renewed_at_half_their_life_and_made_anew_when_they_are_gone(
     let [renewed] = &bao.tokens()[..] else { panic!("not one token") };
     assert_eq!(renewed["accessor"], before["accessor"]);
     assert!(renewed["last_renewal"].is_string(), "{renewed}");
-    // Ended behind our back: one new login, unseen by who orders.
+    // The token was revoked externally: one new login, which the caller does not notice.
     bao.end_tokens();
     issuer.issue(&order("2", &["a.example"])).await.unwrap();
     assert_eq!(bao.tokens().len(), 1);
-    // Ended, and found at the renewal.
+    // The token was revoked, which is detected at its renewal.
     bao.end_tokens();
     clock.advance(Duration::from_secs(TOKEN_SECONDS / 2));
     world.issuers.upkeep().await.unwrap();
@@ -196,7 +196,7 @@ async fn tokens_are_renewed_at_half_their_life_and_made_anew_when_they_are_gone(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_was_given_is_kept_alive_until_it_is_taken_away() {
+async fn configured_openbao_token_is_renewed_until_it_is_revoked() {
     let bao = OpenBao::start();
     let clock = Clock::manual(Clock::system().now_us());
     let world = World::with(clock.clone(), Vec::new()).await;
@@ -216,7 +216,7 @@ async fn a_token_that_was_given_is_kept_alive_until_it_is_taken_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_is_told_with_what_to_do() {
+async fn openbao_errors_say_the_cause_and_the_remedy() {
     let bao = OpenBao::start();
     let world = World::new().await;
     let approle = bao.approle();

@@ -1,4 +1,4 @@
-//! Pebble, Let's Encrypt's ACME server for tests, with BIND as its resolver.
+//! Runs Pebble, Let's Encrypt's ACME test server, with BIND as its resolver.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -12,16 +12,16 @@ use crate::authority_of_tests::{Leaf, TestCa, request};
 use crate::named::Named;
 use crate::world::run;
 
-/// How Pebble is to behave.
+/// The configuration of Pebble.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
-    /// Key identifier and MAC key of external accounts; required when there are any.
+    /// Key identifier and MAC key for external account binding. If set, the binding is required.
     pub(crate) external: Option<(String, String)>,
-    /// Percentage of good nonces that it refuses.
+    /// The percentage of valid nonces that Pebble rejects.
     pub(crate) nonce_rejects: u8,
 }
 
-/// A running Pebble, ended when dropped.
+/// A running Pebble. Stops when dropped.
 pub(crate) struct Pebble {
     child: Child,
     folder: tempfile::TempDir,
@@ -36,7 +36,7 @@ pub(crate) struct Pebble {
 
 impl Drop for Pebble {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -89,7 +89,7 @@ impl Pebble {
         pebble
     }
 
-    /// Ends it and starts it again: it forgets everything.
+    /// Restarts Pebble, which loses all its state.
     pub(crate) fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -112,19 +112,19 @@ impl Pebble {
         ran.status.success().then(|| String::from_utf8(ran.stdout).unwrap())
     }
 
-    /// The root number `at` that it issues below, in PEM.
+    /// Returns the issuing root with the index `at`, in PEM.
     pub(crate) fn issuing_root(&self, at: usize) -> String {
         self.curl(&format!("{}/roots/{at}", self.management)).unwrap()
     }
 
-    /// The common name of that root.
+    /// Returns the common name of that root.
     pub(crate) fn issuing_root_name(&self, at: usize) -> String {
         let pem = self.issuing_root(at);
         let der = x509::pem::certificates(pem.as_bytes()).next().unwrap().1;
         Certificate::parse(&der).unwrap().subject.common_names[0].clone()
     }
 
-    /// Whether it holds a certificate for revoked.
+    /// Returns whether Pebble considers a certificate revoked.
     pub(crate) fn is_revoked(&self, certificate: &Certificate) -> bool {
         let serial = certificate.serial.to_string();
         let url = format!("{}/cert-status-by-serial/{}", self.management, serial.trim_start_matches('0'));
@@ -137,12 +137,12 @@ impl Pebble {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Certificates it has issued since it was started first.
+    /// Returns the number of certificates issued since the first start.
     pub(crate) fn issued(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }
 
-    /// An issuer for it: http-01 and tls-alpn-01 on its ports, dns-01 by updates of BIND.
+    /// Returns an issuer configuration for Pebble: http-01 and tls-alpn-01 on its ports, dns-01 by updates of BIND.
     pub(crate) fn config(&self, challenges: &[&str]) -> Value {
         json!({
             "type": "acme", "directory": self.directory, "terms_agreed": true, "contact": ["mailto:admin@example.test"],
@@ -173,7 +173,7 @@ fn launch(folder: &tempfile::TempDir, named: &Named, setup: &Setup) -> Child {
         .unwrap_or_else(|error| panic!("pebble: {error}; run .ci/interop, which builds it"))
 }
 
-/// OpenSSL's opinion of a delivered chain below this root.
+/// Verifies a delivered chain against this root with OpenSSL.
 pub(crate) fn openssl_verifies(root: &str, chain: &[Vec<u8>]) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! step-ca: signing with one-time tokens, renewing by mutual TLS, revoking, the pinned root.
+//! Tests with step-ca: signing with one-time tokens, renewal over mutual TLS, revocation and the pinned root.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::authority_of_tests::{TestCa, request_with};
 use crate::pebble::openssl_verifies;
 use crate::world::{World, order};
 
-/// A running step-ca, ended when dropped.
+/// A running step-ca. Stops when dropped.
 struct StepCa {
     child: Child,
     folder: tempfile::TempDir,
@@ -25,13 +25,13 @@ struct StepCa {
 
 impl Drop for StepCa {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The coordinates of a P-256 key, base64url.
+/// Returns the coordinates of a P-256 key in base64url.
 fn point(key: &PrivateKey) -> (String, String) {
     use base64::Engine as _;
     let spki = key.spki();
@@ -95,7 +95,7 @@ impl StepCa {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_sign_and_revoke_and_the_certificate_renews_itself() {
+async fn step_ca_signs_revokes_and_renews_over_mutual_tls() {
     let step = StepCa::start();
     let world = World::new().await;
     let pem = step.provisioner.to_pkcs8_pem();
@@ -127,7 +127,7 @@ async fn tokens_sign_and_revoke_and_the_certificate_renews_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_root_or_key_is_noticed() {
+async fn wrong_step_ca_root_or_provisioner_key_is_detected() {
     let step = StepCa::start();
     let world = World::new().await;
     let other = PrivateKey::generate(KeyType::P256).unwrap().to_pkcs8_pem();

@@ -1,4 +1,4 @@
-//! OpenBao's transit engine encrypts the master key.
+//! Tests of master key encryption with OpenBao's transit engine.
 
 use issuers::custody::{Transit, TransitConfig};
 use keys::{KeyringError, Secret, UnwrappedKey};
@@ -6,7 +6,7 @@ use outbound::resolve::Resolver;
 
 use crate::openbao::OpenBao;
 
-/// What the server's token may do, and nothing else.
+/// The permissions of the server's token, and no others.
 const POLICY: &str = r#"path "keys/encrypt/bulla" { capabilities = ["update"] }
 path "keys/decrypt/bulla" { capabilities = ["update"] }"#;
 
@@ -23,7 +23,7 @@ fn transit(bao: &OpenBao, key: &str, token: &str) -> Transit {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_transit_engine_gives_the_master_key_back_to_whom_it_may() {
+async fn transit_engine_unwraps_the_master_key_only_when_permitted() {
     let bao = OpenBao::start();
     bao.run(&["secrets", "enable", "-path", "keys", "transit"]);
     for key in ["bulla", "other"] {
@@ -41,7 +41,7 @@ async fn the_transit_engine_gives_the_master_key_back_to_whom_it_may() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("wrapped_by = vault"), "{text}");
     UnwrappedKey::load(&path, &ours, keys::MissingFile::Refuse).await.unwrap();
-    // After the engine's own rotation old ciphertexts open.
+    // After a rotation in the engine, old ciphertexts can still be decrypted.
     bao.run(&["write", "-force", "keys/keys/bulla/rotate"]);
     UnwrappedKey::load(&path, &ours, keys::MissingFile::Refuse).await.unwrap();
     for (refused, said) in [

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_read_and_written() {
+    fn server_addresses_are_parsed_and_formatted() {
         for (text, wanted) in [
             ("unix:/run/keys.sock", Some("unix:/run/keys.sock")),
             ("tls:keys.example", Some("tls:keys.example:2407")),

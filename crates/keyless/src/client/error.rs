@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_says_nothing_of_the_key_is_asked_for_again() {
+    fn only_internal_errors_and_lost_connections_allow_failover() {
         let server = Server::Unix("x".into());
         for code in ErrorCode::ALL {
             let refused = ClientError::Refused { server: server.clone(), code };

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_scheme_has_a_name_and_every_name_a_scheme() {
+    fn schemes_map_one_to_one_to_proto_schemes() {
         for number in 1..=16 {
             let name = proto::Scheme::try_from(number).unwrap();
             assert_eq!(scheme_of(name).map(named), Some(name));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_is_digits_and_a_unit() {
+    fn grpc_timeout_is_parsed_or_rejected() {
         for (text, wanted) in [
             ("1S", Some(Duration::from_secs(1))),
             ("100m", Some(Duration::from_millis(100))),

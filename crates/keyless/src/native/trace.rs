@@ -98,7 +98,7 @@ mod tests {
     const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn it_is_read_and_written() {
+    fn traceparent_is_parsed_and_formatted() {
         let parent = TraceParent::parse(GIVEN).unwrap();
         assert_eq!(parent.to_string(), GIVEN);
         assert!(parent.is_sampled() && parent.child(7).is_sampled());
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_read_or_not(text: String, digits in "[0-9a-f-]{0,60}") {
+        fn arbitrary_traceparent_and_timeout_text_never_panics(text: String, digits in "[0-9a-f-]{0,60}") {
             for text in [text, digits] {
                 if let Some(parent) = TraceParent::parse(&text) {
                     prop_assert_eq!(TraceParent::parse(&parent.to_string()), Some(parent));

@@ -49,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn classes_say_what_each_node_says(
+        fn classes_match_the_same_nodes_as_the_formula(
             nodes in proptest::collection::vec((0..3_u8, 0..4_u8), 0..60),
             formula in prop_oneof!["a: 0", "not a: 1", "a: 0 and not b: 2", "a: 2 or b: 1 or b: 3"],
         ) {

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_to_a_busy_node_stays() {
+    fn connection_to_a_busy_node_stays_open_after_missed_pings() {
         let options = RouterOptions::default();
         let late = Status::deadline_exceeded("");
         let timeout = options.ping_timeout;

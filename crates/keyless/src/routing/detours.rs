@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_are_of_all_places_and_replaced_where_none_reaches_the_destination() {
+    fn detour_helpers_span_sites_and_are_replaced_when_none_connects() {
         let here = (1..=3).map(|number| member(number, "here"));
         let there = (10..=13).map(|number| member(number, "there"));
         let elsewhere = (20..=39).map(|number| member(number, "elsewhere"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_has_nobody_to_wait_for() {
+    fn single_node_without_helpers_does_not_wait_for_a_detour() {
         let members = HashMap::from([member(1, "there")]);
         let destination = NodeId([1; 16]);
         let mut detours = Detours::default();

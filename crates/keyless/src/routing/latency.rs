@@ -71,7 +71,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_quantile_is_known_to_a_fifth() {
+    fn latency_quantile_is_accurate_to_one_fifth() {
         let mut latency = Latency::default();
         assert_eq!(latency.quantile(95), None);
         (1..=1_000).for_each(|ms| latency.observe(MS * ms));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn latency_quantile_forgets_old_samples() {
         let mut latency = Latency::default();
         (0..10_000).for_each(|_| latency.observe(MS));
         (0..20_000).for_each(|_| latency.observe(100 * MS));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_smoothed() {
+    fn round_trip_time_is_smoothed() {
         assert_eq!(smoothed(None, 8 * MS), 8 * MS);
         assert_eq!(smoothed(Some(8 * MS), 16 * MS), 9 * MS);
     }

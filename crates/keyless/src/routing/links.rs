@@ -498,7 +498,7 @@ mod tests {
 
     /// Thirty-two members of one site, and two hundred other sites of ten nodes each.
     #[test]
-    fn connections_grow_with_the_sites_and_are_spread_over_their_nodes() {
+    fn connections_scale_with_sites_and_spread_over_their_nodes() {
         let others: Vec<Member> = (0..2_000).map(|number| member(number, number / 10)).collect();
         let mut asked: HashMap<NodeId, usize> = HashMap::new();
         for own in 0..32 {
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_is_replaced_and_nobody_else_moves() {
+    fn lost_node_is_replaced_without_moving_other_connections() {
         let others: Vec<Member> = (0..100).map(|number| member(number, number / 10)).collect();
         let own = member(1_000, 99).id;
         let before = ids(&chosen(own, others.iter().collect(), &HashMap::new()));
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_shared_beyond_a_number_and_no_more_below_half_of_it() {
+    fn connection_sharing_starts_and_stops_at_different_thresholds() {
         let mut place = TestPod::new(3, 40, 40);
         assert_eq!(place.connected(), 40);
         place.hold(41);
@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_nothing_on_owns_nothing() {
+    fn pod_members_that_do_not_relay_own_no_destinations() {
         let mut place = TestPod::new(3, 40, 0);
         assert_eq!(place.connected(), 10);
         for mate in 1..=3 {
@@ -640,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_was_lost_is_taken_again_once_it_is_told_of() {
+    fn lost_relay_route_is_used_again_after_a_new_announcement() {
         let mut place = TestPod::new(1, 1, 0);
         let (mate, at) = (place.at(1), place.at(1_000));
         let far = at.member().id;
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_owed_counts_until_the_owner_has_heard_of_the_node() {
+    fn unanswered_request_makes_a_route_suspect_until_announced_again() {
         let mut place = TestPod::new(1, 1, 0);
         let (mate, at) = (place.at(1), place.at(1_000));
         let _requests = connected(&mate);
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_nobody_wants_ends_once_nothing_is_under_way() {
+    fn unwanted_connection_closes_once_requests_finish_or_time_out() {
         let peer = NoPeer.peer(&member(1, 1));
         let _requests = connected(&peer);
         let under_way = send(&peer).unwrap();
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_connection_says_nothing_of_the_next() {
+    fn closing_an_old_connection_does_not_affect_the_new_one() {
         let peer = NoPeer.peer(&member(1, 1));
         let (way, _requests) = tokio::sync::mpsc::channel(8);
         let (first, second) = (peer.begin(), peer.begin());
@@ -708,7 +708,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_changed_alone_is_looked_at(
+        fn incremental_link_updates_equal_a_full_computation(
             held in proptest::collection::vec(proptest::collection::vec(0..40_u32, 0..30), 1..6),
             steps in proptest::collection::vec((0..40_u32, 0..4_u8), 1..30),
         ) {

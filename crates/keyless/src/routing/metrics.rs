@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_to_a_site_that_do_not_end_are_seen_over_all_of_its_nodes_until_these_are_gone() {
+    fn site_metrics_sum_stuck_requests_of_all_nodes_until_removed() {
         let metrics = RoutingMetrics::default();
         let (first, second, other) = (metrics.of("paris"), metrics.of("paris"), metrics.of("oslo"));
         first.began();

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn each_owns_its_part_and_no_more() {
+    fn destinations_are_divided_evenly_among_pod_members() {
         for (members, destinations, most) in [(32, 200, 7), (31, 200, 7), (4, 65, 17), (32, 5, 1), (1, 9, 9)]
         {
             let found = owners(&nodes(0..members), &nodes(1_000..1_000 + destinations));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn when_one_goes_most_others_keep_what_they_have() {
+    fn losing_a_pod_member_moves_few_other_destinations() {
         let (all, destinations) = (nodes(0..32), nodes(1_000..1_200));
         let before = owners(&all, &destinations);
         let gone = node(5);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_has_pods_of_some_thirty_nodes_and_each_is_in_one() {
+    fn site_is_partitioned_into_pods_of_about_thirty_nodes() {
         let sized = |count: u32| {
             let all: Vec<NodeId> = (0..count).map(node).collect();
             let pod = |own: NodeId| -> BTreeSet<NodeId> {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn more_own_what_is_asked_often_and_fewer_after_a_while() {
+    fn busy_destination_gains_owners_and_loses_them_later() {
         let (mut pod, at) = (Pod::default(), node(1_000));
         let mut now = Instant::now();
         pod.plan(nodes(0..8), nodes(1_000..1_004), now);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_reach_it_in_time_is_joined_by_the_next() {
+    fn next_owner_is_added_when_the_first_does_not_connect_in_time() {
         let (mut pod, at, own) = (Pod::default(), node(1_000), node(0));
         let mut now = Instant::now();
         pod.plan(nodes(0..8), nodes(1_000..1_001), now);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_counts_for_some_time() {
+    fn lease_expires_unless_renewed() {
         let (mut pod, own, now) = (Pod::default(), node(0), Instant::now());
         assert!(pod.renew_lease(node(1), nodes(10..12), now));
         assert!(!pod.renew_lease(node(1), nodes(10..12), now), "the same");

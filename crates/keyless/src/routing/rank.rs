@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nearly_as_near_is_as_near() {
+    fn similar_round_trip_times_have_equal_distance() {
         assert_eq!(distance(0), distance(900));
         assert_eq!(distance(20_100), distance(20_000));
         assert!(distance(10_000) < distance(20_000));

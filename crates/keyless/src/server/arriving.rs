@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_are_counted_however_they_are_cut(
+        fn message_framing_is_independent_of_read_boundaries(
             lengths in proptest::collection::vec(0_usize..300, 1..8),
             cuts in proptest::collection::vec(1_usize..64, 1..32),
         ) {

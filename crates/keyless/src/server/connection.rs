@@ -417,7 +417,7 @@ mod tests {
 
     /// Replies to requests from one read are one write, up to the bytes of a read round.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn replies_to_what_was_read_at_once_are_one_write() {
+    async fn replies_to_pipelined_requests_are_written_together() {
         const MANY: usize = 4_096;
         let ping = |_| Items { opcode: opcode::PING, payload: b"?", ..Items::default() };
         let mut world = World::with_requests(MANY as u32, ping).await;
@@ -433,7 +433,7 @@ mod tests {
     /// Replies that finish while the peer accepts nothing are combined: the write in progress, one write for the rest, and possibly
     /// one for the last reply.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn signatures_that_end_while_nothing_is_taken_are_three_writes_at_most() {
+    async fn replies_finished_while_the_peer_is_blocked_use_few_writes() {
         const MANY: usize = 2_048;
         let sign = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..Items::default() };
         let mut world = World::with_requests(MANY as u32, sign).await;

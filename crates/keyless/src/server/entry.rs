@@ -432,7 +432,7 @@ mod tests {
     use crate::tenant::{DEFAULT, Tenants};
 
     #[test]
-    fn a_request_waits_from_when_it_is_queued_until_its_turn_or_its_end() {
+    fn request_is_counted_as_queued_until_started_or_dropped() {
         let metrics = Metrics::default();
         let tenants = Tenants::new(metrics.clone(), 1);
         let place = OPERATIONS.iter().position(|(_, name, _)| *name == "ed25519").unwrap();

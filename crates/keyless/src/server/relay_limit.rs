@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenant_has_half_of_what_is_passed_on_and_gives_it_back() {
+    fn relayed_requests_are_limited_to_half_per_tenant() {
         let relays = RelayLimit::default();
         let of = |tenant: &str| (0..RELAYED_MAX).map_while(|_| relays.acquire(tenant)).collect::<Vec<_>>();
         let (one, other) = (of("a"), of("b"));

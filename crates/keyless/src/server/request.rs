@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_of_a_request_is_bounded_and_plain() {
+    fn logged_request_ids_are_bounded_and_sanitized() {
         assert_eq!(request_id(br#"{"request_id":"abc","x":1}"#).as_deref(), Some("abc"));
         assert_eq!(request_id(br#"{"request_id":"a\nb"}"#).as_deref(), Some("ab"));
         for none in [&b"{"[..], b"[]", b"{}", br#"{"request_id":7}"#] {

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_costs_one_job_its_answer() {
+    fn panic_fails_only_the_job_that_caused_it() {
         fn sign(jobs: &[u8]) -> Slice {
             assert!(!jobs.contains(&3), "a fault of the library");
             made(jobs.iter().map(|job| Ok(vec![*job])).collect(), jobs.len())

@@ -37,7 +37,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_wait_is_that_of_all_ahead_by_all_workers() {
+    fn estimated_wait_is_queued_work_divided_by_workers() {
         let pace = Pace::default();
         assert_eq!(pace.wait(1_000, 1), Duration::ZERO);
         pace.observe(8 * MS, 8);

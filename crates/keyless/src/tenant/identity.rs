@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_known_exactly() {
+    fn client_identity_matches_patterns_exactly() {
         let client = identity("A", &["edge.a.example", "x.y.b.example"], &["spiffe://a.example/edge/1"]);
         for (pattern, knows) in [
             ("O=A", true),

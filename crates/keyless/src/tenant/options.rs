@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_a_tenant_is_refused() {
+    fn invalid_tenant_options_are_rejected() {
         let one = |change: fn(&mut TenantOptions)| {
             let mut tenant = TenantOptions { clients: vec!["O=A".into()], ..TenantOptions::new("a") };
             change(&mut tenant);

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_by_its_trace_and_by_its_id_and_is_nowhere_else() {
+    fn trace_is_found_by_trace_id_and_request_id() {
         let traces = Traces::default();
         traces.is_node("fra-1", "frankfurt");
         traces.keep(Kind::Other, record(0xab, 1));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rings_keep_the_newest_and_no_more_than_they_may() {
+    fn trace_rings_keep_only_the_newest_records() {
         let traces = Traces::default();
         for at in 0..3 * KEPT_MAX as u64 {
             traces.keep(Kind::Notable, record(7, at));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_fails_much_pushes_out_nothing_of_the_others() {
+    fn failing_tenant_does_not_evict_traces_of_other_tenants() {
         let traces = Traces::default();
         let fail = |tenant: &str, at| {
             traces.keep(Kind::Notable, Record { tenant: tenant.into(), ..record(7, at) });
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_keep_the_bound_and_lose_none_uncounted() {
+    fn concurrent_writers_stay_bounded_and_count_dropped_traces() {
         const THREADS: u64 = 8;
         const EACH: u64 = 60;
         let traces = Traces::default();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_finds_every_ring_taken_does_not_wait() {
+    fn trace_is_dropped_without_waiting_when_all_rings_are_locked() {
         let traces = Traces::default();
         let held: Vec<_> = traces.0.others.shards.iter().map(|shard| shard.lock()).collect();
         traces.keep(Kind::Other, record(1, 1));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_tell_who_was_asked_and_what_came_of_it() {
+    fn hops_record_node_reason_and_outcome() {
         let hops = Hops::new();
         let first = hops.start("fra-1", "frankfurt", "first");
         let second = hops.start("par-1", "paris", "hedged");

@@ -1,4 +1,4 @@
-//! Where many signatures wait and nobody is idle, they are made in batches; nobody waits for a batch to fill.
+//! When many signatures wait and no worker is idle, they are signed in batches. No job waits for a batch to fill.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::peer::{PATIENCE, key};
 const PSS: Scheme = Scheme::RsaPss(Hash::Sha256);
 const DIGEST: [u8; 32] = [7; 32];
 
-/// Tells through a channel which job it was; holds the worker until its gate is open, where it has one.
+/// Reports its job number through a channel. With a gate, it blocks the worker until the gate opens.
 struct Waiting {
     number: usize,
     gate: Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>,
@@ -46,8 +46,8 @@ fn job(key: &PrivateKey, responder: Waiting) -> Job<Waiting> {
     }
 }
 
-/// Has one worker find these keys' jobs, all of one class, in its queue all at once; says in what order they were answered, and how
-/// many were made in batches.
+/// Queues one job per key, all of one class, before the only worker takes any. Returns the order of the replies and the number of
+/// batched jobs.
 async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
     let stage = Stage::start(1, Batches::All).unwrap();
     let cost = Cost::of(kinds[0]);
@@ -89,7 +89,7 @@ fn scheme(kind: KeyType) -> Scheme {
 }
 
 #[tokio::test]
-async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
+async fn queued_rsa_jobs_are_batched_and_the_rest_signed_singly() {
     // Two full batches, and too few for a third.
     let (order, batched) = answered(&[KeyType::Rsa2048; 2 * BATCH + BATCH_MIN - 1]).await;
     assert_eq!(order, (0..order.len()).collect::<Vec<_>>());
@@ -97,9 +97,9 @@ async fn what_waits_is_made_in_batches_and_the_rest_one_by_one() {
     assert_eq!(batched, expected);
 }
 
-/// Workers of light work are tasks: the gate holds one of the runtime's threads.
+/// Workers of light jobs are tasks: the gate blocks one of the runtime's threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn light_work_that_waits_is_made_in_batches() {
+async fn queued_light_jobs_are_batched_per_key_type() {
     for kind in [KeyType::P256, KeyType::Ed25519] {
         let made = |count: usize| if is_batched(kind, scheme(kind), Batches::All) { count as u64 } else { 0 };
         let (order, batched) = answered(&[kind; 2 * BATCH + EC_BATCH_MIN - 1]).await;
@@ -108,22 +108,23 @@ async fn light_work_that_waits_is_made_in_batches() {
         assert_eq!(answered(&[kind; EC_BATCH_MIN]).await.1, made(EC_BATCH_MIN));
         assert_eq!(answered(&[kind; EC_BATCH_MIN - 1]).await.1, 0);
     }
-    // Neither fills up the other's batch.
+    // Jobs of one key type do not fill the batch of another.
     let (p256, edwards) = (KeyType::P256, KeyType::Ed25519);
     assert_eq!(answered(&[p256, edwards, edwards, p256]).await.1, 0);
 }
 
 #[tokio::test]
-async fn as_few_as_are_worth_it_make_a_batch() {
+async fn smallest_rsa_batch_is_the_configured_minimum() {
     let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN]).await;
     assert_eq!(batched, if is_batched(KeyType::Rsa2048, PSS, Batches::All) { BATCH_MIN as u64 } else { 0 });
     let (_, batched) = answered(&[KeyType::Rsa2048; BATCH_MIN - 1]).await;
     assert_eq!(batched, 0);
 }
 
-/// One worker with eight signatures is one worker; the keys, which nobody prepared, are once they have signed.
+/// A worker with a batch of eight counts as one worker. Keys that were not prepared beforehand are prepared after their first
+/// signature.
 #[tokio::test]
-async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_workers() {
+async fn keys_are_batched_after_their_first_signature_by_one_worker() {
     let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Rsa2048).unwrap());
     let stage = Stage::start(1, Batches::All).unwrap();
     for round in 0..2 {
@@ -158,7 +159,7 @@ async fn a_key_makes_batches_after_its_first_signature_and_a_batch_is_one_worker
 }
 
 #[tokio::test]
-async fn what_stands_between_does_not_wait_for_the_batch() {
+async fn job_of_another_key_type_does_not_wait_for_the_batch() {
     let (rsa, ec) = (KeyType::Rsa2048, KeyType::P384);
     let (order, batched) = answered(&[rsa, rsa, ec, rsa, rsa, rsa, ec, rsa]).await;
     if is_batched(rsa, PSS, Batches::All) {
@@ -166,9 +167,10 @@ async fn what_stands_between_does_not_wait_for_the_batch() {
     }
 }
 
-/// Seven jobs for four workers: each takes one before any is without an idle one beside it, and four are worth no batch.
+/// Seven jobs for four workers. Each worker takes one job before any job waits without an idle worker, and the remaining jobs are
+/// too few for a batch.
 #[tokio::test]
-async fn no_batch_is_made_while_others_are_idle() {
+async fn no_batch_is_formed_while_workers_are_idle() {
     const WORKERS: usize = 4;
     const JOBS: usize = BATCH - 1;
     for _ in 0..8 {
@@ -190,9 +192,9 @@ async fn no_batch_is_made_while_others_are_idle() {
     }
 }
 
-/// Half of a batch is late: the other half is not worth one, and is not counted as one.
+/// Half of the jobs are past their deadline. The other half is too small for a batch and is not counted as one.
 #[tokio::test]
-async fn what_is_late_is_in_no_batch() {
+async fn expired_jobs_are_excluded_from_batches() {
     let stage = Stage::start(1, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
     let job = |number, kind, deadline, gate| Job {

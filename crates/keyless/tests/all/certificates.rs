@@ -1,4 +1,4 @@
-//! Authorities and leaves of both sides, made on the spot.
+//! CAs and leaf certificates of both sides, created by the tests.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use x509::{BasicConstraints, DistinguishedName, GeneralName, SerialNumber, UnixT
 pub(crate) const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 pub(crate) const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 
-/// When what has no other end ends.
+/// Default expiry time.
 pub(crate) const NOT_AFTER: UnixTime = UnixTime(2_500_000_000);
 
-/// An authority of one side.
+/// The CA of one side.
 pub(crate) struct Authority {
     pub(crate) key: PrivateKey,
     pub(crate) name: DistinguishedName,
@@ -30,17 +30,17 @@ impl Authority {
         Self { key, name, der }
     }
 
-    /// A leaf for `localhost` with these purposes; none are named when there are none.
+    /// Issues a leaf for `localhost` with these extended key usages. With an empty list the extension is absent.
     pub(crate) fn leaf(&self, purposes: &[&str]) -> Identity {
         self.leaf_of("CN=localhost", &[GeneralName::Dns("localhost".to_owned())], purposes)
     }
 
-    /// A leaf for a subject with these names, and with these purposes.
+    /// Issues a leaf with this subject, these names and these extended key usages.
     pub(crate) fn leaf_of(&self, subject: &str, names: &[GeneralName], purposes: &[&str]) -> Identity {
         self.leaf_until(subject, names, purposes, NOT_AFTER)
     }
 
-    /// The same, which ends then.
+    /// As [`Self::leaf_of`], with this expiry time.
     pub(crate) fn leaf_until(
         &self,
         subject: &str,
@@ -80,7 +80,7 @@ fn certificate(
     signed(&tbs, &issuer.algorithm(), &issuer.sign_now(&tbs).unwrap())
 }
 
-/// A certificate with its key.
+/// A certificate with its private key.
 pub(crate) struct Identity {
     pub(crate) der: Vec<u8>,
     pub(crate) key: PrivateKey,

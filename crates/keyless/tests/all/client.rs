@@ -20,7 +20,7 @@ fn patience() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// One that gives nothing up because the machine is slow, and whose pings are not among what is counted.
+/// Returns options whose timeouts never expire on a slow machine, and whose pings do not change the counters.
 fn calm() -> ClientOptions {
     ClientOptions {
         connect_timeout: PATIENCE,
@@ -41,7 +41,7 @@ fn tls(world: &World, authority: &Authority) -> ClientOptions {
     ClientOptions { servers: vec![server], tls: Some(tls), ..calm() }
 }
 
-/// A client of these servers, and its figures.
+/// Returns a client of these servers, and its metrics.
 fn client(servers: &[Server], options: ClientOptions) -> (Client, Figures) {
     start(&ClientOptions { servers: servers.to_vec(), ..options })
 }
@@ -54,7 +54,7 @@ fn start(options: &ClientOptions) -> (Client, Figures) {
 struct Figures(ClientMetrics);
 
 impl Figures {
-    /// The sum of all figures of this name whose labels have this in them.
+    /// Returns the sum of all metrics of this name whose labels contain `label`.
     fn sum(&self, name: &str, label: &str) -> f64 {
         let mut registry = prometheus_client::registry::Registry::default();
         self.0.register(&mut registry);
@@ -74,7 +74,7 @@ fn ecdsa(of: &dyn Signer) -> Items<'static> {
 }
 
 #[tokio::test]
-async fn every_kind_of_key_signs_over_tls_and_over_the_socket() {
+async fn every_key_type_signs_over_tls_and_over_the_unix_socket() {
     let world = World::new().await;
     let over_tls = start(&tls(&world, &world.client_ca)).0;
     let over_socket = client(&[unix(&world)], calm()).0;
@@ -93,7 +93,7 @@ async fn every_kind_of_key_signs_over_tls_and_over_the_socket() {
 }
 
 #[tokio::test]
-async fn many_share_one_connection() {
+async fn concurrent_requests_share_one_connection() {
     let world = World::new().await;
     let (client, figures) = client(&[unix(&world)], calm());
     let items = ecdsa(key(KeyType::P256));
@@ -108,7 +108,7 @@ async fn many_share_one_connection() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_slow_key_of_somebody_else_and_too_many_are_refused_at_once() {
+async fn slow_key_does_not_block_others_and_excess_requests_are_rejected() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = World::with(patient(), vec![slow.clone() as KeyRef]).await;
     let options = ClientOptions { in_flight_max: 3, ..calm() };
@@ -141,7 +141,7 @@ async fn nobody_waits_for_a_slow_key_of_somebody_else_and_too_many_are_refused_a
 }
 
 #[tokio::test]
-async fn what_is_late_is_dropped_and_the_connection_lives_on() {
+async fn late_reply_is_dropped_and_the_connection_stays_open() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = World::with(patient(), vec![slow.clone() as KeyRef]).await;
     let (client, figures) = client(&[unix(&world)], calm());
@@ -159,7 +159,7 @@ async fn what_is_late_is_dropped_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_service_that_went_is_told_at_once_and_found_again() {
+async fn client_fails_fast_when_the_service_is_down_and_reconnects() {
     let world = World::new().await;
     let (client, figures) = client(&[unix(&world)], calm());
     let items = ecdsa(key(KeyType::P256));
@@ -181,9 +181,9 @@ async fn a_service_that_went_is_told_at_once_and_found_again() {
 }
 
 #[tokio::test]
-async fn another_service_is_asked_for_what_is_gone_or_overloaded_and_never_for_what_a_key_said() {
+async fn client_fails_over_on_lost_or_overloaded_service_only() {
     let (slow, open) = Gated::new(KeyType::P256);
-    // Gives up at once, which the protocol calls an error of the server.
+    // Times out immediately. The protocol reports that as an internal error of the server.
     let hasty = Options { deadline: Duration::from_millis(1), ..Options::default() };
     let first = World::with(hasty, vec![slow.clone() as KeyRef]).await;
     let second = World::with(patient(), vec![slow.clone() as KeyRef]).await;
@@ -208,7 +208,7 @@ async fn another_service_is_asked_for_what_is_gone_or_overloaded_and_never_for_w
 }
 
 #[tokio::test]
-async fn a_connection_is_kept_by_pings_and_given_up_without_answers() {
+async fn idle_connection_is_kept_by_pings_and_closed_without_replies() {
     let idle = Options { socket_idle: Duration::from_secs(6), ..patient() };
     let world = World::with(idle, Vec::new()).await;
     let often = ClientOptions { ping_every: Duration::from_millis(200), ..calm() };
@@ -238,7 +238,7 @@ async fn a_connection_is_kept_by_pings_and_given_up_without_answers() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_so() {
+async fn untrusted_client_is_rejected_until_its_certificate_changes() {
     let world = World::new().await;
     let (client, figures) = start(&tls(&world, &Authority::new("strangers")));
     until(|| figures.sum("bulla_keyless_client_connects_total", "") >= 2.0).await;

@@ -1,4 +1,4 @@
-//! The protocol's tables: every opcode by every kind of key, every error, both versions of TLS and the socket.
+//! The protocol's tables: every opcode with every key type, every error, both TLS versions and the Unix socket.
 
 use keyless::wire::{ErrorCode, Items, PADDED, Ski, opcode};
 use keys::{Hash, Scheme, Signer};
@@ -6,7 +6,7 @@ use keys::{Hash, Scheme, Signer};
 use crate::peer::{World, key, keys, openssl_verifies, ski};
 use keys::KeyType;
 
-/// The signature opcodes as the reference has them, written down a second time.
+/// The signing opcodes of the reference, listed here independently of the implementation.
 const SIGNING: [(u8, Scheme); 16] = [
     (0x02, Scheme::RsaPkcs1(Hash::Md5Sha1)),
     (0x03, Scheme::RsaPkcs1(Hash::Sha1)),
@@ -28,11 +28,11 @@ const SIGNING: [(u8, Scheme); 16] = [
 
 const LENGTHS: [usize; 8] = [0, 20, 28, 32, 36, 48, 64, 100];
 
-/// Whether this opcode under this kind of key over so many bytes is to be signed.
+/// Returns whether this opcode must sign with this key type and a payload of this length.
 fn is_served(scheme: Scheme, kind: KeyType, octets: usize) -> bool {
     let rsa = matches!(kind, KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096);
     match scheme {
-        // Broken hashes: documented as not made.
+        // Broken hash functions, documented as unsupported.
         Scheme::RsaPkcs1(Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224) => false,
         Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) => rsa && octets == hash.octets(),
         Scheme::Ecdsa(hash) => !rsa && kind != KeyType::Ed25519 && octets == hash.octets(),
@@ -41,7 +41,7 @@ fn is_served(scheme: Scheme, kind: KeyType, octets: usize) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_opcode_under_every_key_and_length_is_signed_or_refused() {
+async fn every_opcode_key_and_length_is_signed_or_rejected() {
     let world = World::new().await;
     let mut peer = world.connect().await;
     let (mut served, mut refused) = (0, 0);
@@ -54,7 +54,7 @@ async fn every_opcode_under_every_key_and_length_is_signed_or_refused() {
                 assert_eq!(reply.length, PADDED, "{what}");
                 if is_served(scheme, key.key_type(), octets) {
                     assert_eq!(reply.error(), None, "{what}");
-                    // OpenSSL reads no empty file of a message.
+                    // OpenSSL does not read empty message files.
                     assert!(
                         octets == 0 || openssl_verifies(key.spki(), scheme, &payload, &reply.payload),
                         "{what}"
@@ -73,9 +73,9 @@ async fn every_opcode_under_every_key_and_length_is_signed_or_refused() {
     world.running.stop().await;
 }
 
-/// The thirteen requests that a server without the check signs: right digest, wrong label, or no digest at all.
+/// Thirteen requests that a server without the check would sign: correct digest with the wrong label, or no digest at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_key_signs_what_is_meant_for_another_algorithm() {
+async fn key_rejects_opcodes_of_other_algorithms() {
     let world = World::new().await;
     let mut peer = world.connect().await;
     let (rsa, ec, ed) = (key(KeyType::Rsa2048), key(KeyType::P256), key(KeyType::Ed25519));
@@ -103,7 +103,7 @@ async fn no_key_signs_what_is_meant_for_another_algorithm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn errors_are_those_of_the_table() {
+async fn error_codes_match_the_protocol_table() {
     let world = World::new().await;
     let mut peer = world.connect().await;
     let known = ski(key(KeyType::P256));
@@ -126,7 +126,7 @@ async fn errors_are_those_of_the_table() {
         let reply = peer.call(&items).await;
         assert_eq!((reply.error(), reply.length), (Some(code as u8), PADDED), "{items:?}");
     }
-    // A message without an opcode; one of another major version, whose body is not looked at.
+    // A message without an opcode, then a message of another major version, whose body is not parsed.
     peer.send(&[1, 0, 0, 0, 0, 0, 0, 7]).await.unwrap();
     assert_eq!(peer.next().await.map(|reply| (reply.id, reply.error())), Some((7, Some(5))));
     peer.send(&[2, 0, 0, 3, 0, 0, 0, 8, 0x11, 0xff, 0xff]).await.unwrap();
@@ -139,7 +139,7 @@ async fn errors_are_those_of_the_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_is_served_over_both_versions_of_tls_and_the_socket() {
+async fn tls12_tls13_and_socket_serve_the_same_replies() {
     let world = World::new().await;
     for mut peer in [world.connect().await, world.connect_tls12().await, world.connect_socket().await] {
         for length in [0, 1, 1_000, 60_000, 65_528] {
@@ -175,7 +175,7 @@ fn call(opcode: u8, payload: &[u8]) -> Items<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tickets_are_sealed_and_opened_for_all_connections() {
+async fn session_tickets_are_sealed_and_opened_on_all_connections() {
     let world = World::new().await;
     let (mut one, mut two) = (world.connect().await, world.connect_socket().await);
     let sealed = one.call(&call(0x21, b"session")).await.payload;
@@ -187,7 +187,7 @@ async fn tickets_are_sealed_and_opened_for_all_connections() {
     let mut other = sealed;
     other[0] ^= 1;
     assert_eq!(one.call(&call(0x22, &other)).await.error(), Some(ErrorCode::Expired as u8), "another's key");
-    // What no message has room for once it is sealed.
+    // A ticket too large for a message once sealed.
     assert_eq!(one.call(&call(0x21, &vec![0; 65_500])).await.error(), Some(ErrorCode::Format as u8));
     world.running.stop().await;
 

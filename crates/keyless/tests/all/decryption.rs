@@ -1,4 +1,4 @@
-//! RSA without padding: by keys elsewhere, for whom the operator lets have it.
+//! Raw RSA decryption with keys outside the process, for clients that the operator permits.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use crate::certificates::CLIENT_AUTH;
 use crate::peer::{PATIENCE, Reply, World, key, ski};
 
-/// Bytes of a number of RSA-2048.
+/// Length of an RSA-2048 number in bytes.
 const OCTETS: usize = 256;
 
-/// A key of a security module, which here gives back what it is given, reversed.
+/// A simulated hardware security module key, which returns its input reversed.
 #[derive(Debug, Default)]
 struct Module {
     asked: AtomicUsize,
@@ -48,7 +48,7 @@ impl Signer for Module {
     }
 }
 
-/// Its public half, which nobody else has.
+/// The key pair behind the module key. No other key shares its public half.
 fn own() -> &'static PrivateKey {
     static OWN: OnceLock<PrivateKey> = OnceLock::new();
     OWN.get_or_init(|| PrivateKey::generate(KeyType::Rsa2048).unwrap())
@@ -60,7 +60,7 @@ async fn world(rsa_decrypt: bool, tenants: Vec<TenantOptions>) -> (World, Arc<Mo
     (World::with(options, vec![Arc::clone(&module) as KeyRef]).await, module)
 }
 
-/// What a client of this organisation is answered.
+/// Sends a decryption request as a client of this organisation and returns the reply.
 async fn decrypt(world: &World, organisation: &str, of: &dyn Signer, c: &[u8]) -> Reply {
     let names = [GeneralName::Dns("localhost".to_owned())];
     let identity = world.client_ca.leaf_of(&format!("CN=x,O={organisation}"), &names, &[CLIENT_AUTH]);
@@ -75,7 +75,7 @@ fn number(octets: usize) -> Vec<u8> {
 const REFUSED: Option<u8> = Some(ErrorCode::Cryptography as u8);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_decrypted_unless_the_operator_says_so() {
+async fn decryption_requires_permission_from_the_operator() {
     let may = |name: &str| TenantOptions {
         clients: vec![format!("O={name}")],
         rsa_decrypt: true,
@@ -83,7 +83,7 @@ async fn nothing_is_decrypted_unless_the_operator_says_so() {
     };
     let may_not = |name: &str| TenantOptions { rsa_decrypt: false, ..may(name) };
     let c = number(OCTETS);
-    // The service's setting; tenants; who asks; whether it is done.
+    // The service's setting, its tenants, the client's organisation, and whether decryption is allowed.
     for (rsa_decrypt, tenants, organisation, done) in [
         (false, vec![], "a", false),
         (true, vec![], "a", true),
@@ -91,7 +91,7 @@ async fn nothing_is_decrypted_unless_the_operator_says_so() {
         (true, vec![may("a")], "a", true),
         (true, vec![may_not("a")], "a", false),
         (true, vec![may("a"), may_not("b")], "b", false),
-        // Anyone who is nobody's, where there are others.
+        // A client that belongs to no tenant, on a service that has tenants.
         (true, vec![may("a")], "c", false),
     ] {
         let (world, module) = world(rsa_decrypt, tenants.clone()).await;
@@ -109,14 +109,14 @@ async fn nothing_is_decrypted_unless_the_operator_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_a_whole_number_goes_to_a_key_of_a_module() {
+async fn module_key_decrypts_only_full_length_input() {
     let (world, module) = world(true, Vec::new()).await;
     for octets in [0, 1, OCTETS - 1, OCTETS + 1, 2 * OCTETS] {
         let reply = decrypt(&world, "a", &*module, &number(octets)).await;
         assert_eq!(reply.error(), REFUSED, "{octets}");
     }
     assert_eq!(module.asked.load(Relaxed), 0);
-    // Keys of this process: none decrypts.
+    // Keys held in this process never decrypt.
     for (kind, octets) in [(KeyType::Rsa2048, OCTETS), (KeyType::P256, 32), (KeyType::Ed25519, 32)] {
         let reply = decrypt(&world, "a", key(kind), &number(octets)).await;
         assert_eq!(reply.error(), REFUSED, "{kind}");

@@ -1,4 +1,4 @@
-//! Who is let in, and who has to go.
+//! Admission of connections, and their forced end.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,8 +15,8 @@ use crate::certificates::{Authority, CLIENT_AUTH, Identity, NOT_AFTER, SERVER_AU
 use crate::peer::{World, patient, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_silent_keep_nobody_out_and_the_busy_not_the_local() {
-    // One place over TLS, and one on the socket.
+async fn silent_connections_do_not_block_clients_and_limits_apply_per_listener() {
+    // One connection slot over TLS, and one on the socket.
     let world = World::with(Options { connections_max: 1, ..patient() }, Vec::new()).await;
     let address = world.running.address.unwrap();
     let mut silent = Vec::new();
@@ -27,7 +27,7 @@ async fn the_silent_keep_nobody_out_and_the_busy_not_the_local() {
     assert!(known.is_let_in().await);
     let mut local = world.connect_socket().await;
     assert!(local.is_let_in().await);
-    // A second one of each is closed.
+    // A second connection on each listener is closed.
     let second = world.connect_with(Some(&world.client_ca.leaf(&[CLIENT_AUTH])), &TLS13).await;
     if let Ok(mut second) = second {
         assert!(!second.is_let_in().await);
@@ -40,9 +40,9 @@ async fn the_silent_keep_nobody_out_and_the_busy_not_the_local() {
     world.running.stop().await;
 }
 
-/// 64 sockets from each of 10 addresses say nothing: more than there are handshakes.
+/// 64 sockets from each of 10 addresses send nothing. These are more than the pending handshake limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_addresses_that_say_nothing_shut_out_nobody() {
+async fn silent_connections_from_many_addresses_do_not_block_clients() {
     let world = World::new().await;
     let address = world.running.address.unwrap();
     let mut silent = Vec::new();
@@ -73,11 +73,11 @@ async fn until_let_in(world: &World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_address_has_a_part_of_the_handshakes() {
+async fn one_address_is_limited_to_a_share_of_pending_handshakes() {
     let world = World::new().await;
     let address = world.running.address.unwrap();
     let mut silent = Vec::new();
-    // As many as it may have wait; the next ones are closed at once.
+    // More connections than one address may have pending. The excess connections are closed immediately.
     for _ in 0..80 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
@@ -93,7 +93,7 @@ async fn one_address_has_a_part_of_the_handshakes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_goes_when_its_certificate_ends() {
+async fn connection_closes_when_the_client_certificate_expires() {
     let world = World::new().await;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let names = [GeneralName::Dns("localhost".to_owned())];
@@ -106,7 +106,7 @@ async fn a_client_goes_when_its_certificate_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revoked_client_goes_and_does_not_come_back() {
+async fn revoked_client_is_disconnected_and_rejected_afterwards() {
     let world = World::new().await;
     let (revoked, good) = (world.client_ca.leaf(&[CLIENT_AUTH]), world.client_ca.leaf(&[CLIENT_AUTH]));
     let mut peer = world.connect_with(Some(&revoked), &TLS13).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_revoked_client_goes_and_does_not_come_back() {
     world.running.stop().await;
 }
 
-/// A CRL of this authority with these on it.
+/// Creates a CRL of this CA that lists these certificates.
 fn crl(authority: &Authority, revoked: &[&Identity]) -> Vec<u8> {
     let at = UnixTime(1_700_000_001);
     let entry = |identity: &&Identity| Revoked {

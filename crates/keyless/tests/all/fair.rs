@@ -1,13 +1,13 @@
-//! Lines in turn: by their shares, nobody starved, nothing lost.
+//! Fair queueing over lines: work is divided by share, no line starves, no job is lost.
 
 use keyless::fair::Fair;
 use proptest::prelude::*;
 
-/// The dearest job, µs.
+/// Cost of the most expensive job, in µs.
 const DEAREST: u64 = 100;
 const PLACES: usize = 1_000;
 
-/// What happens to the lines.
+/// A step of the property test.
 #[derive(Clone, Debug)]
 enum Step {
     Put { line: usize, work: u64 },
@@ -24,10 +24,10 @@ fn step(lines: usize) -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Where every line always has work, each has done its part of it after any number of jobs, within a turn of its own
-    /// and one of each other.
+    /// If every line always has work, each line has done its share after any number of jobs, within one turn of its own and one
+    /// turn of each other line.
     #[test]
-    fn work_is_shared_by_share(
+    fn queued_work_is_divided_by_share(
         lines in prop::collection::vec((1..=10_u32, 1..=DEAREST), 2..8),
         taken in 200..2_000_usize,
     ) {
@@ -45,8 +45,8 @@ proptest! {
             done[line] += lines[line].1;
             fair.put(line, lines[line].1, line).unwrap();
         }
-        // Turns done by each: work in units of what a turn gives. In any stretch, two lines differ by a turn begun and a
-        // job's rest at each end.
+        // Turns done by each line: work in units of one turn. In any interval, two lines differ by at most a started turn and the
+        // rest of a job at each end.
         let turns: Vec<f64> = done
             .iter()
             .zip(&shares)
@@ -56,10 +56,10 @@ proptest! {
         prop_assert!(most - least <= 2.0, "{turns:?}");
     }
 
-    /// A job is done after a bounded amount of others' work, whatever they ask for: the turns of the others and its own
-    /// line before it.
+    /// A job runs after a bounded amount of other work, however large the other lines are: the turns of the other lines, and the
+    /// jobs before it in its own line.
     #[test]
-    fn nobody_starves(others in prop::collection::vec(1..=10_u32, 1..8), before in 0..8_u64) {
+    fn every_line_is_served_after_a_bounded_amount_of_work(others in prop::collection::vec(1..=10_u32, 1..8), before in 0..8_u64) {
         let mut fair = Fair::new(PLACES, DEAREST);
         let mut shares = others.clone();
         shares.push(1);
@@ -87,9 +87,9 @@ proptest! {
         }
     }
 
-    /// What is put in comes out, once, in the order of its line, and the count is right all the time.
+    /// Each job is returned exactly once, in the order of its line. The count is correct after every step.
     #[test]
-    fn nothing_is_lost_or_made_up(steps in prop::collection::vec(step(4), 1..400), places in 1..50_usize) {
+    fn every_job_is_returned_exactly_once_and_in_order(steps in prop::collection::vec(step(4), 1..400), places in 1..50_usize) {
         let mut fair = Fair::new(places, DEAREST);
         let mut shares = vec![1, 0, 0, 0];
         let mut model: Vec<std::collections::VecDeque<u64>> = vec![std::collections::VecDeque::new(); 4];
@@ -104,7 +104,7 @@ proptest! {
                             prop_assert!(shares[line] > 0);
                             model[line].push_back(number);
                         }
-                        // Full, or nobody's: never when there is a place that is its own.
+                        // The queue is full or the line has no share. A line's reserved slots are never refused.
                         Err(given) => {
                             prop_assert_eq!(given, (line, number));
                             prop_assert!(shares[line] == 0 || model[line].len() >= free.max(16));
@@ -133,7 +133,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_alone_has_all_places_and_among_others_its_part_and_half_of_what_is_free() {
+fn single_line_fills_the_queue_and_several_lines_keep_reserved_slots() {
     let fill = |fair: &mut Fair<()>, line| (0..).take_while(|_| fair.put(line, 1, ()).is_ok()).count();
     let mut fair = Fair::new(PLACES, DEAREST);
     assert_eq!(fill(&mut fair, 0), PLACES);

@@ -1,10 +1,10 @@
-//! The code made from the protocol's definition is what its compiler makes of it now.
+//! The generated code in the repository equals what the protocol compiler generates now.
 
 use std::path::Path;
 
-/// To take over what is new: `BULLA_REGENERATE=1 cargo test -p keyless --test all generated`.
+/// To accept new output: `BULLA_REGENERATE=1 cargo test -p keyless --test all generated`.
 #[test]
-fn generated_code_is_that_of_the_definition() {
+fn generated_code_matches_the_protocol_definition() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let definition = protox::compile(["bulla/keys/v1/keys.proto"], [home.join("proto")]).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! What no client of good will sends.
+//! Malformed and abusive messages.
 
 use keyless::wire::{Items, opcode};
 
 use crate::peer::{World, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_message_ends_its_connection_without_an_answer_and_harms_no_other() {
+async fn malformed_message_closes_only_its_own_connection() {
     let world = World::new().await;
     let mut good = world.connect().await;
     let bodies: [&[u8]; 10] = [
@@ -34,7 +34,7 @@ async fn what_is_no_message_ends_its_connection_without_an_answer_and_harms_no_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn octets_may_drip_and_may_come_in_heaps() {
+async fn messages_are_parsed_from_single_bytes_and_from_large_chunks() {
     let world = World::new().await;
     let mut peer = world.connect_socket().await;
     let ping = |id: u32, payload: &[u8]| {
@@ -52,7 +52,7 @@ async fn octets_may_drip_and_may_come_in_heaps() {
     }
     let (asked, answered) = (
         tokio::spawn(async move {
-            // Cut anywhere.
+            // Split at arbitrary positions.
             for part in heap.chunks(7_777) {
                 peer.send(part).await.unwrap();
                 if part.len() < 7_777 {
@@ -70,9 +70,9 @@ async fn octets_may_drip_and_may_come_in_heaps() {
     world.running.stop().await;
 }
 
-/// A peer that asks on and never reads is given up; what waits for it is bounded.
+/// A peer that keeps sending requests and never reads is disconnected. The data buffered for it is bounded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_reads_nothing_is_given_up() {
+async fn peer_that_never_reads_is_disconnected() {
     const ENOUGH: usize = 2_000;
     let world = World::new().await;
     let mut good = world.connect_socket().await;

@@ -1,4 +1,4 @@
-//! Who is let in, for how long, and what a stop leaves.
+//! Client authentication, idle timeouts, and shutdown.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_clients_of_the_own_authority_are_let_in() {
+async fn only_client_certificates_of_the_configured_ca_are_accepted() {
     let world = World::new().await;
     let other = Authority::new("others");
     let ours = |purposes: &[&str]| Some(world.client_ca.leaf(purposes));
@@ -40,7 +40,7 @@ async fn only_clients_of_the_own_authority_are_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_certificates_count_from_the_next_connection_on() {
+async fn new_certificates_apply_to_new_connections_and_removed_roots_disconnect() {
     let world = World::new().await;
     let mut before = world.connect().await;
     let other = Authority::new("others");
@@ -49,12 +49,12 @@ async fn other_certificates_count_from_the_next_connection_on() {
         client_roots: vec![other.der.clone()],
         client_crls: Vec::new(),
     };
-    // Another certificate of ours, or one root more: nobody notices.
+    // With another certificate of the same CA, or an additional root, connections stay open.
     let more =
         TlsOptions { client_roots: vec![other.der.clone(), world.client_ca.der.clone()], ..changed.clone() };
     world.running.change_tls(&more).unwrap();
     assert!(before.is_let_in().await, "it goes on");
-    // A root less: who came in by it has to show again who they are.
+    // With a root removed, clients that it authenticated must reconnect.
     world.running.change_tls(&changed).unwrap();
     assert_eq!(before.next().await, None);
     until(|| world.figures().contains("kind=\"clients-changed\"")).await;
@@ -68,8 +68,9 @@ async fn other_certificates_count_from_the_next_connection_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_connection_ends_once_it_is_answered() {
-    // A machine that stalls for less sends in time, and what is under way is answered within the five seconds it has then.
+async fn idle_connection_closes_after_its_requests_are_answered() {
+    // If the machine stalls for less than this, requests are still sent in time, and requests in flight are answered within the
+    // five seconds that remain.
     const IDLE: Duration = Duration::from_secs(4);
     const MORE: Duration = Duration::from_secs(5);
     let (slow, open) = Gated::new(KeyType::P256);
@@ -80,7 +81,7 @@ async fn an_idle_connection_ends_once_it_is_answered() {
     assert_eq!(silent.next().await, None);
     let ended = || world.figure("bulla_keyless_connection_ends_total{kind=\"idle\"}");
     until(|| world.figures().contains("kind=\"idle\"") && ended() == 1.0).await;
-    // What is under way is waited for.
+    // The connection stays open for a request in flight.
     let mut asking = world.connect().await;
     let items = Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() };
     let id = asking.ask(&items).await;
@@ -89,7 +90,7 @@ async fn an_idle_connection_ends_once_it_is_answered() {
     open.send_replace(true);
     assert_eq!(asking.next().await.map(|reply| (reply.id, reply.error())), Some((id, None)));
     assert_eq!(asking.next().await, None);
-    // A socket has an hour.
+    // The idle timeout of the Unix socket is one hour.
     let mut local = world.connect_socket().await;
     tokio::time::sleep(MORE).await;
     assert!(local.is_let_in().await);
@@ -97,7 +98,7 @@ async fn an_idle_connection_ends_once_it_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_answers_what_is_under_way_and_leaves_no_socket() {
+async fn shutdown_answers_requests_in_flight_and_removes_the_socket() {
     let (slow, open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
     let world = World::with(patient(), vec![slow as KeyRef]).await;
@@ -120,11 +121,11 @@ async fn a_stop_answers_what_is_under_way_and_leaves_no_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_nobody_waits_for_is_not_done() {
+async fn pending_requests_are_cancelled_when_the_connection_closes() {
     // The gate never opens.
     let (slow, _open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
-    // Longer than is waited for here: it is not their deadline that ends them.
+    // Longer than the test waits, so that the deadline does not end the requests.
     let options = Options { deadline: PATIENCE * 2, ..Options::default() };
     let world = World::with(options, vec![slow as KeyRef]).await;
     let mut peer = world.connect_socket().await;
@@ -133,7 +134,7 @@ async fn work_that_nobody_waits_for_is_not_done() {
     }
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
     until(|| world.figure(under_way) == 100.0).await;
-    // No message: it ends at once, without waiting for what is under way.
+    // A malformed message: the connection closes immediately, without waiting for requests in flight.
     peer.send(&[1, 0, 0, 3, 0, 0, 0, 1, 0x11, 0, 0]).await.unwrap();
     assert_eq!(peer.next().await, None);
     until(|| world.figure(under_way) == 0.0).await;
@@ -141,7 +142,7 @@ async fn work_that_nobody_waits_for_is_not_done() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_listened_on_is_said() {
+async fn listen_errors_are_reported() {
     let start = |options| keyless::server::start(options, KeySet::default(), Metrics::default());
     assert!(matches!(start(Options::default()).await, Err(StartError::Nowhere)));
     let folder = tempfile::tempdir().unwrap();
@@ -157,14 +158,14 @@ async fn what_cannot_be_listened_on_is_said() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     first.stop().await;
-    // What a server that was killed leaves.
+    // The socket file left behind by a killed server.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     start(at(socket.clone())).await.unwrap().stop().await;
     assert!(!socket.exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_come_and_go_while_it_runs() {
+async fn keys_can_be_added_and_removed_at_runtime() {
     let world = World::new().await;
     let mut peer = world.connect_socket().await;
     let name = ski(key(KeyType::P384));
@@ -177,11 +178,11 @@ async fn keys_come_and_go_while_it_runs() {
     world.running.stop().await;
 }
 
-/// The PROXY protocol: a trusted load balancer states who its client is, and the handshakes of an address are counted by that. Nobody
-/// else is believed.
+/// PROXY protocol: a trusted load balancer states the client's address, and pending handshakes are counted by that address. Headers
+/// from other addresses are not trusted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_is_who_a_trusted_load_balancer_states() {
-    /// Handshakes that one address may have under way.
+async fn client_address_is_taken_from_trusted_proxy_headers_only() {
+    /// Maximum pending handshakes per address.
     const HANDSHAKES: usize = 64;
     let proxies = TrustedProxies::new(&["127.0.0.2/32".parse().unwrap()]);
     let world = World::with(Options { trusted_proxies: proxies, ..patient() }, Vec::new()).await;
@@ -203,7 +204,7 @@ async fn a_client_is_who_a_trusted_load_balancer_states() {
     for _ in 0..=HANDSHAKES {
         silent.push(introduced(2, [203, 0, 113, 1]).await);
     }
-    // One more than its client may have: one of them is closed.
+    // One more than the client's address may have pending: one of them is closed.
     let closed = futures_util::future::select_all(silent.iter_mut().map(|stream| {
         Box::pin(async move {
             let _ = stream.read(&mut [0; 16]).await;

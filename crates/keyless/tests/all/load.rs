@@ -1,4 +1,4 @@
-//! Nobody waits in somebody else's line: slow keys, full queues, deadlines.
+//! Isolation under load: slow keys, full queues, deadlines.
 
 use std::collections::HashMap;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
 const EC: Scheme = Scheme::Ecdsa(Hash::Sha256);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
+async fn slow_key_does_not_delay_other_keys_on_the_same_connection() {
     const MORE: usize = 50;
     let (slow, open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
@@ -27,7 +27,7 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
     for _ in 0..REMOTE_PER_KEY_MAX {
         waiting.push(peer.ask(&at(name)).await);
     }
-    // As many as may be under way are; the next hear so at once, on a connection that is read all the time.
+    // The limit of requests in flight is reached. Further requests are rejected immediately, because the connection is still read.
     for _ in 0..MORE {
         let reply = peer.call(&at(name)).await;
         assert_eq!(reply.error(), Some(ErrorCode::Internal as u8));
@@ -35,7 +35,7 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
         assert_eq!(reply.error(), None, "signed here meanwhile");
     }
     assert_eq!(world.figure("bulla_keyless_refusals_total{kind=\"key\"}"), MORE as f64);
-    // What was signed here is counted as ended a moment after its reply was written.
+    // The counter decreases shortly after the reply of a local signature is written.
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
     until(|| world.figure(under_way) == REMOTE_PER_KEY_MAX as f64).await;
     open.send_replace(true);
@@ -48,11 +48,11 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
     world.running.stop().await;
 }
 
-/// Failure 2 of docs/places.md: pools of workers for what only waits. Ten thousand requests wait, and cost their bytes; what is signed
-/// here meanwhile is signed. In a process of its own, whose memory is its own.
+/// Failure 2 of docs/places.md: worker threads blocked by requests that only wait. Ten thousand waiting requests cost only memory,
+/// and local keys sign meanwhile. Runs in a separate process, to measure its memory alone.
 #[cfg(target_os = "linux")]
 #[test]
-fn ten_thousand_requests_that_wait_cost_ten_kilobytes_each_at_most() {
+fn waiting_request_uses_at_most_ten_kilobytes() {
     const KEYS: usize = 4;
     const EACH: usize = 2_500;
     const EACH_MAX: usize = 10_000;
@@ -93,7 +93,7 @@ fn ten_thousand_requests_that_wait_cost_ten_kilobytes_each_at_most() {
             let each = resident().saturating_sub(before) / (KEYS * EACH);
             println!("row 2: {} requests under way, {each} octets each, no thread more", KEYS * EACH);
             assert!(each < EACH_MAX, "{each}");
-            // Two workers of the runtime for all that waits.
+            // The runtime's two workers serve all waiting requests.
             assert_eq!(self::threads(), threads);
             for peer in &mut peers {
                 for _ in 0..100 {
@@ -113,7 +113,7 @@ fn ten_thousand_requests_that_wait_cost_ten_kilobytes_each_at_most() {
     });
 }
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process in bytes.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {
     status("VmRSS:") * 1_024
@@ -132,7 +132,7 @@ fn status(name: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_are_all_answered_each_with_its_own() {
+async fn pipelined_requests_are_each_answered_with_their_own_signature() {
     let world = World::new().await;
     let mut peer = world.connect().await;
     let (light, medium) = (key(KeyType::P256), key(KeyType::Rsa2048));
@@ -154,7 +154,7 @@ async fn many_at_once_are_all_answered_each_with_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_does_not_answer_in_time_is_given_up() {
+async fn unresponsive_key_times_out() {
     let (slow, _open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
     let options = Options { deadline: Duration::from_millis(100), ..Options::default() };
@@ -164,7 +164,7 @@ async fn a_key_that_does_not_answer_in_time_is_given_up() {
     world.running.stop().await;
 }
 
-/// Tells through a channel.
+/// A responder that sends the result through a channel.
 #[derive(Debug)]
 struct Waiting {
     there: bool,
@@ -177,7 +177,7 @@ impl Responder for Waiting {
     }
 
     fn respond(self, signed: Result<Vec<u8>, StageError>) {
-        // The test may have seen enough.
+        // The test may have dropped the receiver.
         let _ = self.answer.send(signed);
     }
 }
@@ -187,9 +187,9 @@ fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, th
     Job { key: key(KeyType::P256).clone(), scheme: EC, input: [7; 32].into(), deadline, line: 0, responder }
 }
 
-/// On one thread the stage's tasks do not run before this one waits: the queue is filled to the last place.
+/// On a single-threaded runtime the stage's tasks do not run before this task waits, so the queue fills completely.
 #[tokio::test]
-async fn a_full_queue_refuses_at_once_and_late_work_is_not_done() {
+async fn full_queue_rejects_at_once_and_expired_jobs_are_not_signed() {
     let stage = Stage::start(1, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
     let later = Instant::now() + PATIENCE;
@@ -218,7 +218,7 @@ async fn a_full_queue_refuses_at_once_and_late_work_is_not_done() {
     assert!(stage.submit(Cost::Light, job(&answer, later, true)).is_err(), "it has stopped");
 }
 
-/// The dear class is full to the last place, and the cheap one is served all the same.
+/// The queue of expensive jobs is full. Cheap jobs are served nevertheless.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_work_does_not_delay_light_work() {
     let stage = Stage::start(2, Batches::All).unwrap();

@@ -1,4 +1,4 @@
-//! The native protocol: every signature, every refusal, deadlines, cancelled work, traces.
+//! The native protocol: signatures, errors, deadlines, cancellation, traces.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use x509::SpkiHash;
 use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
 use crate::peer::{Gated, PATIENCE, World, key, keys, openssl_verifies, ski, until};
 
-/// Long enough for anything but a fault.
+/// A deadline that expires only on a fault.
 pub(crate) fn patient() -> Terms {
     Terms::within(PATIENCE)
 }
@@ -53,7 +53,7 @@ fn octets(scheme: Scheme) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_scheme_by_every_key_is_what_openssl_expects() {
+async fn every_scheme_and_key_type_verifies_with_openssl() {
     let world = World::new().await;
     let client = world.native();
     let mut verified = 0;
@@ -75,7 +75,7 @@ async fn every_scheme_by_every_key_is_what_openssl_expects() {
                     assert!(openssl_verifies(key.spki(), scheme, &input, &signature), "{kind} {scheme:?}");
                     verified += 1;
                 }
-                // The library makes none under these by RSA.
+                // AWS-LC does not sign with these schemes and RSA.
                 Err(status) => {
                     let weak = Hash::Md5Sha1.octets().min(input.len()) == input.len();
                     assert!(weak && kind.rsa_bits().is_some(), "{kind} {scheme:?}: {status}");
@@ -89,7 +89,7 @@ async fn every_scheme_by_every_key_is_what_openssl_expects() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_found_by_either_name_over_tls_and_the_socket() {
+async fn key_is_found_by_ski_or_spki_hash_over_tls_and_socket() {
     let world = World::new().await;
     let p256 = key(KeyType::P256);
     let by_hash = SignRequest {
@@ -103,7 +103,7 @@ async fn a_key_is_found_by_either_name_over_tls_and_the_socket() {
             assert!(openssl_verifies(p256.spki(), EC, &[1; 32], &signature));
         }
     }
-    // Who is not let in by the other protocol, is not by this one.
+    // Identities that the other protocol rejects are rejected by this one as well.
     for identity in
         [None, Some(world.client_ca.leaf(&[SERVER_AUTH])), Some(world.server_ca.leaf(&[CLIENT_AUTH]))]
     {
@@ -116,7 +116,7 @@ async fn a_key_is_found_by_either_name_over_tls_and_the_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_refused_before_the_key_is_touched() {
+async fn invalid_requests_are_rejected_before_the_key_is_used() {
     let (elsewhere, open) = Gated::new(KeyType::P256);
     open.send_replace(true);
     let world = World::with(Options::default(), vec![elsewhere.clone() as KeyRef]).await;
@@ -160,7 +160,7 @@ async fn what_does_not_fit_is_refused_before_the_key_is_touched() {
         let status = client.sign(request.clone(), patient()).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(says), "{status}");
-        // The same as one of several.
+        // The same request as one of a batch.
         let mut both = client.sign_batch(vec![request, good.clone()], patient()).await.unwrap();
         assert!(both.pop().unwrap().is_ok());
         assert_eq!(both.pop().unwrap().unwrap_err().code(), code);
@@ -175,14 +175,14 @@ async fn what_does_not_fit_is_refused_before_the_key_is_touched() {
     world.running.stop().await;
 }
 
-/// Requests of a stream, as they are sent.
+/// Returns a stream of requests and its sender.
 fn channel() -> (mpsc::UnboundedSender<SignRequest>, impl futures_util::Stream<Item = SignRequest>) {
     let (send, mut receive) = mpsc::unbounded_channel();
     (send, stream::poll_fn(move |context| receive.poll_recv(context)))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_answers_in_any_order_and_each_with_its_own() {
+async fn stream_replies_arrive_out_of_order_with_matching_ids() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow.clone()]).await;
     let (send, requests) = channel();
@@ -201,7 +201,7 @@ async fn a_stream_answers_in_any_order_and_each_with_its_own() {
             500 => assert_eq!(signature(reply).unwrap_err().code(), Code::InvalidArgument),
             id => {
                 let made = signature(reply).unwrap();
-                // Ed25519 is deterministic: each has the signature over its own.
+                // Ed25519 is deterministic: each reply has the signature over its own input.
                 assert_eq!(made, fast.sign_digest_now(Scheme::Ed25519, &[id as u8; 40]).unwrap());
             }
         }
@@ -209,7 +209,7 @@ async fn a_stream_answers_in_any_order_and_each_with_its_own() {
     assert!(!seen.contains(&1), "the slow one waits for nobody and nobody for it");
     open.send_replace(true);
     assert_eq!(replies.next().await.unwrap().unwrap().id, 1);
-    // An item's own deadline.
+    // The deadline of one item.
     open.send_replace(false);
     send.send(SignRequest { timeout_ms: 50, ..request(2, &*slow, EC, &[1; 32]) }).unwrap();
     let reply = replies.next().await.unwrap().unwrap();
@@ -220,7 +220,7 @@ async fn a_stream_answers_in_any_order_and_each_with_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_past_its_deadline_is_not_done() {
+async fn requests_past_their_deadline_are_not_signed() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow.clone()]).await;
     let client = world.native();
@@ -228,7 +228,7 @@ async fn work_past_its_deadline_is_not_done() {
     let short = || Terms::within(Duration::from_millis(100));
     let status = client.sign(asked.clone(), short()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    // Whose clock it was: without one of the client's, the service says so.
+    // The error names the party whose deadline expired. Without a deadline of the client, it is the service's.
     let (send, requests) = channel();
     let mut replies = client.sign_stream(requests, patient()).await.unwrap();
     send.send(SignRequest { timeout_ms: 100, ..asked.clone() }).unwrap();
@@ -239,21 +239,21 @@ async fn work_past_its_deadline_is_not_done() {
     open.send_replace(true);
     assert!(client.sign(asked, patient()).await.is_ok());
     assert_eq!(slow.signed.load(Ordering::Relaxed), 1, "the last one alone");
-    // Past before it begins.
+    // A deadline that has already passed.
     let past = Terms::until(std::time::Instant::now());
     assert!(client.sign(request(0, key(KeyType::P256), EC, &[1; 32]), past).await.is_err());
     world.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_cancelled_requests_are_not_worked_on() {
+async fn cancelled_requests_are_not_signed() {
     const MANY: usize = 1_000;
     let (slow, open) = Gated::new(KeyType::P256);
     let options = Options { deadline: PATIENCE, processors: 1, ..Options::default() };
     let world = World::with(options, vec![slow.clone() as KeyRef]).await;
     let client = world.native();
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
-    // Each a call of its own, at a key elsewhere.
+    // Each request is a separate call, with a remote key.
     let calls: Vec<_> = (0..MANY)
         .map(|id| {
             let (client, asked) = (client.clone(), request(id as u64, &*slow, EC, &[1; 32]));
@@ -267,7 +267,7 @@ async fn a_thousand_cancelled_requests_are_not_worked_on() {
     assert!(client.sign(request(0, &*slow, EC, &[1; 32]), patient()).await.is_ok());
     assert_eq!(slow.signed.load(Ordering::Relaxed), 1);
 
-    // As many as may wait of one stream, in the stage; 500 of them take a second.
+    // As many requests as one stream may queue in the stage. 500 of them take a second.
     let (send, requests) = channel();
     let mut replies = client.sign_stream(requests, patient()).await.unwrap();
     let taken = || world.figure("bulla_keyless_tenant_requests_total{tenant=\"default\"}");
@@ -290,7 +290,7 @@ async fn a_thousand_cancelled_requests_are_not_worked_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_are_listed_by_pages() {
+async fn keys_are_listed_in_pages() {
     let world = World::new().await;
     let client = world.native();
     let (mut found, mut page_token) = (Vec::new(), Vec::new());
@@ -315,7 +315,7 @@ async fn keys_are_listed_by_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_ticket_of_either_protocol_opens_by_the_other() {
+async fn ticket_sealed_by_one_protocol_opens_with_the_other() {
     let world = World::new().await;
     let client = world.native();
     let sealed = client.seal(b"session".to_vec(), patient()).await.unwrap();
@@ -336,7 +336,7 @@ async fn a_ticket_of_either_protocol_opens_by_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_answers_what_is_under_way_and_ends_streams() {
+async fn shutdown_answers_requests_in_flight_and_ends_streams() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow.clone()]).await;
     let client = world.native();
@@ -359,15 +359,15 @@ async fn a_stop_answers_what_is_under_way_and_ends_streams() {
     drop((folder, send));
 }
 
-/// What was logged.
+/// The captured log.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Everything that this thread logs from now on, spans at their end.
+    /// Captures all log output of this thread from now on. Spans are logged at their end.
     pub(crate) fn of_this_thread() -> (Self, tracing::subscriber::DefaultGuard) {
-        // While there is one subscriber alone, whether a place in the code logs is decided by the thread that comes by first, which
-        // may be another test's and have none. With two each is asked.
+        // With a single subscriber, tracing caches each call site's interest from the thread that reaches it first. That thread may
+        // belong to another test without a subscriber. With two subscribers, each is consulted.
         static OTHER: OnceLock<tracing::Dispatch> = OnceLock::new();
         OTHER.get_or_init(|| tracing::Dispatch::new(tracing_subscriber::registry()));
         let log = Self::default();
@@ -396,9 +396,9 @@ impl Write for Log {
     }
 }
 
-/// On one thread, so that one subscriber sees all of it.
+/// Runs on one thread, so that one subscriber captures everything.
 #[tokio::test]
-async fn the_callers_trace_goes_through_every_stage() {
+async fn trace_context_of_the_client_is_logged_in_every_stage() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let (log, _default) = Log::of_this_thread();
     let world = World::new().await;
@@ -406,7 +406,7 @@ async fn the_callers_trace_goes_through_every_stage() {
     let terms = Terms { trace, ..patient() };
     let client = Client::socket(world.native_path());
     client.sign(request(1, key(KeyType::P256), EC, &[1; 32]), terms).await.unwrap();
-    // An item of a stream has its own.
+    // An item of a stream has its own trace context.
     let own = format!("00-{}-00f067aa0ba902b7-01", "a".repeat(32));
     let item = SignRequest { traceparent: own, ..request(2, key(KeyType::P256), EC, &[1; 32]) };
     let mut replies = client.sign_stream(stream::iter([item]), terms).await.unwrap();

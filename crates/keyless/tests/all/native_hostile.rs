@@ -1,4 +1,4 @@
-//! What a peer of the native protocol can do wrong on purpose.
+//! Abuse of the native protocol by a malicious peer.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The begin of a call: POST, http, a path (HPACK, RFC 7541 appendix A).
+/// The start of a call: POST, http, a path (HPACK, RFC 7541 appendix A).
 fn headers(stream: u32) -> Vec<u8> {
     let path = b"/bulla.keys.v1.KeyService/Sign";
     let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).unwrap()];
@@ -36,7 +36,7 @@ fn headers(stream: u32) -> Vec<u8> {
     frame(1, 0x4, stream, &block)
 }
 
-/// Whether the service ends the connection after it was sent this.
+/// Returns whether the service closes the connection after receiving these bytes.
 async fn is_ended_by(world: &World, octets: &[u8]) -> bool {
     let mut stream = UnixStream::connect(world.native_path()).await.unwrap();
     let sent = stream.write_all(octets).await;
@@ -48,7 +48,7 @@ async fn is_ended_by(world: &World, octets: &[u8]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_http2_or_too_much_of_it_ends_the_connection_alone() {
+async fn invalid_or_abusive_http2_closes_only_its_own_connection() {
     let world = World::new().await;
     let honest = Client::socket(world.native_path());
     let settings = frame(4, 0, 0, &[]);
@@ -59,7 +59,7 @@ async fn what_is_no_http2_or_too_much_of_it_ends_the_connection_alone() {
             [headers(stream), frame(3, 0, stream, &8_u32.to_be_bytes())].concat()
         })
         .collect();
-    // A bomb: header fields without end.
+    // A header bomb: endless header fields.
     let mut endless = [begun.clone(), frame(1, 0, 1, &[0x83, 0x86, 0x04, 0x01, b'/'])].concat();
     for _ in 0..64 {
         let field = [&[0x00, 0x01, b'x', 0x7f, 0x81, 0x7d][..], &[b'a'; 16_128]].concat();
@@ -80,16 +80,16 @@ async fn what_is_no_http2_or_too_much_of_it_ends_the_connection_alone() {
     world.running.stop().await;
 }
 
-/// Frames that cost their sender little and want an answer each; nobody reads the answers.
+/// Frames that are cheap to send and require a reply each. The sender never reads the replies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_frames_hold_up_nobody_else() {
+async fn frame_flood_does_not_block_other_clients() {
     let world = World::new().await;
     let honest = Client::socket(world.native_path());
     for (kind, payload) in [(4, &[0, 4, 0, 1, 0, 0][..]), (6, &[7; 8])] {
         let mut stream = UnixStream::connect(world.native_path()).await.unwrap();
         stream.write_all(&[PREFACE, &frame(4, 0, 0, &[])].concat()).await.unwrap();
         let flood = frame(kind, 0, 0, payload).repeat(10_000);
-        // Until it is read no more, or the connection is ended.
+        // Until the service stops reading or closes the connection.
         let pushing = async { while stream.write_all(&flood).await.is_ok() {} };
         let asking = async {
             for _ in 0..20 {
@@ -105,7 +105,7 @@ async fn floods_of_frames_hold_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_too_long_is_refused() {
+async fn oversized_message_is_rejected() {
     let world = World::new().await;
     let client = Client::socket(world.native_path());
     let long = request(0, key(KeyType::Ed25519), keys::Scheme::Ed25519, &vec![0; 2 << 20]);
@@ -115,7 +115,7 @@ async fn a_message_that_is_too_long_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_connects_and_says_nothing_is_let_go() {
+async fn silent_connection_is_closed_after_the_idle_timeout() {
     let options = Options { idle: std::time::Duration::from_millis(200), ..Options::default() };
     let world = World::with(options, Vec::new()).await;
     assert!(is_ended_by(&world, PREFACE).await);
@@ -125,16 +125,16 @@ async fn who_connects_and_says_nothing_is_let_go() {
     world.running.stop().await;
 }
 
-/// Messages that never become whole: so many bytes of them are kept for a connection, and for a time.
+/// Messages that stay incomplete: their memory is limited per connection, and their lifetime by a timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_half_sent_are_bounded() {
+async fn memory_for_incomplete_messages_is_bounded() {
     let options = Options { idle: std::time::Duration::from_secs(6), ..Options::default() };
     let world = World::with(options, Vec::new()).await;
     let stream = TokioIo::new(UnixStream::connect(world.native_path()).await.unwrap());
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
     tokio::spawn(connection);
-    // Each says that it has 1 MiB, sends all but a little of it, and waits.
+    // Each call announces 1 MiB, sends most of it, and stops.
     let half = [&[0][..], &(1_u32 << 20).to_be_bytes(), &[0; 900_000]].concat();
     let call = |path: &'static str| {
         let mut sender = sender.clone();
@@ -153,19 +153,19 @@ async fn messages_half_sent_are_bounded() {
     let count = |code: Code| ended.iter().filter(|status| **status == code as i32).count();
     assert!(count(Code::ResourceExhausted) >= 1, "{ended:?}");
     assert_eq!(count(Code::ResourceExhausted) + count(Code::DeadlineExceeded), 7, "{ended:?}");
-    // Given back: as many fit again.
+    // The memory is released: another message fits.
     let again = tokio::time::timeout(PATIENCE, call("SignBatch")).await.unwrap();
     assert_eq!(again, Code::DeadlineExceeded as i32);
     world.running.stop().await;
 }
 
-/// Replies that nobody reads: a connection's streams take no more requests, and go on when they are read. Each stream has
-/// its requests under way before the first reply is there, or it would wait for itself sooner.
+/// While replies are not read, the connection's streams accept no more requests, and continue once the replies are read. Each
+/// stream has its requests in flight before the first reply is ready, because it would block itself earlier otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_that_nobody_reads_are_bounded() {
+async fn unread_replies_are_bounded_by_backpressure() {
     const STREAMS: usize = 80;
     const REQUESTS: usize = 2_000;
-    // 61,000 replies that wait, and some 800 on each stream's way.
+    // 61,000 waiting replies, and about 800 in transit on each stream.
     const TAKEN_MAX: usize = 130_000;
     let options = Options { deadline: PATIENCE, ..Options::default() };
     let world = World::with(options, Vec::new()).await;

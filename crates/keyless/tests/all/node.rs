@@ -1,4 +1,4 @@
-//! A node of the service, as others find it.
+//! A node of the service, as seen by other nodes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub(crate) struct Node {
     pub(crate) metrics: Metrics,
     figures: RoutingMetrics,
     pub(crate) folder: tempfile::TempDir,
-    /// Its certificate towards others.
+    /// Its certificate and trust anchors for connections to other nodes.
     pub(crate) shown: ClientTls,
 }
 
 impl Node {
-    /// The node `number`, asked by others at this address.
+    /// Starts node `number`, which other nodes reach at `address`.
     pub(crate) async fn new(
         ca: &Authority,
         number: u8,
@@ -65,7 +65,7 @@ impl Node {
         Self { member, running, keys, router, metrics, figures, folder, shown }
     }
 
-    /// TLS as it speaks it with others.
+    /// The TLS configuration of this node as a client of other nodes.
     pub(crate) fn config(&self) -> ClientConfig {
         config(&self.shown)
     }
@@ -74,7 +74,7 @@ impl Node {
         Client::socket(self.folder.path().join("native.sock"))
     }
 
-    /// What was counted of its own requests, and of those to other nodes.
+    /// Returns a metric of the node's own requests, or of its requests to other nodes.
     pub(crate) fn figure(&self, name: &str) -> f64 {
         let mut registry = prometheus_client::registry::Registry::default();
         self.figures.register(&mut registry);
@@ -90,7 +90,7 @@ impl Node {
         self.keys.put_sources("sealed", keys.into_iter().map(sealed).collect());
     }
 
-    /// Until all these can be asked.
+    /// Waits until this number of nodes is reachable.
     pub(crate) async fn reaches(&self, count: usize) {
         until(|| self.router.measured().len() == count).await;
     }
@@ -101,7 +101,7 @@ impl Node {
     }
 }
 
-/// TLS as who presents this certificate speaks it.
+/// Returns the TLS configuration of a client with this certificate.
 pub(crate) fn config(shown: &ClientTls) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     shown.server_roots.iter().for_each(|root| roots.add(root.clone().into()).unwrap());

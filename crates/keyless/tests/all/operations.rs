@@ -1,5 +1,5 @@
-//! Who may do what at the key service: every operation of its definition × nobody, a client without a tenant, a tenant's client with its
-//! own key and with another's. An operation without a row fails.
+//! Permissions of the key service: every operation of its definition × no certificate, a client without a tenant, a tenant's client
+//! with its own key and with another tenant's key. An operation without an entry fails the test.
 
 use futures_util::{StreamExt, stream};
 use keyless::native::{Client, signature};
@@ -14,7 +14,7 @@ use crate::certificates::{CLIENT_AUTH, Identity};
 use crate::native::{EC, patient, request};
 use crate::peer::{PATIENCE, World, key, ski};
 
-/// From here the service's code is generated: what is not in it is not dispatched.
+/// The service's code is generated from this definition, so operations missing here are not dispatched.
 const DEFINITION: &str = include_str!("../../proto/bulla/keys/v1/keys.proto");
 
 fn operations() -> Vec<&'static str> {
@@ -35,7 +35,7 @@ fn member(world: &World, organization: &str) -> Identity {
     world.client_ca.leaf_of(&format!("CN=x,O={organization}"), &names, &[CLIENT_AUTH])
 }
 
-/// One operation with a key; `sealed` was sealed by the tenant `a`.
+/// Calls one operation with a key. `sealed` was sealed by the tenant `a`.
 async fn call(operation: &str, client: &Client, key: &PrivateKey, sealed: &[u8]) -> Result<(), Status> {
     let asked = || request(1, key, EC, &[1; 32]);
     match operation {
@@ -60,11 +60,11 @@ async fn call(operation: &str, client: &Client, key: &PrivateKey, sealed: &[u8])
     }
 }
 
-/// Who is let in: the client's own key, another tenant's.
+/// Returns whether an operation is allowed with the client's own key, and with another tenant's key.
 fn wanted(operation: &str) -> (bool, bool) {
     match operation {
         "Sign" | "SignBatch" | "SignStream" | "ListKeys" => (true, false),
-        // What was sealed is its tenant's; to seal takes no key.
+        // Sealed data belongs to its tenant. Sealing needs no key.
         "Unseal" => (true, false),
         "Seal" | "Ping" => (true, true),
         other => panic!("no row for {other}: say who may call it"),
@@ -72,7 +72,7 @@ fn wanted(operation: &str) -> (bool, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_operation_lets_in_whom_it_should() {
+async fn every_operation_checks_client_and_key_permissions() {
     let own = key(KeyType::P256);
     let other = PrivateKey::generate(KeyType::P256).unwrap();
     let tenants = vec![tenant("a", own), tenant("b", &other)];
@@ -86,14 +86,14 @@ async fn every_operation_lets_in_whom_it_should() {
     for operation in operations() {
         let (with_own, with_other) = wanted(operation);
         assert_eq!(call(operation, &a, own, &sealed).await.is_ok(), with_own, "{operation}: its own");
-        // Sealed by a: another tenant's to b.
+        // Data sealed by `a` belongs to another tenant from the view of `b`.
         let (caller, key) = if operation == "Unseal" { (&b, &other) } else { (&a, &other) };
         let answered = call(operation, caller, key, &sealed).await;
         assert_eq!(answered.is_ok(), with_other, "{operation}: another's: {answered:?}");
         let without = call(operation, &nobody, own, &sealed).await;
         assert!(without.is_err(), "{operation}: without a certificate");
         let strange = call(operation, &stranger, own, &sealed).await;
-        // To seal and to ping take no key.
+        // Seal and ping need no key.
         if !matches!(operation, "Seal" | "Ping") {
             let code = strange.as_ref().err().map(Status::code);
             assert!(

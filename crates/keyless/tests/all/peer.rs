@@ -1,4 +1,4 @@
-//! A client of the protocol, certificates for both sides, and keys with a gate before them.
+//! A client of the protocol, certificates for both sides, and gated keys.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::certificates::{Authority, CLIENT_AUTH, Identity, SERVER_AUTH};
 
-/// Beyond it a test hangs.
+/// A longer wait means that the test hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Every kind that signs by the protocol.
+/// Every key type that the protocol signs with.
 pub(crate) const KINDS: [KeyType; 7] = [
     KeyType::Rsa2048,
     KeyType::Rsa3072,
@@ -36,7 +36,7 @@ pub(crate) const KINDS: [KeyType; 7] = [
     KeyType::Ed25519,
 ];
 
-/// One key of each kind, for all tests.
+/// One key of each type, shared by all tests.
 pub(crate) fn keys() -> &'static [PrivateKey] {
     static KEYS: OnceLock<Vec<PrivateKey>> = OnceLock::new();
     KEYS.get_or_init(|| KINDS.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect())
@@ -50,12 +50,12 @@ pub(crate) fn ski(key: &dyn Signer) -> Ski {
     Ski::of_spki(key.spki())
 }
 
-/// A server that gives nothing up because the machine is slow.
+/// Returns server options whose timeouts never expire on a slow machine.
 pub(crate) fn patient() -> Options {
     Options { deadline: PATIENCE, hello_timeout: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() }
 }
 
-/// A server over TLS and a socket, with a key of each kind and whatever more.
+/// A server over TLS and a Unix socket, with a key of each type and any additional keys.
 pub(crate) struct World {
     pub(crate) running: Running,
     pub(crate) keys: KeySet,
@@ -97,7 +97,7 @@ impl World {
         self.folder.path().join("keys.sock")
     }
 
-    /// Over TLS 1.3, with a certificate that is let in.
+    /// Connects over TLS 1.3 with an accepted certificate.
     pub(crate) async fn connect(&self) -> Peer {
         self.connect_with(Some(&self.client_ca.leaf(&[CLIENT_AUTH])), &TLS13).await.unwrap()
     }
@@ -110,7 +110,7 @@ impl World {
         Peer::over(&self.socket()).await
     }
 
-    /// Over TLS; a client is let in or not once it has heard from the server: see [`Peer::is_let_in`].
+    /// Connects over TLS. The client learns whether it is accepted only from the server's first reply: see [`Peer::is_let_in`].
     pub(crate) async fn connect_with(
         &self,
         identity: Option<&Identity>,
@@ -120,7 +120,7 @@ impl World {
         self.connect_over(stream, identity, version).await
     }
 
-    /// As [`Self::connect_with`], over a connection that is open.
+    /// As [`Self::connect_with`], over an existing connection.
     pub(crate) async fn connect_over(
         &self,
         stream: TcpStream,
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// A client of the native protocol, with a certificate that is let in.
+    /// Returns a client of the native protocol with an accepted certificate.
     pub(crate) fn native(&self) -> Client {
         self.native_with(Some(&self.client_ca.leaf(&[CLIENT_AUTH])), &TLS13)
     }
@@ -172,7 +172,7 @@ impl World {
         self.folder.path().join("native.sock")
     }
 
-    /// Every figure.
+    /// Returns all metrics.
     pub(crate) fn figures(&self) -> String {
         let mut registry = prometheus_client::registry::Registry::default();
         self.metrics.register(&mut registry);
@@ -181,7 +181,7 @@ impl World {
         text
     }
 
-    /// One figure by its name and labels as they are written.
+    /// Returns one metric by its name and labels, written as in the exposition format.
     pub(crate) fn figure(&self, name: &str) -> f64 {
         let text = self.figures();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
@@ -192,24 +192,24 @@ impl World {
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// A reply as it came.
+/// A received reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) id: u32,
     pub(crate) opcode: u8,
     pub(crate) payload: Vec<u8>,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub(crate) length: usize,
 }
 
 impl Reply {
-    /// The error's code, for an error.
+    /// Returns the error code, if the reply is an error.
     pub(crate) fn error(&self) -> Option<u8> {
         (self.opcode == opcode::ERROR).then(|| self.payload[0])
     }
 }
 
-/// A client of one connection.
+/// A client with one connection.
 pub(crate) struct Peer {
     stream: Box<dyn Stream>,
     next: u32,
@@ -220,8 +220,7 @@ impl Peer {
         Self { stream, next: 0 }
     }
 
-    /// Sends bytes as they are.
-    /// Over a Unix socket.
+    /// Connects over a Unix socket. Messages are sent as raw bytes.
     pub(crate) async fn over(socket: &Path) -> Self {
         Self::new(Box::new(UnixStream::connect(socket).await.unwrap()))
     }
@@ -231,7 +230,7 @@ impl Peer {
         tokio::time::timeout(PATIENCE, self.stream.flush()).await.expect("it is read")
     }
 
-    /// Sends a request; its id.
+    /// Sends a request and returns its ID.
     pub(crate) async fn ask(&mut self, items: &Items<'_>) -> u32 {
         let id = self.next;
         self.next += 1;
@@ -241,7 +240,7 @@ impl Peer {
         id
     }
 
-    /// The next message; `None` at the end of the connection.
+    /// Returns the next message, or `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Reply> {
         tokio::time::timeout(PATIENCE, self.read()).await.expect("an answer or an end")
     }
@@ -262,7 +261,7 @@ impl Peer {
         })
     }
 
-    /// Asks, and waits for the answer to that.
+    /// Sends a request and waits for its reply.
     pub(crate) async fn call(&mut self, items: &Items<'_>) -> Reply {
         let id = self.ask(items).await;
         let reply = self.next().await.expect("an answer");
@@ -274,7 +273,7 @@ impl Peer {
         self.call(&Items { opcode, ski: Some(ski), payload, ..Items::default() }).await
     }
 
-    /// Whether a ping is answered.
+    /// Returns whether a ping is answered.
     pub(crate) async fn is_let_in(&mut self) -> bool {
         let mut message = Vec::new();
         Items { opcode: opcode::PING, payload: b"?", ..Items::default() }.encode(0, &mut message).unwrap();
@@ -282,7 +281,7 @@ impl Peer {
     }
 }
 
-/// A key elsewhere that signs once its gate is open.
+/// A remote key that signs once its gate is open.
 #[derive(Debug)]
 pub(crate) struct Gated {
     key: PrivateKey,
@@ -333,7 +332,7 @@ impl Signer for Gated {
 
 pub(crate) use testbed::openssl_verifies;
 
-/// Until it is so.
+/// Waits until the condition holds.
 pub(crate) async fn until(so: impl Fn() -> bool) {
     testbed::until("it comes to be", so).await;
 }

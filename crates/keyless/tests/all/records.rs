@@ -1,4 +1,4 @@
-//! Every signature leaves a record, which cannot be changed unnoticed; where records cannot be written nothing is signed.
+//! Every signature is recorded, and changed records are detected. If records cannot be stored, nothing is signed.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn sha256(octets: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_record_says_who_had_what_signed_by_which_key() {
+async fn record_contains_client_key_and_input_of_each_signature() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::open(options(folder.path())).unwrap();
     let world = world(&recorder).await;
@@ -47,7 +47,7 @@ async fn a_record_says_who_had_what_signed_by_which_key() {
     let (digest, message) = ([7; 32], [9; 1_000]);
     assert_eq!(peer.sign(ECDSA, ski(key(KeyType::P256)), &digest).await.error(), None);
     assert_eq!(local.sign(ED25519, ski(key(KeyType::Ed25519)), &message).await.error(), None);
-    // What is not signed leaves none.
+    // Rejected requests leave no record.
     assert!(peer.sign(ECDSA, ski(key(KeyType::P256)), &[7; 31]).await.error().is_some());
     assert!(
         peer.sign(ECDSA, ski(&PrivateKey::generate(KeyType::P256).unwrap()), &digest).await.error().is_some()
@@ -71,9 +71,8 @@ async fn a_record_says_who_had_what_signed_by_which_key() {
     world.running.stop().await;
 }
 
-/// A key elsewhere, and what it fails to sign.
 #[tokio::test]
-async fn keys_elsewhere_leave_records_of_what_they_signed() {
+async fn signatures_of_remote_keys_are_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::open(options(folder.path())).unwrap();
     let (gated, open) = crate::peer::Gated::new(KeyType::P256);
@@ -89,7 +88,7 @@ async fn keys_elsewhere_leave_records_of_what_they_signed() {
 }
 
 #[tokio::test]
-async fn where_records_find_no_place_nothing_is_signed_unless_that_is_chosen() {
+async fn full_record_queue_rejects_signing_or_drops_records_as_configured() {
     for when_full in [WhenFull::Refuse, WhenFull::Lose] {
         let folder = tempfile::tempdir().unwrap();
         let recorder =
@@ -106,16 +105,16 @@ async fn where_records_find_no_place_nothing_is_signed_unless_that_is_chosen() {
         assert_eq!(recorder.lost(), u64::from(!is_refused));
         let refusals = world.figure("bulla_keyless_refusals_total{kind=\"records\"}");
         assert_eq!(refusals, if is_refused { 1.0 } else { 0.0 });
-        // What is written makes room.
+        // Writing the records frees slots in the queue.
         recorder.write().unwrap();
         assert_eq!(peer.sign(ECDSA, name, &[7; 32]).await.error(), None);
         world.running.stop().await;
     }
 }
 
-/// The folder is gone, as a disk may be: records wait, and are written when it is back.
+/// The folder is missing, as on a failed disk. Records wait in memory and are written when the folder is back.
 #[tokio::test]
-async fn records_that_are_not_written_wait() {
+async fn records_wait_in_memory_while_writing_fails() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::open(RecordsOptions { records_max: 1, ..options(folder.path()) }).unwrap();
     let world = world(&recorder).await;
@@ -131,7 +130,7 @@ async fn records_that_are_not_written_wait() {
     world.running.stop().await;
 }
 
-/// Segments of two records each, and one that is left open; made by two processes.
+/// Creates segments of two records each, written by two recorders, and one open segment.
 async fn some(folder: &Path) -> Vec<SegmentHead> {
     for _ in 0..2 {
         let recorder = Recorder::open(RecordsOptions { records_max: 2, ..options(folder) }).unwrap();
@@ -147,7 +146,7 @@ async fn some(folder: &Path) -> Vec<SegmentHead> {
 }
 
 #[tokio::test]
-async fn segments_are_chained_and_go_on_after_a_restart() {
+async fn segments_are_chained_across_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let heads = some(folder.path()).await;
     assert_eq!(heads.iter().map(|head| head.records).collect::<Vec<_>>(), [2; 5]);
@@ -159,7 +158,7 @@ async fn segments_are_chained_and_go_on_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_changed_is_found() {
+async fn changed_records_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     some(folder.path()).await;
     let file = |name: &str| folder.path().join(name);
@@ -202,9 +201,9 @@ async fn what_is_changed_is_found() {
     assert!(matches!(verify(folder.path()), Err(RecordsError::Records { segment: 2, .. })));
 }
 
-/// A crash in the middle of a line, and between a head and its segment's new name.
+/// Crashes in the middle of a line, and between writing a head and renaming its segment.
 #[tokio::test]
-async fn a_crash_costs_no_record_and_breaks_no_chain() {
+async fn crash_during_write_loses_no_complete_record() {
     let folder = tempfile::tempdir().unwrap();
     some(folder.path()).await;
     let file = |name: &str| folder.path().join(name);
@@ -221,9 +220,9 @@ async fn a_crash_costs_no_record_and_breaks_no_chain() {
     assert_eq!(verify(folder.path()).unwrap().0, Verified { segments: 6, records: 11, pruned: 0 });
 }
 
-/// The task that writes, and what it writes when it is stopped.
+/// The writer task writes the remaining records when it is stopped.
 #[tokio::test]
-async fn what_is_left_is_written_at_the_end() {
+async fn remaining_records_are_written_on_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let recorder = Recorder::open(options(folder.path())).unwrap();
     let world = world(&recorder).await;

@@ -1,4 +1,4 @@
-//! A way between two nodes that takes as long as it is told to, swallows everything, or is cut.
+//! A network path between two nodes that can delay, drop or cut all traffic.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How the way is.
+/// State of the network path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Way {
     Open,
-    /// What is sent arrives nowhere, and nobody is told.
+    /// All traffic is dropped silently.
     Hole,
-    /// Connections are ended, and none is made.
+    /// Connections are closed, and new ones are refused.
     Cut,
 }
 
-/// Chunks that are on their way, at most.
+/// Maximum chunks in transit.
 const ON_THE_WAY: usize = 4_096;
 
 pub(crate) struct Relay {
@@ -29,7 +29,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// To `target`, there and back in twice `delay`.
+    /// Starts a relay to `target`. `delay` is the one-way delay.
     pub(crate) async fn new(target: SocketAddr, delay: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -65,7 +65,7 @@ async fn connect(near: TcpStream, target: SocketAddr, delay: Duration, way: watc
     }
 }
 
-/// Everything that comes goes on so much later.
+/// Forwards all traffic with this delay.
 pub(crate) async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

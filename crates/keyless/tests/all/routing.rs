@@ -1,4 +1,4 @@
-//! Requests for keys that other nodes hold: where they go, what they are told, and what becomes of them when nodes go.
+//! Requests for keys held by other nodes: node selection, errors, and behavior when nodes fail.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -28,10 +28,10 @@ use crate::node::Node;
 use crate::peer::{Gated, PATIENCE, Peer, openssl_verifies, ski, until};
 use crate::relay::{Relay, Way};
 
-/// A node that does not answer for so long is gone.
+/// A node that does not answer for this long counts as lost.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// A node, and the way to it.
+/// A node, and the network path to it.
 struct Far {
     node: Node,
     relay: Relay,
@@ -45,9 +45,9 @@ impl Deref for Far {
     }
 }
 
-/// The node `number`, to which others have a way there and back of so many milliseconds.
+/// Starts node `number`, with a round-trip time of `way_ms` milliseconds to it.
 async fn far(ca: &Authority, number: u8, way_ms: u64, options: Options) -> Far {
-    // Kept for the way back: a second, so that a stall of this machine decides nothing.
+    // Reserved for the reply's way back: one second, so that a stall of this machine does not change the outcome.
     let margin = Duration::from_secs(1);
     let quick = RouterOptions {
         connect_timeout: PATIENCE,
@@ -62,7 +62,7 @@ async fn far(ca: &Authority, number: u8, way_ms: u64, options: Options) -> Far {
     Far { node, relay }
 }
 
-/// One that clients ask, and others that hold a key, each as far away as it is said.
+/// A front node that clients use, and other nodes that hold a key, each at the given round-trip time.
 struct World {
     front: Far,
     others: Vec<Far>,
@@ -73,7 +73,7 @@ struct World {
     ca: Authority,
 }
 
-/// Those of the others' keys.
+/// The gates of the other nodes' keys.
 struct Gates(Mutex<Vec<watch::Sender<bool>>>);
 
 impl Gates {
@@ -81,7 +81,7 @@ impl Gates {
         self.0.lock().unwrap()[at].send_replace(open);
     }
 
-    /// The first key can never sign any more.
+    /// The first node's key can never sign again.
     fn remove_first(&self) {
         self.set(0, false);
         self.0.lock().unwrap().remove(0);
@@ -93,7 +93,7 @@ impl World {
         Self::with(ways_ms, Options::default).await
     }
 
-    /// All gates are open.
+    /// Starts all nodes with open gates.
     async fn with(ways_ms: &[u64], options: fn() -> Options) -> Self {
         let world = Self::unconnected(ways_ms, options).await;
         world.connect();
@@ -127,7 +127,7 @@ impl World {
         all.map(|node| node.member.clone()).collect()
     }
 
-    /// Everybody knows everybody.
+    /// Makes all nodes known to each other.
     fn connect(&self) {
         for node in std::iter::once(&self.front).chain(&self.others) {
             node.router.set_members(self.members());
@@ -138,7 +138,7 @@ impl World {
         self.front.client().sign(request(0, &self.key, EC, &[1; 32]), patient()).await
     }
 
-    /// So many at once; how many were signed, and what the others were told.
+    /// Sends `count` requests at once. Returns how many were signed, and the errors of the others.
     async fn sign_many(&self, count: usize) -> (usize, HashMap<String, usize>) {
         let client = self.front.client();
         let one = || client.sign(request(0, &self.key, EC, &[1; 32]), patient());
@@ -165,9 +165,9 @@ impl World {
     }
 }
 
-/// No node signs so with a key in software: the node that is asked says so itself.
+/// No node with a software key signs with these schemes. The receiving node rejects the request itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn legacy_schemes_are_refused_where_they_arrive() {
+async fn legacy_schemes_are_rejected_by_the_receiving_node() {
     let world = World::new(&[5]).await;
     let key = PrivateKey::generate(KeyType::Rsa2048).unwrap();
     let (gated, gate) = Gated::of(key.clone());
@@ -191,7 +191,7 @@ async fn legacy_schemes_are_refused_where_they_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_nearest_node_that_holds_the_key_signs() {
+async fn nearest_node_with_the_key_signs() {
     let world = World::new(&[150, 5, 60]).await;
     let signature = world.sign().await.unwrap();
     assert!(openssl_verifies(world.key.spki(), EC, &[1; 32], &signature));
@@ -199,21 +199,21 @@ async fn the_nearest_node_that_holds_the_key_signs() {
         world.sign().await.unwrap();
     }
     let asked = world.asked();
-    // A stall of this machine is a reason to ask another; it does not go on.
+    // A stall of this machine may send a request to another node, but only for a short time.
     assert!(asked[0] + asked[2] < asked[1], "{asked:?}");
-    // The nearest is gone: the next one is asked.
+    // The nearest node is gone: the next nearest receives the requests.
     let members = world.members().into_iter().filter(|member| member.name != "node-3").collect();
     world.front.router.set_members(members);
     let before = world.asked();
     let began = Instant::now();
-    // A stall while it was measured makes it look far away for a while.
+    // A stall during measurement makes a node look distant for a while.
     while world.asked()[2] == before[2] {
         assert!(began.elapsed() < PATIENCE, "it is not asked: {:?}", world.asked());
         world.sign().await.unwrap();
     }
     let after = world.asked();
     assert!(after[1] == before[1], "{before:?} {after:?}");
-    // And comes back.
+    // The nearest node returns.
     world.connect();
     world.front.reaches(3).await;
     let began = Instant::now();
@@ -224,9 +224,9 @@ async fn the_nearest_node_that_holds_the_key_signs() {
     world.stop().await;
 }
 
-/// The service looks by itself, every five seconds: nothing here is decided by when.
+/// The service samples every five seconds. The test does not depend on the time of the sample.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_to_a_site_that_do_not_end_are_seen() {
+async fn stuck_requests_to_a_site_raise_the_littles_law_ratio() {
     let world = World::new(&[0]).await;
     world.gates.set(0, false);
     let (client, asked) = (world.front.client(), request(0, &world.key, EC, &[1; 32]));
@@ -238,13 +238,13 @@ async fn requests_to_a_site_that_do_not_end_are_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_joins_is_asked_and_one_that_dies_is_not() {
+async fn new_node_receives_requests_and_lost_node_does_not() {
     let world = World::unconnected(&[0, 0], Options::default).await;
     let status = world.sign().await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("none of the nodes"), "{status}");
     world.connect();
-    // The first connection is waited for.
+    // The request waits for the first connection.
     world.sign().await.unwrap();
     world.front.reaches(2).await;
     world.others[0].relay.set(Way::Cut);
@@ -262,7 +262,7 @@ async fn a_node_that_joins_is_asked_and_one_that_dies_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_under_way_to_a_node_that_dies_is_asked_of_another() {
+async fn requests_in_flight_to_a_lost_node_are_retried_elsewhere() {
     let world = World::new(&[0, 40]).await;
     world.gates.set(0, false);
     let (signed, told) = tokio::join!(world.sign_many(8), async {
@@ -276,9 +276,9 @@ async fn what_was_under_way_to_a_node_that_dies_is_asked_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn second_tries_are_a_tenth_of_all() {
+async fn retries_are_limited_to_a_tenth_of_requests() {
     let world = World::new(&[0, 40]).await;
-    // The nearest works on all of them and can do none: what holds its key is gone.
+    // The nearest node accepts all requests and can sign none, because its key's backend is gone.
     world.gates.remove_first();
     let (mut signed, mut told) = (0, 0);
     for _ in 0..10 {
@@ -287,7 +287,7 @@ async fn second_tries_are_a_tenth_of_all() {
         told += others.values().sum::<usize>();
     }
     assert_eq!(signed + told, 500);
-    // Ten at once, and a tenth of five hundred.
+    // A burst of ten, and a tenth of five hundred.
     assert!((30..=60).contains(&signed), "{signed}");
     assert_eq!(world.held[1].signed.load(Relaxed), signed);
     let refused = world.front.figure("bulla_keyless_second_tries_total{kind=\"out-of-budget\"}");
@@ -295,18 +295,18 @@ async fn second_tries_are_a_tenth_of_all() {
     world.stop().await;
 }
 
-/// One that has joined is asked before it has the keys: nobody has to suffer for that.
+/// A node that has just joined receives requests before it has the keys. No request fails because of that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_hold_the_key_is_asked_after_the_others_and_costs_nothing() {
+async fn node_without_the_key_is_tried_last_and_fails_no_request() {
     let world = World::new(&[0, 40]).await;
     world.others[0].holds("", Vec::new());
     for _ in 0..10 {
         assert_eq!(world.sign_many(50).await, (50, HashMap::new()));
     }
-    // Those that began together; then, for a second, nobody.
+    // The concurrent requests that started together; then none for a second.
     let lack = "bulla_keyless_site_errors_total{site=\"site-2\",error=\"not-found\"}";
     assert!((1.0..=250.0).contains(&world.front.figure(lack)), "{}", world.front.figure(lack));
-    // Once it holds it, it is retried.
+    // Once the node holds the key, it is tried again.
     world.others[0].holds("", vec![world.held[0].clone()]);
     let began = Instant::now();
     while world.asked()[0] == 0 {
@@ -317,9 +317,10 @@ async fn who_does_not_hold_the_key_is_asked_after_the_others_and_costs_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_fails_is_not_asked_for_elsewhere() {
+async fn invalid_request_is_not_forwarded() {
     let world = World::new(&[0, 40]).await;
-    // Its gate is gone: the key cannot be reached, wherever. But what is no signature by this key is refused at once.
+    // The key's gate is gone, so that the key is unreachable everywhere. Input that does not fit the key is nevertheless rejected
+    // immediately.
     let wrong = request(0, &world.key, keys::Scheme::Ed25519, &[1; 32]);
     let status = world.front.client().sign(wrong, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
@@ -328,13 +329,13 @@ async fn a_key_that_fails_is_not_asked_for_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_falls_silent_is_asked_after_the_others() {
+async fn silent_node_is_tried_last() {
     let world = World::new(&[0, 30]).await;
     for _ in 0..30 {
         world.sign().await.unwrap();
     }
     world.others[0].relay.set(Way::Hole);
-    // Each is answered by the second, within what the budget allows; then nobody asks the first one any more.
+    // The second node answers each request, within the retry budget. Then the first node receives no more requests.
     for _ in 0..20 {
         world.sign().await.unwrap();
     }
@@ -349,19 +350,19 @@ async fn a_node_that_falls_silent_is_asked_after_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_hop_that_gave_up_is_named_and_nothing_is_done_after_it() {
+async fn deadline_error_names_the_node_and_late_request_is_not_signed() {
     let world = World::new(&[50]).await;
     world.gates.set(0, false);
-    // The caller waits for longer than that: what is measured is what it is told, not how soon.
+    // The client waits longer than this deadline: the test checks the error, not its time.
     let late = SignRequest { timeout_ms: 2_000, ..request(0, &world.key, EC, &[1; 32]) };
     let status = world.front.client().sign(late, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-    // The innermost hop: it was told of less time than the caller has.
+    // The innermost hop reports the error, because its deadline is shorter than the client's.
     assert!(status.message().contains("node-2: deadline exceeded in the key service"), "{status}");
     world.gates.set(0, true);
     world.sign().await.unwrap();
     assert_eq!(world.held[0].signed.load(Relaxed), 1, "what was late was not signed");
-    // And who has less time than the way takes is told at once.
+    // A deadline shorter than the round-trip time fails immediately.
     let soon = SignRequest { timeout_ms: 900, ..request(0, &world.key, EC, &[1; 32]) };
     let status = world.front.client().sign(soon, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -370,9 +371,9 @@ async fn the_hop_that_gave_up_is_named_and_nothing_is_done_after_it() {
     world.stop().await;
 }
 
-/// A request that says nothing of its deadline waits ten times as long as its node usually takes, not as long as may be.
+/// A request without a deadline waits ten times the usual latency of its node, not the maximum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_names_no_deadline_waits_by_what_the_node_usually_takes() {
+async fn default_deadline_adapts_to_the_usual_latency_of_the_node() {
     let options = || Options { deadline: PATIENCE, ..Options::default() };
     let world = World::with(&[250], options).await;
     assert_eq!(world.sign_many(40).await.0, 40);
@@ -381,18 +382,18 @@ async fn who_names_no_deadline_waits_by_what_the_node_usually_takes() {
     let began = Instant::now();
     let reply = peer.sign(0x15, ski(&world.key), &[1; 32]).await;
     assert_eq!(reply.error(), Some(8));
-    // Ten times a quarter of a second, of which a second is kept for the way back here.
+    // Ten times a quarter of a second, of which one second is reserved for the way back.
     assert!((Duration::from_secs(1)..PATIENCE / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
     world.gates.set(0, true);
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_says_nothing_is_named_by_who_waited_for_it() {
+async fn timeout_error_names_the_silent_node() {
     let world = World::new(&[0]).await;
     world.sign().await.unwrap();
     world.others[0].relay.set(Way::Hole);
-    // Shorter than the silence after which its connection is given up.
+    // Shorter than the silence after which the connection is closed.
     let late = SignRequest { timeout_ms: 2_500, ..request(0, &world.key, EC, &[1; 32]) };
     let status = world.front.client().sign(late, patient()).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -401,7 +402,7 @@ async fn a_node_that_says_nothing_is_named_by_who_waited_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_taken_back_is_taken_back_at_the_node() {
+async fn cancelled_requests_are_cancelled_at_the_remote_node() {
     let world = World::new(&[20]).await;
     world.gates.set(0, false);
     let client = world.front.client();
@@ -412,7 +413,7 @@ async fn what_is_taken_back_is_taken_back_at_the_node() {
         () = until(|| world.asked()[0] == 100) => {}
     }
     until(|| world.front.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}") == 0.0).await;
-    // The word is on its way before the next request is.
+    // The cancellation is sent before the next request.
     let last = world.sign();
     let opened = async {
         until(|| world.asked()[0] == 101).await;
@@ -424,7 +425,7 @@ async fn what_is_taken_back_is_taken_back_at_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
+async fn tenant_with_slow_keys_uses_at_most_half_of_a_connection() {
     let options = || Options {
         tenants: vec![
             TenantOptions { in_flight_max: 10_000, ..TenantOptions::new("socket") },
@@ -433,7 +434,7 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
         ..Options::default()
     };
     let world = World::with(&[0], options).await;
-    // Two keys, so that neither is what is full.
+    // Two keys, so that the limit per key is not reached.
     let (slow, gate) = Gated::new(KeyType::P256);
     let node = &world.others[0];
     let (fast, other) =
@@ -445,7 +446,7 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
     };
     world.front.keys.put_sources("routed", vec![route(&*slow), route(&fast), route(&other)]);
     let client = world.front.client();
-    // One call each: what a connection may have under way is less than this.
+    // One connection per client: the limit of streams per connection is below the number of requests.
     let clients: Vec<Client> = (0..5).map(|_| world.front.client()).collect();
     let many = join_all((0..TENANT_IN_FLIGHT_MAX).map(|at| {
         let client = &clients[at % 5];
@@ -453,7 +454,7 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
     }));
     let full = async {
         until(|| slow.asked.load(Relaxed) == TENANT_IN_FLIGHT_MAX).await;
-        // The tenant has what it may have there.
+        // The tenant has reached its limit on this connection.
         let status = client.sign(request(0, &fast, EC, &[1; 32]), patient()).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         assert!(status.message().contains("the nodes that may use this key are"), "{status}");
@@ -465,9 +466,9 @@ async fn a_tenant_whose_keys_are_slow_leaves_half_of_the_way_to_the_others() {
     world.stop().await;
 }
 
-/// As the tenant's own setting says, and not its keys here.
+/// The limit is that of the tenant's setting. Keys held on this node are not limited by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_has_so_many_under_way_to_one_node() {
+async fn requests_in_flight_per_tenant_and_node_are_limited() {
     let options = || {
         let tenant = TenantOptions { destination_in_flight_max: 3, ..TenantOptions::new("socket") };
         Options { tenants: vec![tenant], ..Options::default() }
@@ -499,9 +500,9 @@ async fn a_tenant_has_so_many_under_way_to_one_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_passed_on_twice() {
+async fn forwarded_request_is_not_forwarded_again() {
     let world = World::new(&[0]).await;
-    // The other node has a way back to the first, and no key.
+    // The other node has a route back to the first, and no key.
     let back = world.others[0].router.holders(vec![world.front.member.id]);
     let routed = Arc::new(world.others[0].router.key(&back, world.key.spki()).unwrap());
     world.others[0].holds("", Vec::new());
@@ -514,7 +515,7 @@ async fn nothing_is_passed_on_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_no_node_is_not_served_as_one() {
+async fn peers_without_a_valid_node_identity_are_rejected() {
     let world = World::new(&[0]).await;
     let address: SocketAddr = world.others[0].running.nodes.unwrap();
     let ask = async |number: u8, shown: &ClientTls| {
@@ -530,7 +531,7 @@ async fn who_is_no_node_is_not_served_as_one() {
     let uri = |number: u8| GeneralName::Uri(NodeId([number; 16]).uri());
     let (signed, router, key) = ask(1, &world.front.shown).await;
     signed.unwrap();
-    // A node that nobody knows, one without a name, and the first one's name by another key than its own.
+    // An unknown node, one without a node name, and the first node's name with another key.
     for names in [vec![uri(77)], vec![GeneralName::Dns("localhost".to_owned())], vec![uri(1)]] {
         let leaf = world.ca.leaf_of("CN=node", &names, &[CLIENT_AUTH, SERVER_AUTH]);
         let shown = ClientTls { certificate: leaf.certified(), server_roots: vec![world.ca.der.clone()] };
@@ -538,21 +539,21 @@ async fn who_is_no_node_is_not_served_as_one() {
         assert!(refused.unwrap_err().to_string().contains("none of the nodes"));
         stranger.stop().await;
     }
-    // Nor is one believed that shows another key than is stated of it.
+    // A server that presents another key than the one announced for it is rejected.
     let other =
         Member { tls_spki_sha256: world.front.member.tls_spki_sha256, ..world.others[0].member.clone() };
     world.front.router.set_members(vec![other]);
     let refused = world.sign().await.unwrap_err();
     assert!(refused.message().contains("none of the nodes"), "{refused}");
     world.connect();
-    // What is not sealed is for the node itself: a folder's key is none for others.
+    // A key that is not sealed is for the node itself: a key from a folder is not available to other nodes.
     world.others[0].holds("", Vec::new());
     world.others[0].keys.put("folder", vec![world.held[0].clone() as KeyRef]);
     let refused = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap_err();
     assert!(refused.to_string().contains("unknown key, or the client is not allowed to"), "{refused}");
     world.others[0].holds("", vec![world.held[0].clone()]);
     key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap();
-    // All that nodes have of each other is signatures.
+    // Nodes offer each other only signatures.
     let direct = Client::pinned(
         &address.to_string(),
         &world.others[0].member.id.dns(),
@@ -566,7 +567,7 @@ async fn who_is_no_node_is_not_served_as_one() {
         direct.unseal(vec![1], patient()).await.map(drop).unwrap_err(),
     ];
     assert!(denied.iter().all(|status| status.code() == Code::PermissionDenied), "{denied:?}");
-    // And one that was: its connection ends.
+    // A removed node: its connection closes.
     let others = world.members().into_iter().filter(|member| member.id != world.front.member.id);
     world.others[0].router.set_members(others.collect());
     until(|| router.measured().is_empty()).await;
@@ -577,7 +578,7 @@ async fn who_is_no_node_is_not_served_as_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_here_is_used_here() {
+async fn local_key_is_preferred_over_a_remote_one() {
     let world = World::new(&[0]).await;
     world.front.keys.put("own", vec![Arc::new(world.key.clone()) as KeyRef]);
     world.front.keys.put_sources("routed", {
@@ -593,13 +594,13 @@ async fn a_key_that_is_here_is_used_here() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_callers_tenant_goes_along() {
+async fn tenant_restrictions_apply_at_the_remote_node() {
     let named = || Options {
         tenants: vec![TenantOptions { keys: vec!["shop".to_owned()], ..TenantOptions::new("socket") }],
         ..Options::default()
     };
     let world = World::with(&[0], named).await;
-    // There the key has another name, which this tenant may not use; everybody else may.
+    // At the other node the key has another name, which this tenant may not use. Other tenants may use it.
     let status = world.sign().await.unwrap_err();
     assert!(status.message().contains("node-2: unknown key"), "{status}");
     let node = &world.others[0];
@@ -608,9 +609,9 @@ async fn the_callers_tenant_goes_along() {
     world.stop().await;
 }
 
-/// On one thread, so that one subscriber sees all of it.
+/// Runs on one thread, so that one subscriber captures everything.
 #[tokio::test]
-async fn the_callers_trace_goes_along_from_span_to_span() {
+async fn trace_context_is_propagated_to_the_remote_node() {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let (log, _default) = Log::of_this_thread();
     let world = World::new(&[10]).await;
@@ -630,10 +631,10 @@ async fn the_callers_trace_goes_along_from_span_to_span() {
     assert!(with(&parent).iter().any(|line| line.contains("stage=\"sign\"")), "no {parent} in {text}");
 }
 
-/// What is asked for under the name of a policy is signed by a key that is sealed to that one: as the node knows it that is asked, and
-/// as every other one does that it asks.
+/// A request that names a policy is signed only by a key sealed to that policy. Both the node that receives the request and the
+/// node that it forwards to check this.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_signs_under_the_policy_that_it_is_sealed_to_and_under_no_other() {
+async fn key_signs_only_under_the_policy_it_is_sealed_to() {
     fn options() -> Options {
         let socket = TenantOptions { keys: vec!["shop".to_owned()], ..TenantOptions::new("socket") };
         Options { tenants: vec![socket], ..Options::default() }
@@ -661,7 +662,7 @@ async fn a_key_signs_under_the_policy_that_it_is_sealed_to_and_under_no_other() 
         assert_eq!(status.code(), Code::FailedPrecondition, "{policy}: {status}");
         assert!(status.message().ends_with("it is sealed to \"europe\""), "{status}");
     }
-    // The node that is asked knows it to be another's: it says so, and does not sign.
+    // The remote node knows the key under another policy. It reports that, and does not sign.
     other.put_sealed("sealed", sealed("shop", held, "asia"));
     let status = sign(&world.key, "europe").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
@@ -669,14 +670,14 @@ async fn a_key_signs_under_the_policy_that_it_is_sealed_to_and_under_no_other() 
     assert!(message.starts_with("node-2: ") && message.ends_with("\"asia\""), "{status}");
     assert_eq!(signed(), before, "nothing was signed");
     assert!(sign(&world.key, "").await.is_ok(), "whoever names none may have it");
-    // A folder's key is sealed to nothing.
+    // A key from a folder is sealed to no policy.
     let own = PrivateKey::generate(KeyType::P256).unwrap();
     front.put_named("folder", vec![("shop".to_owned(), Arc::new(own.clone()) as KeyRef)]);
     assert!(sign(&own, "").await.is_ok());
     let status = sign(&own, "europe").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().ends_with("it is sealed to none"), "{status}");
-    // Who may not use a key is not told what it is sealed to, nor whether it is right.
+    // A client that may not use a key does not learn its policy, nor whether the named policy is the right one.
     front.put_sealed("routed", sealed("mail", Source::Routed(routed), "europe"));
     for policy in ["", "asia", "europe"] {
         assert_eq!(sign(&world.key, policy).await.unwrap_err().code(), Code::NotFound, "{policy}");

@@ -1,4 +1,4 @@
-//! Tenants: who is whose client, what each may have, and that none takes what is another's.
+//! Tenants: assignment of clients, limits, and isolation from each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ async fn world(tenants: Vec<TenantOptions>) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_are_known_by_their_certificates() {
+async fn clients_are_assigned_to_tenants_by_certificate() {
     let by_name = |name: &str, clients: &[&str]| TenantOptions {
         clients: clients.iter().map(|client| (*client).to_owned()).collect(),
         ..TenantOptions::new(name)
@@ -80,7 +80,7 @@ async fn clients_are_known_by_their_certificates() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_uses_its_own_keys_by_either_protocol() {
+async fn tenant_uses_only_its_own_keys_over_both_protocols() {
     let (p256, p384, ed25519) = (key(KeyType::P256), key(KeyType::P384), key(KeyType::Ed25519));
     let by_ski = TenantOptions { keys: vec![ski(p256).to_string()], ..tenant("a") };
     let by_name = TenantOptions { keys: vec!["web-*".to_owned()], ..tenant("b") };
@@ -90,7 +90,7 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
     for (who, own, others) in [
         ("a", vec![p256], vec![p384, ed25519]),
         ("b", vec![p384], vec![p256, ed25519]),
-        // A client of no tenant, as after a typo in `clients`: no default tenant is configured.
+        // A client without a tenant, for example after a typo in `clients`: no default tenant is configured.
         ("unknown", vec![], vec![p256, p384, ed25519]),
     ] {
         let native = client(&world, who);
@@ -111,7 +111,7 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
         let listed = native.list_keys(Default::default(), patient()).await.unwrap().keys;
         assert_eq!(listed.len(), own.len(), "{who}");
     }
-    // A configured default tenant may use the keys that it names, without names every key.
+    // A configured default tenant may use the keys that it names; without names, every key.
     let everybody_else = TenantOptions::new("default");
     world.running.change_tenants(&[tenant("a"), everybody_else]).unwrap();
     let listed = client(&world, "unknown").list_keys(Default::default(), patient()).await.unwrap().keys;
@@ -119,7 +119,7 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
     world.running.change_tenants(&[tenant("a"), tenant("b")]).unwrap();
     let listed = client(&world, "unknown").list_keys(Default::default(), patient()).await.unwrap().keys;
     assert!(listed.is_empty(), "without it, no key");
-    // What one has sealed, another does not open.
+    // Data sealed by one tenant does not open for another.
     let sealed = client(&world, "a").seal(b"session".to_vec(), patient()).await.unwrap();
     let stolen = client(&world, "b").unseal(sealed.clone(), patient()).await.unwrap_err();
     assert_eq!(stolen.code(), Code::InvalidArgument);
@@ -131,14 +131,14 @@ async fn a_tenant_uses_its_own_keys_by_either_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_change_while_connections_stay() {
+async fn tenant_limits_change_on_open_connections() {
     let world = world(vec![TenantOptions { rate_per_s: 1, burst: 3, ..tenant("a") }]).await;
     let (native, p256) = (client(&world, "a"), key(KeyType::P256));
     let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
     let batch = || (0..100).map(|id| request(id, p256, EC, &[1; 32])).collect::<Vec<_>>();
     let replies = native.sign_batch(batch(), patient()).await.unwrap();
     let (done, refused): (Vec<_>, Vec<_>) = replies.into_iter().partition(Result::is_ok);
-    // Three at once, and one a second for as long as the batch took to begin.
+    // A burst of three, and one per second while the batch starts.
     assert!((3..50).contains(&done.len()), "{}", done.len());
     let status = refused.into_iter().next().unwrap().unwrap_err();
     assert_eq!(
@@ -153,7 +153,7 @@ async fn limits_change_while_connections_stay() {
     let replies = native.sign_batch(batch(), patient()).await.unwrap();
     assert!(replies.iter().all(Result::is_ok));
     assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), None);
-    // The keys too, and the name, on the same connections.
+    // Keys and the tenant name change as well, on the same connections.
     let other = TenantOptions {
         clients: vec!["O=a".to_owned()],
         keys: vec!["none".to_owned()],
@@ -166,14 +166,14 @@ async fn limits_change_while_connections_stay() {
     assert_eq!(world.figure("bulla_keyless_tenant_requests_total{tenant=\"renamed\"}"), 2.0);
     assert!(!world.figures().contains("tenant=\"a\""), "it is gone");
     assert!(!world.figures().contains("connection_ends_total{"), "no connection has ended");
-    // What cannot be changes nothing.
+    // An invalid change has no effect.
     assert!(world.running.change_tenants(&[tenant("a"), tenant("a")]).is_err());
     assert_eq!(peer.sign(0x15, ski(p256), &[1; 32]).await.error(), Some(2));
     world.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_has_so_many_under_way() {
+async fn requests_in_flight_per_tenant_are_limited() {
     let (slow, open) = Gated::new(KeyType::P256);
     let world = world(vec![TenantOptions { in_flight_max: 10, ..tenant("a") }, tenant("b")]).await;
     world.keys.put("slow", vec![slow.clone()]);
@@ -197,9 +197,10 @@ async fn a_tenant_has_so_many_under_way() {
     world.running.stop().await;
 }
 
-/// Of requests to one key elsewhere a tenant has its own part: what it has elsewhere goes on, and so do others with that key.
+/// Requests in flight to one remote key are limited per tenant. The tenant's other requests continue, and so do other tenants'
+/// requests for that key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_has_so_many_under_way_to_one_destination() {
+async fn requests_in_flight_per_tenant_and_destination_are_limited() {
     let ((slow, open), (other, open_other)) = (Gated::new(KeyType::P256), Gated::new(KeyType::P384));
     let limited = |most| TenantOptions { destination_in_flight_max: most, ..tenant("a") };
     let world = world(vec![limited(3), tenant("b")]).await;
@@ -218,13 +219,13 @@ async fn a_tenant_has_so_many_under_way_to_one_destination() {
     let wanted = "overloaded: too many concurrent requests of the tenant to this key";
     assert_eq!(status.message(), wanted);
     assert_eq!(world.figure("bulla_keyless_tenant_refusals_total{tenant=\"a\",kind=\"tenant-key\"}"), 1.0);
-    // Here, at another key elsewhere, and by another tenant.
+    // A local key, another remote key, and another tenant.
     assert!(native.sign(request(0, p256, EC, &[1; 32]), patient()).await.is_ok());
     let mut others = world.connect_with(Some(&member(&world, "b")), &TLS13).await.unwrap();
     others.ask(&at_slow).await;
     peer.ask(&Items { ski: Some(ski(&*other)), ..at_slow }).await;
     until(|| world.figure(elsewhere) == 5.0).await;
-    // Live, on the connection that stands.
+    // The limit changes on the open connection.
     world.running.change_tenants(&[limited(4), tenant("b")]).unwrap();
     peer.ask(&at_slow).await;
     until(|| world.figure(elsewhere) == 6.0).await;
@@ -241,7 +242,7 @@ async fn a_tenant_has_so_many_under_way_to_one_destination() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_takes_no_more_than_half_of_the_connections() {
+async fn tenant_is_limited_to_half_of_the_connections() {
     let tenants = vec![tenant("a"), TenantOptions { connections_max: 1, ..tenant("b") }];
     let options = Options { tenants, connections_max: 4, deadline: PATIENCE, ..Options::default() };
     let world = World::with(options, Vec::new()).await;
@@ -254,7 +255,7 @@ async fn a_tenant_takes_no_more_than_half_of_the_connections() {
     };
     let first = [is_served("a").await.unwrap(), is_served("a").await.unwrap()];
     assert!(is_served("a").await.is_none());
-    // Counted a moment after the client has heard of it.
+    // The counter increases shortly after the client sees the closed connection.
     let full = "bulla_keyless_connection_ends_total{kind=\"full\"}";
     until(|| world.figures().contains(full)).await;
     assert_eq!(world.figure(full), 1.0);
@@ -266,9 +267,10 @@ async fn a_tenant_takes_no_more_than_half_of_the_connections() {
     world.running.stop().await;
 }
 
-/// Whole messages, as Ed25519 signs them: as many as one may have waiting hold up nobody's digests, nor their bytes.
+/// Whole messages, as Ed25519 signs them: when one tenant has as many queued as it may, other tenants' digests and messages are
+/// still accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_messages_of_one_tenant_refuse_nothing_of_another() {
+async fn queued_bytes_are_limited_per_tenant() {
     let (slow, open) = Gated::new(KeyType::Ed25519);
     let world = world(vec![tenant("a"), tenant("b")]).await;
     world.keys.put("slow", vec![slow.clone()]);
@@ -298,13 +300,13 @@ async fn long_messages_of_one_tenant_refuse_nothing_of_another() {
     world.running.stop().await;
 }
 
-/// One asks for fifty times what it can have, and the other has all that it asks for.
+/// One tenant sends fifty times its capacity. The other tenant's requests are all served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_noisy_tenant_takes_nothing_from_a_quiet_one() {
+async fn noisy_tenant_does_not_affect_a_quiet_one() {
     const QUIET: usize = 400;
     let world = world(vec![tenant("noisy"), tenant("quiet")]).await;
     let (rsa, pss) = (key(KeyType::Rsa2048), Scheme::RsaPss(Hash::Sha256));
-    // Two streams that ask without end, each with as many under way as a stream may have.
+    // Two endless streams of requests, each at the limit of requests in flight per stream.
     let enough = Arc::new(AtomicBool::new(false));
     let mut noise = Vec::new();
     for _ in 0..2 {
@@ -329,7 +331,7 @@ async fn a_noisy_tenant_takes_nothing_from_a_quiet_one() {
     }
     let stage = "bulla_keyless_tenant_refusals_total{tenant=\"noisy\",kind=\"stage\"}";
     until(|| world.figure(stage) > 0.0).await;
-    // Sixteen under way all the time, on a connection of its own.
+    // Always sixteen requests in flight, on a separate connection.
     let quiet = client(&world, "quiet");
     let made = stream::iter(0..QUIET)
         .map(|id| {
@@ -355,7 +357,7 @@ async fn a_noisy_tenant_takes_nothing_from_a_quiet_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_law_of_little_is_held_against_the_figures() {
+async fn littles_law_ratio_is_exported_per_tenant() {
     let world = world(vec![tenant("a")]).await;
     let native = client(&world, "a");
     native.sign(request(0, key(KeyType::P256), EC, &[1; 32]), patient()).await.unwrap();
@@ -366,10 +368,10 @@ async fn the_law_of_little_is_held_against_the_figures() {
     world.running.stop().await;
 }
 
-/// Failure 7 of docs/places.md: a service time that was believed and not measured. What arrived, how long it took and what was under way
-/// are counted each by itself, and say the same: a number of requests that is under way for a while takes that while.
+/// Failure 7 of docs/places.md: a service time that was assumed and not measured. Arrivals, durations and requests in flight are
+/// counted independently and must agree: the total duration equals requests in flight, integrated over time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arrivals_times_what_they_took_is_what_was_under_way() {
+async fn request_time_metrics_match_requests_in_flight_over_time() {
     const MANY: usize = 400;
     const WHILE: Duration = Duration::from_secs(2);
     let (slow, open) = Gated::new(KeyType::P256);
@@ -404,7 +406,7 @@ async fn arrivals_times_what_they_took_is_what_was_under_way() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_no_start() {
+async fn duplicate_tenants_and_tcp_without_tls_are_rejected_at_startup() {
     let folder = tempfile::tempdir().unwrap();
     let start = |options| keyless::server::start(options, KeySet::default(), Metrics::default());
     let options = Options { native_socket: Some(folder.path().join("n.sock")), ..Options::default() };

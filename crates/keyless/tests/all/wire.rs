@@ -1,4 +1,4 @@
-//! Messages by the rules of the protocol: a table of rules, and properties over whatever bytes.
+//! Messages by the rules of the protocol: a table of rules, and properties over arbitrary bytes.
 
 use std::net::IpAddr;
 
@@ -17,8 +17,8 @@ fn body(items: &[(u8, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_is_read_as_the_protocol_writes_it() {
-    // By hand: version 1.0, a body of 11 bytes, id 0x01020304; opcode ping, payload "abcd".
+fn message_is_parsed_as_the_protocol_specifies() {
+    // Written by hand: version 1.0, a body of 11 bytes, ID 0x01020304; opcode ping, payload "abcd".
     let octets = [1, 0, 0, 11, 1, 2, 3, 4, 0x11, 0, 1, 0xf1, 0x12, 0, 4, b'a', b'b', b'c', b'd'];
     let (header, body) = first(&octets).unwrap();
     assert_eq!(header, Header { major: 1, minor: 0, length: 11, id: 0x0102_0304 });
@@ -30,7 +30,7 @@ fn a_message_is_read_as_the_protocol_writes_it() {
 }
 
 #[test]
-fn what_ends_a_connection_is_malformed() {
+fn overlong_repeated_or_missized_items_are_malformed() {
     let long = [0x12, 0, 5, 1, 2, 3, 4];
     let known = [1, 2, 3, 4, 5, 6, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20];
     assert_eq!(Items::parse(&long), Err(Malformed::PastEnd(0x12)));
@@ -55,10 +55,10 @@ fn what_ends_a_connection_is_malformed() {
 }
 
 #[test]
-fn what_is_passed_over_is_passed_over() {
+fn item_order_unknown_tags_padding_and_trailing_bytes_are_ignored() {
     let plain = body(&[(tag::OPCODE, &[0xf1]), (tag::PAYLOAD, b"x")]);
     let wanted = Items::parse(&plain).unwrap();
-    // Any order, tags that mean nothing even twice, one or two bytes at the end.
+    // Any order, unknown tags even twice, and one or two stray bytes at the end.
     let turned = body(&[(tag::PAYLOAD, b"x"), (tag::OPCODE, &[0xf1])]);
     let strange = body(&[
         (0x07, b"?"),
@@ -73,7 +73,7 @@ fn what_is_passed_over_is_passed_over() {
         assert_eq!(Items::parse(&same), Ok(wanted));
     }
     assert_eq!(Items::parse(b"").unwrap().opcode, 0, "no opcode");
-    // Identifiers and digests of other lengths are as if they were not there.
+    // Key identifiers and digests of other lengths are ignored.
     for length in [0, 19, 21, 32] {
         assert_eq!(Items::parse(&item(tag::SKI, &vec![1; length])).unwrap().ski, None);
     }
@@ -85,8 +85,8 @@ fn what_is_passed_over_is_passed_over() {
 }
 
 #[test]
-fn messages_are_padded_to_one_length() {
-    // Header, opcode item and head of the payload: what is there beside the payload.
+fn messages_are_padded_to_a_common_length() {
+    // Length without the payload: header, opcode item and the payload's item header.
     const OTHER: usize = HEADER + 4 + 3;
     for (payload, wanted) in [
         (0, PADDED),
@@ -113,7 +113,7 @@ fn messages_are_padded_to_one_length() {
 }
 
 #[test]
-fn what_no_length_can_say_is_refused_and_nothing_is_left_of_it() {
+fn oversized_message_is_rejected_without_partial_output() {
     for length in [BODY_MAX - 6, BODY_MAX + 1, 2 * BODY_MAX] {
         let mut out = vec![1, 2, 3];
         assert_eq!(reply(1, 0xf0, &vec![0; length], &mut out), Err(TooLong));
@@ -127,14 +127,14 @@ fn octets(max: usize) -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_octets_are_read_or_refused(body in octets(3_000)) {
+    fn parser_never_panics_on_arbitrary_bytes(body in octets(3_000)) {
         let _ = Items::parse(&body);
         let _ = first(&body);
     }
 
-    /// Most bytes above are refused at the first item; here the items are whole.
+    /// Most arbitrary bytes fail at the first item. Here the items are complete.
     #[test]
-    fn any_items_are_read_or_refused(
+    fn arbitrary_items_are_parsed_or_rejected_with_the_right_error(
         items in proptest::collection::vec((0_u8..0x30, octets(40)), 0..12), stray in octets(3)
     ) {
         let mut body: Vec<u8> = items.iter().flat_map(|(tag, data)| item(*tag, data)).collect();
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn encoded_message_parses_back(
         id: u32, opcode: u8, payload in octets(2_000), ski: Option<[u8; 20]>, digest: Option<[u8; 32]>,
         name in proptest::option::of(octets(60)), client: Option<IpAddr>, server: Option<IpAddr>,
         trace in proptest::option::of(octets(60)), context in proptest::option::of(octets(60)), region: u8,

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn published_signatures_are_made() {
+    fn signatures_equal_published_vectors() {
         let Some(kernel) = Kernel::detect() else { return };
         let keys = VECTORS.map(|(seed, ..)| key(&hex(seed)));
         let numbers = keys.each_ref().map(|key| Numbers::of(&key.to_pkcs8_der(), key.spki()).unwrap());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_the_librarys_bit_for_bit() {
+    fn batch_signatures_equal_those_of_aws_lc() {
         let Some(kernel) = Kernel::detect() else { return };
         for round in 0..20_usize {
             let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Ed25519).unwrap());
@@ -221,7 +221,7 @@ mod tests {
 
     /// One bit of one copy of the public key is flipped. A signature with that challenge would reveal the key.
     #[test]
-    fn another_public_key_is_a_fault() {
+    fn signature_with_a_wrong_public_key_is_reported_as_faulty() {
         let Some(kernel) = Kernel::detect() else { return };
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let of = || Numbers::of(&key.to_pkcs8_der(), key.spki()).unwrap();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn published_nonces_are_derived() {
+    fn nonces_equal_published_vectors() {
         for (message, wanted) in [
             ("sample", "A6E3C57DD01ABE90086538398355DD4C3B17AA873382B0F24D6129493D8AAD60"),
             ("test", "D16B6AE827F17175E040871A1C7EC3500192C4C92677336EC2537ACAEE0008E0"),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_given_counts() {
+    fn nonce_depends_on_key_digest_and_fresh_randomness() {
         let (private, digest, fresh) = (hex(PRIVATE), [7; OCTETS], [9; FRESH]);
         let mut made = vec![of(&private, &digest, &[]), of(&private, &digest, &fresh)];
         for at in [0, OCTETS - 1] {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_where_numbers_begin_anew() {
+    fn digests_are_reduced_modulo_the_group_order() {
         let mut before = ORDER;
         before[OCTETS - 1] -= 1;
         assert!(is_below_order(&before) && is_below_order(&[0; OCTETS]));

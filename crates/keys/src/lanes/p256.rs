@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_found() {
+    fn stack_scan_finds_an_unwiped_secret() {
         let octets = b"a secret";
         let memory = std::thread::spawn(|| {
             leave(octets);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_key_nor_nonces_stay_on_the_stack() {
+    fn signing_leaves_no_key_or_nonce_on_the_stack() {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let numbers = Numbers::of(&key.to_pkcs8_der()).unwrap();
         let secrets = Zeroizing::new(numbers.private.to_vec());

@@ -153,7 +153,7 @@ mod tests {
 
     /// With `BULLA_IFMA` set, the processor must have the instructions: tests fail instead of being skipped.
     #[test]
-    fn the_kernel_is_there_where_it_must_be() {
+    fn kernel_is_detected_when_required_by_the_environment() {
         if std::env::var_os("BULLA_IFMA").is_some() {
             assert!(KINDS.into_iter().all(|(kind, scheme, _)| is_batched(kind, scheme, Batches::All)));
             let kernel = Kernel::detect().unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_signs_as_the_library_does() {
+    fn batch_signatures_match_single_signatures() {
         let keys = [KeyType::Rsa2048; 3].map(prepared);
         let curve_keys = [KeyType::P256; 3].map(prepared);
         let other = prepared(KeyType::P384);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_signed_one_by_one() {
+    fn long_messages_are_signed_singly() {
         let key = prepared(KeyType::Ed25519);
         let message = vec![7; 513];
         let job = |input| SignJob { key: &key, scheme: Scheme::Ed25519, input };
@@ -234,7 +234,7 @@ mod tests {
 
     /// Two signatures with the same nonce reveal the key.
     #[test]
-    fn nonces_are_fresh() {
+    fn ecdsa_nonces_never_repeat() {
         let key = prepared(KeyType::P256);
         let job = SignJob { key: &key, scheme: Scheme::Ecdsa(Hash::Sha256), input: &[7; 32] };
         // The first half of a signature (r) depends only on the nonce.
@@ -253,7 +253,7 @@ mod tests {
 
     /// A key is prepared separately, never during a batch.
     #[test]
-    fn a_key_makes_batches_once_it_is_prepared() {
+    fn key_is_batched_only_after_preparation() {
         for (kind, scheme, _) in KINDS {
             let key = PrivateKey::generate(kind).unwrap();
             let jobs = [SignJob { key: &key, scheme, input: &[7; 32] }; BATCH];
@@ -296,7 +296,7 @@ mod tests {
 
     /// A fault stops batches with that type of key, and with no other type.
     #[test]
-    fn after_a_fault_there_are_no_batches_by_that_kind_of_key() {
+    fn fault_disables_batches_for_its_key_type_only() {
         let Some(kernel) = Kernel::detect() else { return };
         let pairs = KINDS.map(|(kind, ..)| sound_and_unsound(kind));
         for (faulty_kind, ..) in KINDS {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_is_made_in_batches() {
+    fn only_enabled_key_types_are_batched() {
         let keys = KINDS.map(|(kind, ..)| prepared(kind));
         let chosen =
             [(Batches::Off, [false; 3]), (Batches::Rsa, [true, false, false]), (Batches::All, [true; 3])];
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_make_no_batch_and_what_does_not_fit_is_refused() {
+    fn small_batches_are_signed_singly_and_invalid_jobs_fail() {
         for (kind, scheme, least) in KINDS {
             let key = prepared(kind);
             let job = |scheme, input| SignJob { key: &key, scheme, input };
@@ -376,7 +376,7 @@ mod tests {
 
     /// Jobs of one type do not fill the batch of another type.
     #[test]
-    fn kinds_are_counted_apart() {
+    fn minimum_batch_size_applies_per_key_type() {
         let keys = KINDS.map(|(kind, ..)| prepared(kind));
         let jobs: Vec<SignJob<'_>> = [(0, BATCH_MIN - 1), (1, EC_BATCH_MIN - 1), (2, EC_BATCH_MIN - 1)]
             .into_iter()

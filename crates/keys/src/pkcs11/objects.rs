@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locators_are_read_back() {
+    fn pkcs11_uris_are_formatted_and_parsed() {
         let id = [0, 1, 0x7f, 0x80, 0xff];
         let locator = locator_of("my token;1", &id);
         assert_eq!(locator, "pkcs11:token=my%20token%3B1;id=%00%01%7F%80%FF;type=private");

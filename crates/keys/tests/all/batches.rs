@@ -1,4 +1,4 @@
-//! Signatures that are made together, as OpenSSL checks them; and keys that make none so.
+//! OpenSSL verifies batch signatures; unsupported keys are signed singly.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::software::key;
 use testbed::openssl_verifies;
 
 #[test]
-fn openssl_takes_what_a_batch_makes() {
+fn openssl_verifies_rsa_batch_signatures() {
     let key = key(KeyType::Rsa2048);
     key.prepare();
     let digest: Vec<u8> = (0..64).map(|at| 0xff - at).collect();
@@ -36,7 +36,7 @@ fn openssl_takes_what_a_batch_makes() {
 }
 
 #[test]
-fn openssl_takes_what_a_batch_makes_on_a_curve() {
+fn openssl_verifies_p256_batch_signatures() {
     let keys = [(); 2].map(|()| PrivateKey::generate(KeyType::P256).unwrap());
     keys.iter().for_each(PrivateKey::prepare);
     let digest: Vec<u8> = (0..64).map(|at| 0xff - at).collect();
@@ -59,7 +59,7 @@ fn openssl_takes_what_a_batch_makes_on_a_curve() {
 }
 
 #[test]
-fn openssl_takes_what_a_batch_makes_by_ed25519() {
+fn openssl_verifies_ed25519_batch_signatures() {
     let keys = [(); BATCH].map(|()| PrivateKey::generate(KeyType::Ed25519).unwrap());
     keys.iter().for_each(PrivateKey::prepare);
     let message: Vec<u8> = (0..140).collect();
@@ -71,9 +71,9 @@ fn openssl_takes_what_a_batch_makes_by_ed25519() {
     }
 }
 
-/// A public exponent of 3: the batch does not check by it.
+/// A public exponent of 3: the batch does not support it.
 #[test]
-fn an_unusual_key_among_others_signs_all_the_same() {
+fn rsa_key_with_exponent_3_is_signed_outside_the_batch() {
     let made = Command::new("openssl")
         .args(["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"])
         .args(["-pkeyopt", "rsa_keygen_pubexp:3"])

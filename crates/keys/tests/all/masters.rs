@@ -1,4 +1,4 @@
-//! Where master keys come from.
+//! Sources of master keys.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use keys::{
 };
 
 const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "sealed" };
-/// The least argon2 allows: the tests are of the plumbing.
+/// The lowest cost that argon2 allows: the tests are not about its strength.
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 32, passes: 1, lanes: 1 };
 
 fn file(path: &Path, create: bool) -> MasterKey {
@@ -26,7 +26,7 @@ fn open(current: MasterKey) -> Result<Keyring, KeyringError> {
 }
 
 #[test]
-fn a_file_is_made_for_its_owner_alone_and_read_again() {
+fn master_key_file_is_created_owner_only_and_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("master");
     assert!(matches!(open(file(&path, false)), Err(KeyringError::Missing(_))));
@@ -41,7 +41,7 @@ fn a_file_is_made_for_its_owner_alone_and_read_again() {
 }
 
 #[test]
-fn many_that_start_at_once_have_one_key() {
+fn concurrent_startups_create_one_master_key() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("master");
     let ids: Vec<_> = std::thread::scope(|scope| {
@@ -53,7 +53,7 @@ fn many_that_start_at_once_have_one_key() {
 }
 
 #[test]
-fn a_file_that_everybody_reads_or_that_is_no_key_is_refused() {
+fn master_key_file_with_open_permissions_or_wrong_content_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("master");
     open(file(&path, true)).unwrap();
@@ -66,7 +66,7 @@ fn a_file_that_everybody_reads_or_that_is_no_key_is_refused() {
         );
         assert!(error.to_string().ends_with(&format!("run: chmod 600 {}", path.display())), "{error}");
     }
-    // As Kubernetes mounts it for a group.
+    // Mode that Kubernetes uses for group-readable mounts.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).unwrap();
     open(file(&path, true)).unwrap();
     for content in [&b""[..], &[1; 31], &[1; 33], b"0123456789abcdef0123456789abcdef0123456789abcdef"] {
@@ -78,7 +78,7 @@ fn a_file_that_everybody_reads_or_that_is_no_key_is_refused() {
 }
 
 #[test]
-fn a_passphrase_opens_what_it_sealed() {
+fn passphrase_opens_data_sealed_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("parameters");
     let words = "correct horse battery";
@@ -86,7 +86,7 @@ fn a_passphrase_opens_what_it_sealed() {
     assert!(matches!(open(passphrase(&path, "short", Some(CHEAP))), Err(KeyringError::WeakPassphrase)));
     let ring = open(passphrase(&path, words, Some(CHEAP))).unwrap();
     let sealed = ring.seal(&HERE, b"secret");
-    // The cost is the file's from now on, whatever is asked for.
+    // The cost stored in the file applies from now on, whatever is configured.
     let again = open(passphrase(&path, words, Some(Argon2Cost::default()))).unwrap();
     assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
     assert!(matches!(
@@ -111,7 +111,7 @@ fn a_passphrase_opens_what_it_sealed() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn debug_output_hides_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let master = passphrase(&folder.path().join("p"), "correct horse battery", Some(CHEAP));
     assert!(!format!("{master:?}").contains("horse"));
@@ -120,7 +120,7 @@ fn nothing_secret_is_shown() {
 }
 
 #[test]
-fn an_older_key_named_twice_is_one() {
+fn duplicate_older_keys_are_loaded_once() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
     let config = KeyringConfig {
@@ -130,7 +130,7 @@ fn an_older_key_named_twice_is_one() {
     assert_eq!(Keyring::open(&config).unwrap().masters().len(), 2);
 }
 
-/// Turns every bit; notes how often it was asked. Its answers can be made wrong.
+/// A key wrapper that inverts every bit and counts its calls. It can be made to fail or to return wrong answers.
 #[derive(Default)]
 struct Turner {
     asked: std::sync::atomic::AtomicU32,
@@ -167,7 +167,7 @@ impl keys::Wrapper for Turner {
 }
 
 #[tokio::test]
-async fn a_key_that_somebody_else_encrypts_is_asked_for_once() {
+async fn wrapped_master_key_is_unwrapped_once_and_validated() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wrapped");
     let turner = Turner::default();
@@ -203,7 +203,7 @@ async fn a_key_that_somebody_else_encrypts_is_asked_for_once() {
 }
 
 #[test]
-fn a_canary_proves_its_key_and_no_other() {
+fn canary_verifies_only_with_its_own_key() {
     let folder = tempfile::tempdir().unwrap();
     let ring = open(file(&folder.path().join("a"), true)).unwrap();
     let other = open(file(&folder.path().join("b"), true)).unwrap();

@@ -1,4 +1,4 @@
-//! What OpenSSL writes is read, and what is written here OpenSSL reads.
+//! Interoperability with OpenSSL: each side reads the files of the other.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use keys::{DecryptError, KeyError, KeyType, OaepHash, PrivateKey, Signer};
 
 use crate::software::key;
 
-/// The kinds that OpenSSL 3.0 knows; ML-DSA came with 3.5.
+/// The key types that OpenSSL 3.0 knows; ML-DSA was added in 3.5.
 const KNOWN: [KeyType; 7] = [
     KeyType::Rsa2048,
     KeyType::Rsa3072,
@@ -19,7 +19,7 @@ const KNOWN: [KeyType; 7] = [
     KeyType::Ed25519,
 ];
 
-/// Runs openssl in a folder; its standard output.
+/// Runs openssl in a folder and returns its standard output.
 fn openssl(folder: &Path, arguments: &str) -> Vec<u8> {
     let run = Command::new("openssl").current_dir(folder).args(arguments.split_whitespace()).output();
     let run =
@@ -32,13 +32,13 @@ fn read(folder: &Path, file: &str) -> String {
     fs::read_to_string(folder.join(file)).unwrap()
 }
 
-/// The SubjectPublicKeyInfo as OpenSSL sees the key in a file.
+/// Returns the SubjectPublicKeyInfo that OpenSSL derives from the key in a file.
 fn spki(folder: &Path, file: &str, more: &str) -> Vec<u8> {
     openssl(folder, &format!("pkey -in {file} -pubout -outform DER {more}"))
 }
 
 #[test]
-fn keys_made_by_openssl_are_read() {
+fn keys_generated_by_openssl_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let cases = [
@@ -49,7 +49,7 @@ fn keys_made_by_openssl_are_read() {
         ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out k", KeyType::P256),
         ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-384 -out k", KeyType::P384),
         ("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-521 -out k", KeyType::P521),
-        // The parameters stand before the key.
+        // These files have EC PARAMETERS before the key.
         ("ecparam -genkey -name prime256v1 -out k", KeyType::P256),
         ("ecparam -genkey -name secp384r1 -out k", KeyType::P384),
         ("ecparam -genkey -name secp521r1 -noout -out k", KeyType::P521),
@@ -74,7 +74,7 @@ fn keys_made_by_openssl_are_read() {
 }
 
 #[test]
-fn keys_we_do_not_use_are_refused_by_name() {
+fn unsupported_keys_are_rejected_with_their_algorithm() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for (command, name) in [
@@ -93,7 +93,7 @@ fn keys_we_do_not_use_are_refused_by_name() {
 }
 
 #[test]
-fn keys_written_here_are_read_by_openssl() {
+fn openssl_parses_our_keys_and_verifies_signatures() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for kind in KNOWN {
@@ -105,7 +105,7 @@ fn keys_written_here_are_read_by_openssl() {
         fs::write(folder.join("e"), key.to_encrypted_pem(b"a pass phrase".as_slice()).unwrap()).unwrap();
         fs::write(folder.join("pass"), "a pass phrase\n").unwrap();
         assert_eq!(spki(folder, "e", "-passin file:pass"), key.spki(), "{kind}");
-        // And a signature made here is good there.
+        // OpenSSL also verifies our signature.
         fs::write(folder.join("m"), b"message").unwrap();
         fs::write(folder.join("s"), key.sign_now(b"message").unwrap()).unwrap();
         let digest = match kind {
@@ -119,7 +119,7 @@ fn keys_written_here_are_read_by_openssl() {
 }
 
 #[test]
-fn keys_encrypted_by_openssl_are_read_with_their_passphrase() {
+fn openssl_encrypted_keys_are_decrypted_with_the_passphrase() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("pass"), "secret words\n").unwrap();
@@ -145,7 +145,7 @@ fn keys_encrypted_by_openssl_are_read_with_their_passphrase() {
 }
 
 #[test]
-fn what_openssl_encrypts_to_an_rsa_key_is_decrypted() {
+fn data_encrypted_by_openssl_to_an_rsa_key_is_decrypted() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let key = key(KeyType::Rsa2048);

@@ -1,4 +1,4 @@
-//! Keys on a token: SoftHSM, which Debian has.
+//! Keys on a PKCS#11 token, with SoftHSM from Debian.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ const INSTALL: &str = "this test needs SoftHSM: apt-get install -y softhsm2";
 const PIN: &str = "1234";
 const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "sealed" };
 
-/// Tokens of one case: SoftHSM writes to a token's files at a login, and a process that starts meanwhile may not see the token.
+/// Creates tokens for one case. SoftHSM writes to a token's files at login, and a process that starts at that moment may not see
+/// the token.
 fn home() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("tokens")).unwrap();
@@ -41,8 +42,8 @@ fn module() -> PathBuf {
     places.iter().map(PathBuf::from).find(|path| path.exists()).unwrap_or_else(|| panic!("{INSTALL}"))
 }
 
-/// SoftHSM finds its tokens by an environment variable, which a test process may not set for itself: every case runs in a
-/// process of its own, started by the test of the same name.
+/// SoftHSM finds its tokens by an environment variable, which a test must not change in its own process. Each case therefore runs
+/// in a separate process, which the test of the same name starts.
 fn in_a_process(case: &str) {
     let home = home();
     let conf = home.path().join("softhsm2.conf");
@@ -79,14 +80,14 @@ macro_rules! cases {
 }
 
 cases! {
-    every_kind_signs_and_is_found_again
-    many_signatures_at_once_share_a_few_sessions
-    what_is_not_there_is_said
-    a_lost_login_is_renewed
-    a_master_key_opens_with_the_module_only
-    a_token_is_a_provider
-    digests_are_signed_by_every_scheme
-    an_rsa_key_that_may_decrypts
+    each_key_type_signs_and_is_found_by_label_and_id
+    concurrent_signatures_share_a_limited_number_of_sessions
+    missing_keys_tokens_and_modules_are_reported
+    lost_pkcs11_login_is_renewed
+    pkcs11_wrapped_master_key_opens_only_with_its_wrapping_key
+    pkcs11_token_is_a_key_provider
+    digests_are_signed_with_each_scheme
+    rsa_key_with_decrypt_permission_decrypts
 }
 
 mod case {
@@ -108,7 +109,7 @@ mod case {
         }
     }
 
-    pub(super) async fn every_kind_signs_and_is_found_again() {
+    pub(super) async fn each_key_type_signs_and_is_found_by_label_and_id() {
         let token = Token::open(config()).unwrap();
         for kind in [
             KeyType::Rsa2048,
@@ -125,7 +126,7 @@ mod case {
             let again = token.key_by_label(&label).await.unwrap();
             assert_eq!((again.spki(), again.id(), again.key_type()), (key.spki(), key.id(), kind));
             signs(&token.key_by_id(key.id()).await.unwrap()).await;
-            // r and s with leading zeros or high bits, too.
+            // Enough signatures to cover r and s with leading zeros and high bits.
             if kind == KeyType::P256 {
                 let public = PublicKey::parse(key.spki()).unwrap();
                 for number in 0..300_u32 {
@@ -141,7 +142,7 @@ mod case {
         }
     }
 
-    pub(super) async fn digests_are_signed_by_every_scheme() {
+    pub(super) async fn digests_are_signed_with_each_scheme() {
         let token = Token::open(config()).unwrap();
         for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521] {
             let key = token.generate(kind, &format!("digests {kind}")).await.unwrap();
@@ -171,7 +172,7 @@ mod case {
         assert!(run.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&run.stderr));
     }
 
-    pub(super) async fn an_rsa_key_that_may_decrypts() {
+    pub(super) async fn rsa_key_with_decrypt_permission_decrypts() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         runs(at, "openssl", "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key");
@@ -179,7 +180,7 @@ mod case {
         runs(at, "softhsm2-util", "--import key --token bulla --label decrypts --id d1 --pin 1234");
         let token = Token::open(config()).unwrap();
         let key = token.key_by_label("decrypts").await.unwrap();
-        // Leading zeros are part of the number; all of them but one byte, too.
+        // Leading zeros are part of the number, even if only one byte is not zero.
         for zeros in [1, 2, 100, 255] {
             let mut clear = vec![0; 256];
             clear[zeros..].iter_mut().enumerate().for_each(|(at, octet)| *octet = 1 + at as u8 % 250);
@@ -196,14 +197,14 @@ mod case {
                 assert!(matches!(refused, Err(SignError::Failed(_))), "{refused:?}");
             }
         }
-        // One made to sign alone, and another algorithm's.
+        // A key generated for signing only, and a key of another algorithm.
         for kind in [KeyType::Rsa2048, KeyType::P256] {
             let other = token.generate(kind, &format!("signs {kind}")).await.unwrap();
             assert!(other.decrypt_raw(&[7; 256], soon()).await.is_err(), "{kind}");
         }
     }
 
-    pub(super) async fn many_signatures_at_once_share_a_few_sessions() {
+    pub(super) async fn concurrent_signatures_share_a_limited_number_of_sessions() {
         let token = Token::open(TokenConfig { sessions: 3, ..config() }).unwrap();
         let key: KeyRef = Arc::new(token.generate(KeyType::Rsa2048, "busy").await.unwrap());
         let tasks: Vec<_> = (0..100_u32)
@@ -225,7 +226,7 @@ mod case {
         signs(&*key).await;
     }
 
-    pub(super) async fn what_is_not_there_is_said() {
+    pub(super) async fn missing_keys_tokens_and_modules_are_reported() {
         let token = Token::open(config()).unwrap();
         let error = token.key_by_label("none").await.unwrap_err();
         assert!(matches!(&error, TokenError::NoKey(which) if which.contains("none")), "{error}");
@@ -240,18 +241,18 @@ mod case {
         assert!(matches!(&error, TokenError::NoToken { there, .. } if there.contains("bulla")), "{error}");
         let error = Token::open(TokenConfig { module: "/none.so".into(), ..config() }).unwrap_err();
         assert!(matches!(error, TokenError::Module { .. }), "{error}");
-        // Where nobody is logged in yet, as the first login of a process decides.
+        // A token without a login so far: the first login of a process decides.
         let error = Token::open(TokenConfig { label: "other".to_owned(), pin: "9999".into(), ..config() })
             .unwrap_err();
         assert!(matches!(error, TokenError::Pin { .. }), "{error}");
         assert!(!format!("{token:?} {:?}", config()).contains(PIN));
     }
 
-    pub(super) async fn a_lost_login_is_renewed() {
+    pub(super) async fn lost_pkcs11_login_is_renewed() {
         let token = Token::open(config()).unwrap();
         let key = token.generate(KeyType::P256, "lost").await.unwrap();
         signs(&key).await;
-        // Another part of the process logs out: the same as a token that lost its power.
+        // Another part of the process logs out. That has the same effect as a token that lost power.
         let context = cryptoki::context::Pkcs11::new(module()).unwrap();
         let mut slots = context.get_slots_with_initialized_token().unwrap().into_iter();
         let ours = |slot: &_| context.get_token_info(*slot).unwrap().label() == "bulla";
@@ -260,7 +261,7 @@ mod case {
         signs(&key).await;
     }
 
-    pub(super) async fn a_master_key_opens_with_the_module_only() {
+    pub(super) async fn pkcs11_wrapped_master_key_opens_only_with_its_wrapping_key() {
         let folder = tempfile::tempdir().unwrap();
         let wrapped = |label: &str, create| {
             let token = Token::open(config()).unwrap();
@@ -287,7 +288,7 @@ mod case {
         assert!(matches!(open(wrapped("kek", false)), Err(KeyringError::NotKey(_))));
     }
 
-    pub(super) async fn a_token_is_a_provider() {
+    pub(super) async fn pkcs11_token_is_a_key_provider() {
         let provider: Arc<dyn KeyProvider> = Arc::new(Token::open(config()).unwrap());
         assert_eq!(provider.name(), "pkcs11");
         let held = provider.generate(KeyType::P384, "held").await.unwrap();

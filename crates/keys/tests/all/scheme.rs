@@ -1,4 +1,4 @@
-//! Signatures over digests, as OpenSSL checks them.
+//! Signatures over digests, verified with OpenSSL.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use testbed::openssl_verifies;
 
 use crate::software::key;
 
-/// The kinds that sign digests, Ed25519 aside.
+/// The key types that sign digests: all but Ed25519.
 const KINDS: [KeyType; 6] =
     [KeyType::Rsa2048, KeyType::Rsa3072, KeyType::Rsa4096, KeyType::P256, KeyType::P384, KeyType::P521];
 
-/// What the library makes: no RSA under hashes that are broken.
+/// Returns whether AWS-LC supports the scheme: it has no RSA signatures with broken hashes.
 fn made(scheme: Scheme) -> bool {
     !matches!(
         scheme,
@@ -23,12 +23,12 @@ fn made(scheme: Scheme) -> bool {
 }
 
 #[test]
-fn every_scheme_of_every_kind_is_what_openssl_expects() {
+fn openssl_verifies_every_scheme_of_every_key_type() {
     let mut checked = 0;
     for kind in KINDS {
         let key = key(kind);
         for hash in Hash::ALL {
-            // Begins with a set bit, so that nothing is lost that should not be.
+            // The highest bit is set, which detects a digest that is truncated wrongly.
             let digest: Vec<u8> = (0..hash.octets()).map(|at| 0xff - at as u8).collect();
             for scheme in [Scheme::RsaPkcs1(hash), Scheme::RsaPss(hash), Scheme::Ecdsa(hash)] {
                 let signed = key.sign_digest_now(scheme, &digest);
@@ -53,7 +53,7 @@ fn every_scheme_of_every_kind_is_what_openssl_expects() {
 }
 
 #[test]
-fn ed25519_signs_messages() {
+fn ed25519_signs_whole_messages() {
     let key = key(KeyType::Ed25519);
     for message in [&b"m"[..], &[7; 10_000]] {
         let signature = key.sign_digest_now(Scheme::Ed25519, message).unwrap();
@@ -62,7 +62,7 @@ fn ed25519_signs_messages() {
 }
 
 #[tokio::test]
-async fn the_seam_and_the_slice_sign_the_same() {
+async fn signer_trait_and_slice_signing_agree() {
     let digest = [0x5a; 32];
     let deadline = Instant::now() + Duration::from_secs(60);
     let (rsa, ec) = (key(KeyType::Rsa2048), key(KeyType::P256));
@@ -83,7 +83,7 @@ async fn the_seam_and_the_slice_sign_the_same() {
 }
 
 #[test]
-fn keys_are_read_from_files_of_either_form() {
+fn keys_are_read_from_pem_and_der_files() {
     let folder = tempfile::tempdir().unwrap();
     for kind in [KeyType::Rsa2048, KeyType::P384, KeyType::Ed25519] {
         let key = key(kind);
@@ -102,7 +102,7 @@ fn keys_are_read_from_files_of_either_form() {
 }
 
 #[test]
-fn what_a_key_signed_verifies_and_nothing_else_does() {
+fn only_valid_digest_signatures_verify() {
     for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521] {
         let key = key(kind);
         for hash in Hash::ALL {
@@ -117,7 +117,7 @@ fn what_a_key_signed_verifies_and_nothing_else_does() {
                     assert!(!verifies(key.spki(), kind, scheme, &input, &[0; 256]), "{kind} {scheme:?}");
                     continue;
                 };
-                // As a service makes it that signs a digest by the hash of the curve alone.
+                // As a service signs that supports only the curve's own hash.
                 let mut signature = key.sign_digest_now(own, &digest).unwrap();
                 let is_one = |scheme, input: &[u8], signature: &[u8]| {
                     verifies(key.spki(), kind, scheme, input, signature)
@@ -144,7 +144,7 @@ fn what_a_key_signed_verifies_and_nothing_else_does() {
 }
 
 #[test]
-fn a_message_that_ed25519_signed_verifies_and_nothing_else_does() {
+fn only_valid_ed25519_signatures_verify() {
     let (edwards, p256) = (key(KeyType::Ed25519), key(KeyType::P256));
     for message in [&b"\0"[..], b"what is signed", &[7; 5_000]] {
         let (own, given) = input_for_service(KeyType::Ed25519, Scheme::Ed25519, message).unwrap();

@@ -1,10 +1,10 @@
-//! A secret opens in its own place under its own key, and nothing else does.
+//! A secret opens only in its own place and with its own key.
 
 use keys::keyring::OVERHEAD;
 use keys::{Context, Keyring, KeyringConfig, MasterKey, OpenError};
 use proptest::prelude::*;
 
-/// A ring over one file; the file stays in the folder.
+/// Opens a keyring over one master key file in the folder.
 fn ring(folder: &std::path::Path, name: &str) -> Keyring {
     Keyring::open(&KeyringConfig { current: file(folder, name), older: Vec::new() }).unwrap()
 }
@@ -17,7 +17,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_secret_opens_in_its_place_only(
+    fn secret_opens_only_in_its_own_table_row_and_column(
         secret in proptest::collection::vec(any::<u8>(), 0..300),
         table in "[a-z]{1,8}", column in "[a-z]{1,8}",
         row in proptest::collection::vec(any::<u8>(), 0..20),
@@ -34,7 +34,7 @@ proptest! {
             Context { table: &other_table, ..here },
             Context { column: &other_column, ..here },
             Context { row: &other_row, ..here },
-            // The same letters cut elsewhere.
+            // The same letters, split differently.
             Context { table: &format!("{table}{column}"), column: "", ..here },
             Context { table: &column, column: &table, ..here },
         ] {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_octets_never_open(
+    fn modified_ciphertext_never_opens(
         secret in proptest::collection::vec(any::<u8>(), 0..100),
         at in any::<proptest::sample::Index>(), bits in 1_u8..,
         cut in any::<proptest::sample::Index>(),
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn octets_of_any_kind_are_an_error(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_are_rejected(octets in proptest::collection::vec(any::<u8>(), 0..200)) {
         let ring = Keyring::ephemeral();
         let here = Context { table: "keys", row: b"1", column: "sealed" };
         prop_assert!(ring.open_sealed(&here, &octets).is_err());
@@ -89,7 +89,7 @@ proptest! {
         prop_assert_eq!(both.open_sealed(&here, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
         let moved = both.rewrap(&here, &sealed).unwrap();
         prop_assert!(both.is_current(&moved));
-        // Only the wrapping changed: the secret's own bytes are the same.
+        // Only the wrapping changed: the encrypted secret is the same.
         prop_assert_eq!(&moved[69..], &sealed[69..]);
         prop_assert_eq!(moved.len(), sealed.len());
         let new = ring(folder.path(), "new");
@@ -105,17 +105,17 @@ proptest! {
 }
 
 #[test]
-fn the_same_secret_never_looks_the_same() {
+fn sealing_is_randomized() {
     let ring = Keyring::ephemeral();
     let here = Context { table: "keys", row: b"1", column: "sealed" };
     let (one, two) = (ring.seal(&here, b"secret"), ring.seal(&here, b"secret"));
-    // All but the version and the master key's id.
+    // All bytes but the version and the master key's ID.
     assert!(one[9..].iter().zip(&two[9..]).filter(|(a, b)| a == b).count() < 20);
     assert!(!one.windows(6).any(|window| window == b"secret"));
 }
 
 #[test]
-fn a_new_master_key_takes_over_while_all_runs() {
+fn new_master_key_is_promoted_at_runtime() {
     let folder = tempfile::tempdir().unwrap();
     let here = Context { table: "keys", row: b"1", column: "sealed" };
     let ring = ring(folder.path(), "one");
@@ -130,7 +130,7 @@ fn a_new_master_key_takes_over_while_all_runs() {
     assert!(ring.forget(one));
     assert!(!ring.forget(one));
     assert_eq!(ring.open_sealed(&here, &sealed), Err(OpenError::UnknownMaster(one)));
-    // Back again: the same file, the same key.
+    // Promoting the same file again gives the same key.
     assert_eq!(ring.promote(&file(folder.path(), "one")).unwrap(), one);
     assert!(ring.is_current(&sealed));
     assert_eq!(ring.promote(&file(folder.path(), "one")).unwrap(), one);

@@ -1,4 +1,4 @@
-//! Every kind of key: made, written, read back, signed with.
+//! Every key type: generation, encoding, parsing, signing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use keys::{DecryptError, KeyError, KeyRef, KeyType, OaepHash, PrivateKey, SignError, Signer};
 use x509::{PublicKey, verify_signature};
 
-/// One key of each kind for the whole binary: RSA takes seconds.
+/// One key of each type for the whole binary, because generating RSA keys takes seconds.
 pub(crate) fn key(kind: KeyType) -> PrivateKey {
     static KEYS: OnceLock<Mutex<HashMap<KeyType, PrivateKey>>> = OnceLock::new();
     let mut keys = KEYS.get_or_init(Mutex::default).lock().unwrap();
@@ -19,7 +19,7 @@ fn soon() -> Instant {
 }
 
 #[tokio::test]
-async fn every_kind_signs_and_its_public_half_verifies() {
+async fn signatures_of_every_key_type_verify() {
     for kind in KeyType::ALL {
         let key = key(kind);
         assert_eq!(key.key_type(), kind);
@@ -42,18 +42,18 @@ async fn every_kind_signs_and_its_public_half_verifies() {
 }
 
 #[tokio::test]
-async fn a_deadline_in_the_past_is_late() {
+async fn expired_deadline_fails_only_as_late() {
     let key = key(KeyType::Rsa2048);
     let hold: Vec<_> = (0..64).map(|_| key.sign(b"x", soon())).collect();
     let late = key.sign(b"x", Instant::now() - Duration::from_secs(1));
     let (late, held) = futures_util::future::join(late, futures_util::future::join_all(hold)).await;
     assert!(held.iter().all(Result::is_ok));
-    // It may have had its turn at once; never is it anything else.
+    // The request may have been served at once. It must not fail in any other way.
     assert!(matches!(late, Ok(_) | Err(SignError::Late)), "{late:?}");
 }
 
 #[test]
-fn every_kind_is_written_and_read_back() {
+fn every_key_type_round_trips_through_pem_and_der() {
     for kind in KeyType::ALL {
         let key = key(kind);
         let again = PrivateKey::from_pem(&key.to_pkcs8_pem()).unwrap();
@@ -68,7 +68,7 @@ fn every_kind_is_written_and_read_back() {
 }
 
 #[test]
-fn a_wrong_passphrase_is_called_that() {
+fn wrong_passphrase_is_reported() {
     let sealed = key(KeyType::P256).to_encrypted_pem(b"open sesame").unwrap();
     for wrong in 0..8 {
         let error = PrivateKey::from_encrypted_pem(&sealed, format!("wrong {wrong}").as_bytes()).unwrap_err();
@@ -77,7 +77,7 @@ fn a_wrong_passphrase_is_called_that() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_and_never_panics() {
+fn malformed_keys_are_rejected_without_panic() {
     assert_eq!(PrivateKey::from_pem("hello").unwrap_err(), KeyError::NoKey);
     assert!(matches!(PrivateKey::from_der(b"hello").unwrap_err(), KeyError::Malformed(_)));
     assert!(matches!(PrivateKey::from_der(&[0x30; 40_000]).unwrap_err(), KeyError::Malformed(_)));
@@ -90,7 +90,7 @@ fn what_is_no_key_is_refused_and_never_panics() {
     for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
         let mut changed = whole.to_vec();
         changed[at] ^= 1 << bit;
-        // Any of a key, an error: but a key must be sound.
+        // The changed bytes may parse or fail, but a parsed key must be valid.
         if let Ok(read) = PrivateKey::from_der(&changed) {
             let public = PublicKey::parse(read.spki()).unwrap();
             let signature = read.sign_now(b"m").unwrap();
@@ -100,7 +100,7 @@ fn what_is_no_key_is_refused_and_never_panics() {
 }
 
 #[test]
-fn debug_tells_no_secret() {
+fn debug_output_hides_the_private_key() {
     let key = key(KeyType::P256);
     let text = format!("{key:?}");
     assert!(text.starts_with("PrivateKey(p256, "), "{text}");
@@ -110,7 +110,7 @@ fn debug_tells_no_secret() {
 }
 
 #[test]
-fn only_rsa_decrypts() {
+fn decryption_requires_an_rsa_key() {
     let key = key(KeyType::P256);
     assert_eq!(key.rsa_decrypt_pkcs1(&[0; 256]).unwrap_err(), DecryptError::NotRsa(KeyType::P256));
     assert_eq!(

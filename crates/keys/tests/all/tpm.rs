@@ -1,4 +1,4 @@
-//! Master keys that a TPM 2.0 seals, with `swtpm`, and `tpm2-tools` as a second opinion.
+//! Master keys sealed by a TPM 2.0, with `swtpm`, and checked with `tpm2-tools`.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn ring(key: UnwrappedKey) -> Keyring {
     Keyring::open(&KeyringConfig { current: MasterKey::Unwrapped(key), older: Vec::new() }).unwrap()
 }
 
-/// Why it does not open.
+/// Returns the error of loading the file.
 async fn refusal(path: &Path, tpm: &Tpm) -> String {
     match load(path, tpm, MissingFile::Refuse).await {
         Err(KeyringError::Wrapper { why, .. }) => why,
@@ -31,7 +31,7 @@ async fn refusal(path: &Path, tpm: &Tpm) -> String {
 }
 
 #[tokio::test]
-async fn what_a_tpm_seals_it_opens_after_a_restart_and_no_other_tpm_does() {
+async fn tpm_sealed_key_opens_after_restart_only_in_the_same_tpm() {
     let mut soft = SoftTpm::new();
     let disk = TempDir::new().unwrap();
     let file = disk.path().join("seed.tpm");
@@ -39,7 +39,7 @@ async fn what_a_tpm_seals_it_opens_after_a_restart_and_no_other_tpm_does() {
     let sealed = made.seal(&HERE, b"seed");
     soft.restart();
     for _ in 0..5 {
-        // Nothing stays in the TPM, which has room for three objects.
+        // No object stays in the TPM, which has memory for three.
         let again = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap());
         assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"seed");
     }
@@ -49,13 +49,13 @@ async fn what_a_tpm_seals_it_opens_after_a_restart_and_no_other_tpm_does() {
 }
 
 #[tokio::test]
-async fn another_register_closes_it() {
+async fn changed_pcr_value_prevents_unsealing() {
     let mut soft = SoftTpm::new();
     let file = soft.path("seed.tpm");
     let (bound, free) = (tpm_of(&soft, &[7, 23], ""), soft.path("free.tpm"));
     load(&file, &bound, MissingFile::Create).await.unwrap();
     load(&free, &tpm_of(&soft, &[], ""), MissingFile::Create).await.unwrap();
-    // What is sealed names the registers, not anyone who opens it.
+    // The sealed object names its PCRs. The configuration that opens it need not.
     load(&file, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
     let zeros = "0".repeat(64);
     let extended = soft.tool(&format!("tpm2_pcrextend 23:sha256={zeros}"));
@@ -63,13 +63,13 @@ async fn another_register_closes_it() {
     let why = refusal(&file, &bound).await;
     assert!(why.contains("the PCR values changed since the key was"), "{why}");
     load(&free, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
-    // The register is as it was after a restart.
+    // The PCR has its initial value after a restart.
     soft.restart();
     load(&soft.path("seed.tpm"), &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_value_opens_it_and_wrong_ones_lock() {
+async fn wrong_authorization_values_lock_the_tpm() {
     let soft = SoftTpm::new();
     let file = soft.path("seed.tpm");
     let right = tpm_of(&soft, &[7], "correct horse");
@@ -79,7 +79,7 @@ async fn a_value_opens_it_and_wrong_ones_lock() {
         let why = refusal(&file, &tpm_of(&soft, &[7], wrong)).await;
         assert!(why.contains("wrong authorization value"), "{wrong:?}: {why}");
     }
-    // Anyone who guesses is stopped by the TPM, and so is the owner for a while.
+    // Guessing locks the TPM, also for the owner for a while.
     let mut why = String::new();
     for _ in 0..40 {
         why = refusal(&file, &tpm_of(&soft, &[7], "guess")).await;
@@ -92,18 +92,18 @@ async fn a_value_opens_it_and_wrong_ones_lock() {
 }
 
 #[tokio::test]
-async fn tpm2_tools_read_what_was_sealed() {
+async fn tpm2_tools_unseal_our_sealed_object() {
     let soft = SoftTpm::new();
     let secret: Vec<u8> = (0..32).collect();
     let sealed = tpm_of(&soft, &[7], "value").wrap(&secret).await.unwrap();
-    // Version, registers, then both parts as TPM2B, which is how the tools keep them.
+    // Version, PCRs, then both parts as TPM2B, the format of the tools' files.
     let private_end = 7 + usize::from(u16::from_be_bytes([sealed[5], sealed[6]]));
     fs::write(soft.path("object.priv"), &sealed[5..private_end]).unwrap();
     fs::write(soft.path("object.pub"), &sealed[private_end..]).unwrap();
     let root = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|restricted|decrypt";
     for line in [
         format!("tpm2_createprimary -C o -g sha256 -G ecc256:null:aes128cfb -a {root} -c root.ctx"),
-        // There is no resource manager, so contexts are removed by hand.
+        // There is no resource manager, so the test removes contexts.
         "tpm2_flushcontext -t".to_owned(),
         "tpm2_load -C root.ctx -u object.pub -r object.priv -c object.ctx".to_owned(),
         "tpm2_flushcontext -t".to_owned(),
@@ -119,7 +119,7 @@ async fn tpm2_tools_read_what_was_sealed() {
 }
 
 #[tokio::test]
-async fn what_is_no_sealed_key_and_who_is_no_tpm_are_refused() {
+async fn malformed_sealed_values_and_unreachable_tpms_are_rejected() {
     let soft = SoftTpm::new();
     let right = tpm_of(&soft, &[], "");
     let sealed = right.wrap(&[7; 32]).await.unwrap();

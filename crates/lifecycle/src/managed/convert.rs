@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn der_values_are_told_apart() {
+    fn concatenated_der_values_are_split() {
         let short = vec![0x30, 2, 1, 2];
         let mut long = vec![0x30, 0x82, 1, 0];
         long.extend(std::iter::repeat_n(7, 256));

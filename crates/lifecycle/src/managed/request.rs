@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_once_each_and_the_first_names_the_certificate() {
+    fn duplicate_names_are_merged_and_the_first_names_the_certificate() {
         let certificate = check(&new(&["WWW.Example.org", "10.0.0.1", "www.example.org"])).unwrap();
         assert_eq!(certificate.name, "www.example.org");
         let names: Vec<String> = certificate.names.iter().map(ToString::to_string).collect();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_conflicts_with_what_others_decided_about_the_same() {
+    fn change_conflicts_only_with_concurrent_changes_of_the_same_fields() {
         let read = check(&new(&["a.example"])).unwrap();
         let tags = |value: &str| BTreeMap::from([("tier".to_owned(), value.to_owned())]);
         let options = |notes: &str| {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_certificate_requests_are_rejected() {
         let with = |change: fn(&mut NewCertificate)| {
             let mut request = new(&["a.example"]);
             change(&mut request);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_changes_what_it_names() {
+    fn change_updates_only_its_own_fields() {
         let before = check(&new(&["a.example"])).unwrap();
         let change = CertificateChange {
             owner: Some(Some("ann".to_owned())),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_or_refused() {
+    fn dns_names_are_parsed_or_rejected() {
         let long_label = "a".repeat(64);
         let long_name = ["a"; 128].join(".");
         let longest = ["a"; 127].join(".");
@@ -156,21 +156,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_localhost_is_known() {
+    fn localhost_and_its_subdomains_are_recognized() {
         for (name, expected) in [("localhost", true), ("a.LocalHost.", true), ("localhost.example", false)] {
             assert_eq!(WireName::parse(name).unwrap().is_localhost(), expected, "{name}");
         }
     }
 
     #[test]
-    fn control_characters_of_an_answer_are_escaped() {
+    fn control_characters_in_answer_names_are_escaped() {
         let name = Name::from_labels([&b"a\x1b[2J"[..], b"b.c"]).unwrap();
         assert_eq!(WireName::from_answer(&name).to_string(), r"a\027[2j.b\.c");
     }
 
     proptest! {
         #[test]
-        fn names_read_the_same_from_text_and_from_an_answer(
+        fn names_parse_equally_from_text_and_from_an_answer(
             text in "[a-z0-9_]([a-z0-9_-]{0,18}[a-z0-9])?(\\.[a-z0-9]{1,20}){0,5}"
         ) {
             let ours = WireName::parse(&text).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use crate::resolve::kind::Kind;
 
     #[test]
-    fn others_read_our_questions() {
+    fn encoded_queries_are_parsed_by_an_independent_library() {
         let name = WireName::parse("www.example").unwrap();
         for (kind, expected) in [(Kind::A, RecordType::A), (Kind::Aaaa, RecordType::AAAA)] {
             let query = Query::new(&name, kind, true).with_id(0x1234);

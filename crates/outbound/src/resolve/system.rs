@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resolv_conf_is_read_as_its_manual_says() {
+    fn resolv_conf_is_parsed_as_documented() {
         let (upstreams, options) = read_resolv_conf(
             "# comment\nnameserver 192.0.2.1 ; near\nnameserver 2001:db8::1\nnameserver what\n\
              nameserver 192.0.2.3 # far\nnameserver 192.0.2.4\ndomain old.example\n\
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_gives_each_name_all_its_addresses() {
+    fn hosts_file_maps_each_name_to_all_its_addresses() {
         let hosts = read_hosts("127.0.0.1 a.example A # one\n::1 a.example\nnonsense b\n");
         let name = WireName::parse("a.example").unwrap();
         assert_eq!(hosts[&name], ["127.0.0.1".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()]);

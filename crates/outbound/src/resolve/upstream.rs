@@ -291,7 +291,7 @@ mod tests {
 
     /// Regression test: before registrations had serial numbers, one lookup in 50,000 failed.
     #[tokio::test]
-    async fn a_finished_question_does_not_take_away_the_next_one_with_its_id() {
+    async fn finished_query_does_not_remove_the_next_one_with_its_id() {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
         let pending = Mutex::new(Pending { ids: vec![7; 4], ..Pending::default() });
         let (line, counters) = (Line { socket, pending }, Counters::default());

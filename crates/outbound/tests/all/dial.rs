@@ -1,4 +1,4 @@
-//! Connections, and why there are none.
+//! Tests of connections and of connection errors.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use outbound::dial::{self, Attempt, DialError};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
-/// Reached only by a hang.
+/// Long enough for any connection; reached only by a hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn loopback(last: u8) -> IpAddr {
@@ -23,21 +23,21 @@ async fn closed_port(address: IpAddr) -> u16 {
 }
 
 #[tokio::test]
-async fn a_connection_is_made_without_nagle() {
+async fn connection_is_opened_with_nodelay() {
     let listener = listen(loopback(1), 0).await;
     let stream = dial::connect(listener.local_addr().unwrap(), PATIENCE).await.unwrap();
     assert!(stream.nodelay().unwrap());
 }
 
 #[tokio::test]
-async fn a_closed_port_refuses() {
+async fn closed_port_is_reported_as_refused() {
     let address = SocketAddr::new(loopback(2), closed_port(loopback(2)).await);
     assert_eq!(dial::connect(address, PATIENCE).await.unwrap_err(), DialError::Refused);
 }
 
 #[tokio::test]
-async fn no_time_is_a_timeout() {
-    // A queue of one that is full: the kernel drops further SYNs, which is a black hole.
+async fn unanswered_connection_attempt_times_out() {
+    // A listen queue of one entry that is full: the kernel drops further SYNs, which looks like a black hole.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(loopback(3), 0)).unwrap();
     let listener = socket.listen(1).unwrap();
@@ -54,7 +54,7 @@ async fn no_time_is_a_timeout() {
 }
 
 #[tokio::test]
-async fn the_next_address_is_tried_as_soon_as_one_has_failed() {
+async fn next_address_is_tried_after_a_refused_one() {
     let listener = listen(loopback(5), 0).await;
     let port = listener.local_addr().unwrap().port();
     let connected = dial::race(&[loopback(4), loopback(5)], port, PATIENCE).await.unwrap();
@@ -64,7 +64,7 @@ async fn the_next_address_is_tried_as_soon_as_one_has_failed() {
 }
 
 #[tokio::test]
-async fn each_attempt_has_its_own_error_and_the_preferred_one_speaks_for_all() {
+async fn race_reports_one_error_per_address_and_the_preferred_one_overall() {
     let port = closed_port(loopback(6)).await;
     let addresses = [loopback(6), loopback(7)];
     let failed = dial::race(&addresses, port, PATIENCE).await.unwrap_err();
@@ -76,7 +76,7 @@ async fn each_attempt_has_its_own_error_and_the_preferred_one_speaks_for_all() {
 }
 
 #[tokio::test]
-async fn a_fast_close_is_a_reset_and_a_normal_one_is_not() {
+async fn fast_close_resets_the_connection_and_drop_does_not() {
     let listener = listen(loopback(8), 0).await;
     for fast in [true, false] {
         let stream = dial::connect(listener.local_addr().unwrap(), PATIENCE).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_fast_close_is_a_reset_and_a_normal_one_is_not() {
 }
 
 #[test]
-fn system_errors_are_told_apart() {
+fn system_errors_are_classified() {
     use rustix::io::Errno;
     let table = [
         (Errno::CONNREFUSED, DialError::Refused),

@@ -1,4 +1,4 @@
-//! The resolver against name servers that tell the truth, lie, dawdle, or say nothing.
+//! Tests of the resolver with name servers that are correct, malicious, slow or silent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn one(address: &str) -> Result<Vec<String>, ResolveError> {
     Ok(vec![address.to_owned()])
 }
 
-/// Lets tokio's clock, the only one the resolver reads, go forward.
+/// Advances the clock of tokio, the only clock that the resolver reads.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -44,7 +44,7 @@ const fn seconds(seconds: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn an_answer_lives_as_long_as_the_shortest_link_of_its_chain() {
+async fn cached_answer_expires_with_the_shortest_ttl_of_its_chain() {
     for (alias_ttl, address_ttl) in [(3_000, 30_000), (30_000, 3_000)] {
         let server = NameServer::start(move |asked: &Question| {
             let address = format!("192.0.2.{}", asked.before + 1);
@@ -65,7 +65,7 @@ async fn an_answer_lives_as_long_as_the_shortest_link_of_its_chain() {
 }
 
 #[tokio::test]
-async fn aliases_are_reported_and_followed_from_message_to_message() {
+async fn aliases_are_reported_and_followed_across_messages() {
     let server = NameServer::start(|asked: &Question| match asked.name().as_str() {
         "www.example." => asked.with(vec![cname("www.example.", 60, "edge.cdn.example.")]),
         "edge.cdn.example." => asked.with(vec![a("edge.cdn.example.", 20, "192.0.2.7")]),
@@ -82,7 +82,7 @@ async fn aliases_are_reported_and_followed_from_message_to_message() {
 }
 
 #[tokio::test]
-async fn a_circle_of_aliases_is_told_in_one_message_and_over_several() {
+async fn alias_loops_are_detected_in_one_or_several_messages() {
     let in_one = NameServer::start(|asked: &Question| {
         asked.with(vec![cname("a.example.", 9, "b.example."), cname("b.example.", 9, "a.example.")])
     })
@@ -99,7 +99,7 @@ async fn a_circle_of_aliases_is_told_in_one_message_and_over_several() {
 }
 
 #[tokio::test]
-async fn there_is_none_holds_for_the_lesser_of_ttl_and_minimum() {
+async fn negative_answers_are_cached_for_the_lesser_of_ttl_and_minimum() {
     for (ttl, minimum) in [(400, 900), (900, 400)] {
         for (code, error) in [
             (ResponseCode::NXDomain, ResolveError::NxDomain),
@@ -120,7 +120,7 @@ async fn there_is_none_holds_for_the_lesser_of_ttl_and_minimum() {
 }
 
 #[tokio::test]
-async fn there_is_none_without_a_word_on_how_long_is_not_remembered() {
+async fn negative_answers_without_matching_soa_are_not_cached() {
     let elsewhere = Some(soa("other.example.", 900, 900));
     for authority in [None, elsewhere] {
         let server =
@@ -134,7 +134,7 @@ async fn there_is_none_without_a_word_on_how_long_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn a_hundred_callers_cost_one_question_even_at_ttl_zero() {
+async fn concurrent_queries_are_coalesced_even_with_ttl_zero() {
     let gate = Arc::new(Notify::new());
     let held = gate.clone();
     let server = NameServer::start(move |asked: &Question| {
@@ -164,7 +164,7 @@ async fn a_hundred_callers_cost_one_question_even_at_ttl_zero() {
 }
 
 #[tokio::test]
-async fn all_upstreams_are_asked_at_once_and_the_first_answer_wins() {
+async fn upstreams_are_queried_in_parallel_and_the_first_answer_wins() {
     let silent = NameServer::start(|_: &Question| Vec::new()).await;
     let good =
         NameServer::start(|asked: &Question| asked.with(vec![a("www.example.", 60, "192.0.2.1")])).await;
@@ -174,7 +174,7 @@ async fn all_upstreams_are_asked_at_once_and_the_first_answer_wins() {
 }
 
 #[tokio::test]
-async fn a_failure_of_one_upstream_waits_for_the_others() {
+async fn failed_upstream_does_not_preempt_the_others() {
     for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp] {
         let gate = Arc::new(Notify::new());
         let held = gate.clone();
@@ -195,7 +195,7 @@ async fn a_failure_of_one_upstream_waits_for_the_others() {
 }
 
 #[tokio::test]
-async fn failures_are_told_apart() {
+async fn dns_failures_are_classified() {
     let table = [
         (ResponseCode::ServFail, ResolveError::ServFail),
         (ResponseCode::Refused, ResolveError::Refused),
@@ -219,7 +219,7 @@ async fn failures_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_failure_is_remembered_for_a_second_only() {
+async fn failure_is_cached_for_one_second() {
     let server = NameServer::start(|asked: &Question| match asked.before {
         0 => asked.code(ResponseCode::ServFail, None),
         _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
@@ -227,7 +227,7 @@ async fn a_failure_is_remembered_for_a_second_only() {
     .await;
     let resolver = resolver(&[&server]);
     assert_eq!(v4(&resolver, "www.example").await, Err(ResolveError::ServFail));
-    // The second begins no sooner than it is looked for.
+    // The second begins only when the time is next read.
     tokio::time::pause();
     assert_eq!(v4(&resolver, "www.example").await, Err(ResolveError::ServFail));
     assert_eq!(server.asked(), 1);
@@ -237,18 +237,19 @@ async fn a_failure_is_remembered_for_a_second_only() {
 }
 
 #[tokio::test]
-async fn nothing_listening_is_told_at_once() {
-    // A port that the system gives to nobody.
+async fn upstream_without_listener_is_reported_as_no_server() {
+    // A port that the system never assigns.
     let closed = SocketAddr::from(([127, 0, 0, 1], 1));
     let resolver = Resolver::with_upstreams(vec![closed]);
     assert_eq!(v4(&resolver, "www.example").await, Err(ResolveError::NoServer));
 }
 
 #[tokio::test]
-async fn silence_costs_two_packets_and_the_callers_limit() {
+async fn silent_upstream_gets_two_packets_before_the_timeout() {
     let server = NameServer::start(|_: &Question| Vec::new()).await;
     let resolver = resolver(&[&server]);
-    // Packets go out at the start and at a third of it; one more, for others, would a sixth after it.
+    // Packets are sent at the start and after a third of the limit. A third packet for other callers would follow a sixth of the
+    // limit later.
     let limit = seconds(6);
     let result = resolver.resolve("www.example", Families::V4, limit).await;
     assert_eq!(result.unwrap_err(), ResolveError::TimedOut);
@@ -257,7 +258,7 @@ async fn silence_costs_two_packets_and_the_callers_limit() {
 }
 
 #[tokio::test]
-async fn a_lost_packet_is_sent_again() {
+async fn lost_query_packet_is_sent_again() {
     let server = NameServer::start(|asked: &Question| match asked.before {
         0 => Vec::new(),
         _ => asked.with(vec![a("www.example.", 60, "192.0.2.1")]),
@@ -270,7 +271,7 @@ async fn a_lost_packet_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_comes_over_tcp() {
+async fn truncated_answer_is_retried_over_tcp() {
     let server = NameServer::start(|asked: &Question| {
         if !asked.over_tcp {
             let mut reply = asked.reply();
@@ -286,7 +287,7 @@ async fn what_is_too_long_comes_over_tcp() {
 }
 
 #[tokio::test]
-async fn forged_answers_are_passed_over() {
+async fn forged_answers_are_ignored() {
     let server = NameServer::start(|asked: &Question| {
         let truth = a("www.example.", 60, "192.0.2.1");
         let lie = || a("www.example.", 60, "203.0.113.66");
@@ -316,7 +317,7 @@ async fn forged_answers_are_passed_over() {
 }
 
 #[tokio::test]
-async fn records_about_other_names_are_not_believed() {
+async fn records_for_other_names_are_ignored() {
     let server = NameServer::start(|asked: &Question| {
         let mut reply = asked.reply();
         reply.add_answer(a("bank.example.", 60, "203.0.113.66"));
@@ -328,7 +329,7 @@ async fn records_about_other_names_are_not_believed() {
 }
 
 #[tokio::test]
-async fn a_name_in_use_is_asked_for_again_before_its_answer_ends() {
+async fn name_in_use_is_refreshed_before_its_answer_expires() {
     let server = NameServer::start(|asked: &Question| {
         asked.with(vec![a("www.example.", 1_000, &format!("192.0.2.{}", asked.before + 1))])
     })
@@ -351,10 +352,10 @@ async fn a_name_in_use_is_asked_for_again_before_its_answer_ends() {
 }
 
 #[tokio::test]
-async fn both_families_are_asked_at_once() {
+async fn a_and_aaaa_are_queried_in_parallel() {
     let gate = Arc::new(Notify::new());
     let held = gate.clone();
-    // Each answer waits until both questions are there.
+    // Each answer is held back until both queries have arrived.
     let server = NameServer::start(move |asked: &Question| {
         let mut reply = asked.reply();
         reply.add_answer(match asked.kind() {
@@ -375,7 +376,7 @@ async fn both_families_are_asked_at_once() {
 }
 
 #[tokio::test]
-async fn one_family_is_enough_and_what_is_not_known_of_the_other_is_said() {
+async fn one_family_suffices_and_failure_of_the_other_is_reported() {
     for (code, incomplete) in
         [(ResponseCode::NoError, None), (ResponseCode::ServFail, Some(ResolveError::ServFail))]
     {
@@ -392,7 +393,7 @@ async fn one_family_is_enough_and_what_is_not_known_of_the_other_is_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_know_edns_is_asked_without() {
+async fn edns_is_disabled_for_a_server_that_rejects_it() {
     let server = NameServer::start(|asked: &Question| match asked.message.edns {
         Some(_) => asked.code(ResponseCode::FormErr, None),
         None => asked.with(vec![a(&asked.name(), 60, "192.0.2.1")]),
@@ -405,7 +406,7 @@ async fn a_server_that_does_not_know_edns_is_asked_without() {
 }
 
 #[tokio::test]
-async fn short_names_are_looked_for_in_the_search_domains() {
+async fn short_names_are_resolved_in_the_search_domains() {
     let server = NameServer::start(|asked: &Question| match asked.name().as_str() {
         "db.b.example." => asked.with(vec![a("db.b.example.", 60, "192.0.2.1")]),
         _ => asked.code(ResponseCode::NXDomain, None),
@@ -422,7 +423,7 @@ async fn short_names_are_looked_for_in_the_search_domains() {
 }
 
 #[tokio::test]
-async fn addresses_and_localhost_cost_no_question() {
+async fn ip_addresses_and_localhost_cause_no_query() {
     let server = NameServer::start(|_: &Question| panic!("asked")).await;
     let resolver = resolver(&[&server]);
     assert_eq!(v4(&resolver, "192.0.2.9").await, one("192.0.2.9"));
@@ -431,7 +432,7 @@ async fn addresses_and_localhost_cost_no_question() {
 }
 
 #[tokio::test]
-async fn callers_who_go_away_leave_nothing_behind() {
+async fn cancelled_callers_leave_no_pending_queries() {
     let server = NameServer::start(|_: &Question| Vec::new()).await;
     let resolver = resolver(&[&server]);
     let mut callers = tokio::task::JoinSet::new();
@@ -449,8 +450,8 @@ fn readers() -> i64 {
 }
 
 #[test]
-fn tasks_stop_with_the_resolver() {
-    // A process of many tests has one count of tasks: look at the change within a runtime of its own.
+fn background_tasks_stop_when_the_resolver_is_dropped() {
+    // Tests in the same process share one task count. This test therefore counts the tasks of its own runtime.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let server =
@@ -481,7 +482,7 @@ async fn ask_for_text(server: &NameServer, recursion: Recursion) -> Result<Vec<S
 }
 
 #[tokio::test]
-async fn other_records_come_from_the_server_that_is_asked() {
+async fn direct_query_sets_recursion_flag_and_ignores_mismatched_answers() {
     let server = NameServer::start(|asked: &Question| {
         assert_eq!(asked.kind(), RecordType::TXT);
         let mut foreign = asked.reply();
@@ -499,7 +500,7 @@ async fn other_records_come_from_the_server_that_is_asked() {
 }
 
 #[tokio::test]
-async fn other_records_come_over_tcp_when_udp_is_too_short_or_silent() {
+async fn direct_query_falls_back_to_tcp_on_truncation_or_silence() {
     for truncated in [true, false] {
         let server = NameServer::start(move |asked: &Question| match (asked.over_tcp, truncated) {
             (true, _) => asked.with(vec![txt("whole")]),
@@ -517,7 +518,7 @@ async fn other_records_come_over_tcp_when_udp_is_too_short_or_silent() {
 }
 
 #[tokio::test]
-async fn a_server_without_edns_answers_for_other_records_too() {
+async fn direct_query_is_retried_without_edns() {
     let server = NameServer::start(|asked: &Question| match asked.message.edns {
         Some(_) => asked.code(ResponseCode::FormErr, None),
         None => asked.with(vec![txt("plain")]),
@@ -527,7 +528,7 @@ async fn a_server_without_edns_answers_for_other_records_too() {
 }
 
 #[tokio::test]
-async fn an_exchange_ends_at_its_deadline() {
+async fn direct_query_times_out_at_its_deadline() {
     let server = NameServer::start(|_: &Question| Vec::new()).await;
     let each = Duration::from_millis(50);
     let kind = RecordType::TXT;
@@ -544,7 +545,7 @@ const ALIAS: &[u8] = b"\x00\x01\x81\x80\x00\x01\x00\x02\x00\x00\x00\x00\x03www\x
 
 proptest! {
     #[test]
-    fn whatever_octets_say_is_bounded(changes in proptest::collection::vec((0..ALIAS.len(), any::<u8>()), 0..6)) {
+    fn modified_answer_bytes_yield_bounded_results(changes in proptest::collection::vec((0..ALIAS.len(), any::<u8>()), 0..6)) {
         let mut octets = ALIAS.to_vec();
         for (at, octet) in &changes {
             octets[*at] = *octet;

@@ -1,4 +1,4 @@
-//! A name server that answers from a list and counts what it is asked.
+//! A name server that answers from a script and counts its queries.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// What the server does with a question.
+/// A function that returns the server's replies to a query.
 pub(crate) type Script = Box<dyn FnMut(&Question) -> Vec<Reply> + Send>;
 
-/// A question, as the server saw it.
+/// A query as received by the server.
 pub(crate) struct Question {
     pub(crate) message: Message,
     pub(crate) over_tcp: bool,
-    /// Questions before this one.
+    /// The number of earlier queries.
     pub(crate) before: usize,
 }
 
@@ -66,7 +66,7 @@ impl Reply {
         Self { octets: message.to_vec().expect("an answer that can be written"), after: None }
     }
 
-    /// Held back until the test says so.
+    /// A reply that is sent only when the test opens `gate`.
     pub(crate) fn after(message: Message, gate: &Arc<Notify>) -> Self {
         Self { after: Some(gate.clone()), ..Self::now(message) }
     }
@@ -88,7 +88,7 @@ impl Drop for NameServer {
 impl NameServer {
     pub(crate) async fn start(script: impl FnMut(&Question) -> Vec<Reply> + Send + 'static) -> Self {
         let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(Box::new(script)));
-        // What is free for TCP may be somebody's for UDP.
+        // A port that is free for TCP may be in use for UDP.
         let (tcp, udp) = loop {
             let tcp = TcpListener::bind(("127.0.0.1", 0)).await.expect("a TCP port");
             match UdpSocket::bind(tcp.local_addr().expect("an address")).await {
@@ -106,12 +106,12 @@ impl NameServer {
         Self { address, asked, arrived, tasks }
     }
 
-    /// Questions so far.
+    /// The number of queries so far.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many questions have come.
+    /// Waits until `count` queries have arrived.
     pub(crate) async fn until_asked(&self, count: usize) {
         while self.asked() < count {
             self.arrived.notified().await;
@@ -176,12 +176,12 @@ pub(crate) fn cname(owner: &str, ttl: u32, alias: &str) -> Record {
     Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(alias))))
 }
 
-/// The zone's say on how long "there is none" holds.
+/// An SOA record of the zone, which limits how long negative answers are cached.
 pub(crate) fn soa(zone: &str, ttl: u32, minimum: u32) -> Record {
     let day = 86_400;
     let soa = SOA::new(name("ns.example."), name("admin.example."), 1, day, day, day, minimum);
     Record::from_rdata(name(zone), ttl, RData::SOA(soa))
 }
 
-/// Long enough for any answer here on a busy machine; reached only where silence is the subject.
+/// Long enough for any answer on a busy machine; reached only in tests of silence.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

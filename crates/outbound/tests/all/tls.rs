@@ -1,4 +1,4 @@
-//! Our TLS clients against a server that counts its handshakes.
+//! Tests of our TLS clients with a server that counts its handshakes.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -14,7 +14,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// Looks until one resumes: a ticket that comes late makes one more look full, and no test fail.
+/// The maximum number of probes until one resumes its session. A ticket that arrives late costs one more full handshake and does
+/// not fail the test.
 const LOOKS_MAX: usize = 50;
 
 struct Server {
@@ -29,7 +30,7 @@ impl Drop for Server {
     }
 }
 
-/// A certificate for `a.example` and `b.example` that is its own root.
+/// A self-signed certificate for `a.example` and `b.example`.
 fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let folder = tempfile::tempdir().unwrap();
     let (key, certificate) = (folder.path().join("key.pem"), folder.path().join("certificate.pem"));
@@ -77,7 +78,7 @@ fn soon() -> Deadline {
 }
 
 #[tokio::test]
-async fn a_second_look_resumes_and_another_name_does_not() {
+async fn session_is_resumed_only_for_the_same_server_name() {
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         let server = Server::start(&[version]).await;
         let connector = Connector::with_roots([server.root.clone()]).unwrap();
@@ -95,7 +96,7 @@ async fn a_second_look_resumes_and_another_name_does_not() {
 }
 
 #[tokio::test]
-async fn liveness_claims_nothing_about_certificates_and_a_connection_does() {
+async fn liveness_ignores_the_certificate_and_connect_verifies_it() {
     let server = Server::start(rustls::ALL_VERSIONS).await;
     let trusting = Connector::with_roots([server.root.clone()]).unwrap();
     trusting.connect(server.address, "a.example", soon()).await.expect("trusted and of that name");
@@ -109,7 +110,7 @@ async fn liveness_claims_nothing_about_certificates_and_a_connection_does() {
 }
 
 #[tokio::test]
-async fn an_unchecked_session_never_serves_a_checked_connection() {
+async fn verified_connection_never_resumes_an_unverified_session() {
     let server = Server::start(rustls::ALL_VERSIONS).await;
     let (stranger, _) = certificate();
     let wary = Connector::with_roots([stranger.to_vec()]).unwrap();
@@ -120,7 +121,7 @@ async fn an_unchecked_session_never_serves_a_checked_connection() {
 }
 
 #[tokio::test]
-async fn each_phase_fails_by_its_own_name() {
+async fn errors_name_the_phase_that_failed() {
     let server = Server::start(rustls::ALL_VERSIONS).await;
     let connector = Connector::with_roots([server.root.clone()]).unwrap();
     let error = connector.liveness(server.address, "no name", soon()).await.unwrap_err();

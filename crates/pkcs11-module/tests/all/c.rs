@@ -1,4 +1,4 @@
-//! What only C can ask for: lengths, nulls, the order of calls.
+//! Behavior that only C callers can trigger: lengths, null pointers, call order.
 #![allow(unsafe_code, reason = "the functions are C's")]
 
 use std::ptr::{null, null_mut};
@@ -9,14 +9,14 @@ use crate::world::{World, in_a_process, library};
 
 struct Module {
     functions: CK_FUNCTION_LIST,
-    /// Kept loaded.
+    /// Keeps the library loaded.
     _library: Pkcs11,
 }
 
-/// Calls a function of the list.
+/// Calls a function of the function list.
 macro_rules! call {
     ($module:expr, $name:ident($($argument:expr),*)) => {
-        // SAFETY: the arguments are values, nulls, or point to what this test owns.
+        // SAFETY: the arguments are values, null pointers, or pointers to data that this test owns.
         unsafe { $module.functions.$name.unwrap()($($argument),*) }
     };
 }
@@ -24,7 +24,7 @@ macro_rules! call {
 impl Module {
     fn load() -> Self {
         let mut list = null_mut();
-        // SAFETY: our own library; the pointer is to a pointer of ours, and what it gives stays while it is loaded.
+        // SAFETY: our own library. The pointer is to a pointer of ours, and the returned list is valid while the library is loaded.
         unsafe {
             let library = Pkcs11::new(library()).unwrap();
             assert_eq!(library.C_GetFunctionList(&raw mut list), CKR_OK);
@@ -39,7 +39,7 @@ impl Module {
         session
     }
 
-    /// The first private key of a kind.
+    /// Returns the first private key of a type.
     fn key(&self, session: CK_SESSION_HANDLE, mut kind: CK_KEY_TYPE) -> CK_OBJECT_HANDLE {
         let mut class = CKO_PRIVATE_KEY;
         let octets = size_of::<CK_ULONG>() as CK_ULONG;
@@ -61,19 +61,19 @@ fn mechanism(number: CK_MECHANISM_TYPE) -> CK_MECHANISM {
 }
 
 #[test]
-fn every_function_is_there_and_says_what_it_is_not() {
-    in_a_process("c::every_function_is_there_and_says_what_it_is_not_");
+fn all_functions_exist_and_return_standard_errors() {
+    in_a_process("c::all_functions_exist_and_return_standard_errors_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn every_function_is_there_and_says_what_it_is_not_() {
+fn all_functions_exist_and_return_standard_errors_() {
     let _world = World::new();
     let module = Module::load();
     let list = &raw const module.functions;
     let functions = size_of::<CK_FUNCTION_LIST>() / size_of::<usize>() - 1;
     assert_eq!(functions, 68);
-    // SAFETY: behind the version, which takes the room of one, the list is function pointers alone.
+    // SAFETY: after the version, which is padded to the size of one pointer, the list consists of function pointers only.
     let pointers = unsafe { std::slice::from_raw_parts(list.cast::<usize>().add(1), functions) };
     assert!(pointers.iter().all(|pointer| *pointer != 0));
     assert_eq!((module.functions.version.major, module.functions.version.minor), (2, 40));
@@ -98,19 +98,19 @@ fn every_function_is_there_and_says_what_it_is_not_() {
     assert_eq!(open(0, 0), CKR_SESSION_PARALLEL_NOT_SUPPORTED);
     assert_eq!(call!(module, C_CloseSession(77)), CKR_SESSION_HANDLE_INVALID);
     assert_eq!(call!(module, C_Finalize(null_mut())), CKR_OK);
-    // And once more.
+    // The module can be initialized again.
     assert_eq!(call!(module, C_Initialize(null_mut())), CKR_OK);
     assert_eq!(call!(module, C_Finalize(null_mut())), CKR_OK);
 }
 
 #[test]
-fn lists_say_how_long_they_are() {
-    in_a_process("c::lists_say_how_long_they_are_");
+fn list_functions_report_the_required_length() {
+    in_a_process("c::list_functions_report_the_required_length_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn lists_say_how_long_they_are_() {
+fn list_functions_report_the_required_length_() {
     let _world = World::new();
     let module = Module::load();
     assert_eq!(call!(module, C_Initialize(null_mut())), CKR_OK);
@@ -128,13 +128,13 @@ fn lists_say_how_long_they_are_() {
 }
 
 #[test]
-fn attributes_say_how_long_they_are() {
-    in_a_process("c::attributes_say_how_long_they_are_");
+fn attribute_queries_report_the_required_length() {
+    in_a_process("c::attribute_queries_report_the_required_length_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn attributes_say_how_long_they_are_() {
+fn attribute_queries_report_the_required_length_() {
     const UNAVAILABLE: CK_ULONG = CK_ULONG::MAX;
     let _world = World::new();
     let module = Module::load();
@@ -147,7 +147,7 @@ fn attributes_say_how_long_they_are_() {
     };
     let of =
         |type_, pointer: *mut u8, octets| CK_ATTRIBUTE { type_, pValue: pointer.cast(), ulValueLen: octets };
-    // One is too short, one secret, one unknown: the others are told all the same.
+    // One buffer is too short, one attribute is sensitive, one unknown. The other attributes are returned nevertheless.
     let mut asked = [
         of(CKA_MODULUS, null_mut(), 0),
         of(CKA_MODULUS, room.as_mut_ptr(), 255),
@@ -172,13 +172,13 @@ fn attributes_say_how_long_they_are_() {
 }
 
 #[test]
-fn a_signature_that_has_too_little_room_can_be_asked_for_again() {
-    in_a_process("c::a_signature_that_has_too_little_room_can_be_asked_for_again_");
+fn signing_can_be_repeated_after_buffer_too_small() {
+    in_a_process("c::signing_can_be_repeated_after_buffer_too_small_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn a_signature_that_has_too_little_room_can_be_asked_for_again_() {
+fn signing_can_be_repeated_after_buffer_too_small_() {
     let _world = World::new();
     let module = Module::load();
     assert_eq!(call!(module, C_Initialize(null_mut())), CKR_OK);
@@ -200,12 +200,12 @@ fn a_signature_that_has_too_little_room_can_be_asked_for_again_() {
         assert_eq!((sign(room.as_mut_ptr(), &mut length), length), (CKR_BUFFER_TOO_SMALL, octets));
         assert_eq!((sign(room.as_mut_ptr(), &mut length), length), (CKR_OK, octets));
         assert_eq!(sign(room.as_mut_ptr(), &mut length), CKR_OPERATION_NOT_INITIALIZED);
-        // Whatever else goes wrong ends it.
+        // Every other error ends the operation.
         assert_eq!(begin(), CKR_OK);
         assert_eq!(call!(module, C_Sign(session, data, 32, null_mut(), null_mut())), CKR_ARGUMENTS_BAD);
         assert_eq!(sign(room.as_mut_ptr(), &mut length), CKR_OPERATION_NOT_INITIALIZED);
     }
-    // In parts, to the end in parts.
+    // An operation started in parts must end in parts.
     let mut asked_for = mechanism(CKM_SHA256_RSA_PKCS);
     assert_eq!(call!(module, C_SignInit(session, &raw mut asked_for, rsa)), CKR_OK);
     assert_eq!(call!(module, C_SignUpdate(session, data, 32)), CKR_OK);
@@ -216,7 +216,7 @@ fn a_signature_that_has_too_little_room_can_be_asked_for_again_() {
     assert_eq!(call!(module, C_SignFinal(session, room.as_mut_ptr(), &raw mut length)), CKR_BUFFER_TOO_SMALL);
     assert_eq!(call!(module, C_SignFinal(session, room.as_mut_ptr(), &raw mut length)), CKR_OK);
     assert_eq!(length, 256);
-    // Neither a null, nor a public key.
+    // Neither a null pointer nor a public key is accepted.
     assert_eq!(call!(module, C_SignInit(session, null_mut(), rsa)), CKR_ARGUMENTS_BAD);
     assert_eq!(call!(module, C_SignInit(session, &raw mut asked_for, rsa + 1)), CKR_KEY_HANDLE_INVALID);
     assert_eq!(call!(module, C_CloseAllSessions(0)), CKR_OK);

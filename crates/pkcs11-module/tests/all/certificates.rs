@@ -1,4 +1,4 @@
-//! What programs see: objects, the token, sessions.
+//! Objects, the token, and sessions, as programs see them.
 
 use cryptoki::error::{Error, RvError};
 use cryptoki::object::{Attribute, AttributeType, ObjectClass};
@@ -10,13 +10,13 @@ use x509::build::key_sha1;
 use crate::world::{KINDS, World, in_a_process, initialised, session, spki};
 
 #[test]
-fn certificates_and_both_halves_of_their_keys_are_there() {
-    in_a_process("certificates::certificates_and_both_halves_of_their_keys_are_there_");
+fn certificates_public_and_private_keys_are_listed() {
+    in_a_process("certificates::certificates_public_and_private_keys_are_listed_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn certificates_and_both_halves_of_their_keys_are_there_() {
+fn certificates_public_and_private_keys_are_listed_() {
     let world = World::new();
     let module = initialised();
     let session = session(&module);
@@ -54,7 +54,7 @@ fn certificates_and_both_halves_of_their_keys_are_there_() {
             }
             _ => &[AttributeType::Value],
         };
-        // Neither told, nor found by.
+        // Secret attributes are neither returned nor usable in searches.
         for secret in secrets {
             assert_eq!(session.get_attributes(private, &[*secret]).unwrap(), [], "{kind} {secret:?}");
         }
@@ -63,15 +63,15 @@ fn certificates_and_both_halves_of_their_keys_are_there_() {
     }
 }
 
-/// An Ed25519 key as tools read it: PKCS#11 3.0, mechanisms, section 2.3.11.
+/// Attributes of an Ed25519 key as tools expect them: PKCS#11 3.0, mechanisms, section 2.3.11.
 #[test]
-fn an_ed25519_key_is_on_its_named_curve() {
-    in_a_process("certificates::an_ed25519_key_is_on_its_named_curve_");
+fn ed25519_key_uses_its_named_curve() {
+    in_a_process("certificates::ed25519_key_uses_its_named_curve_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn an_ed25519_key_is_on_its_named_curve_() {
+fn ed25519_key_uses_its_named_curve_() {
     let world = World::new();
     let module = initialised();
     let session = session(&module);
@@ -89,15 +89,15 @@ fn an_ed25519_key_is_on_its_named_curve_() {
     }
 }
 
-/// OpenSSL's engine as Debian 12 has it finds no key at all where there is one that it does not know.
+/// OpenSSL's engine in Debian 12 finds no keys at all if one has an unknown type.
 #[test]
-fn ed25519_is_shown_to_whoever_asks_for_it_alone() {
-    in_a_process("certificates::ed25519_is_shown_to_whoever_asks_for_it_alone_");
+fn ed25519_keys_are_hidden_unless_enabled() {
+    in_a_process("certificates::ed25519_keys_are_hidden_unless_enabled_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn ed25519_is_shown_to_whoever_asks_for_it_alone_() {
+fn ed25519_keys_are_hidden_unless_enabled_() {
     let _world = World::with("");
     let module = initialised();
     let session = session(&module);
@@ -106,13 +106,13 @@ fn ed25519_is_shown_to_whoever_asks_for_it_alone_() {
 }
 
 #[test]
-fn files_are_looked_at_again_when_a_program_searches() {
-    in_a_process("certificates::files_are_looked_at_again_when_a_program_searches_");
+fn certificate_files_are_reloaded_on_search() {
+    in_a_process("certificates::certificate_files_are_reloaded_on_search_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn files_are_looked_at_again_when_a_program_searches_() {
+fn certificate_files_are_reloaded_on_search_() {
     let world = World::new();
     let module = initialised();
     let session = session(&module);
@@ -120,7 +120,7 @@ fn files_are_looked_at_again_when_a_program_searches_() {
     let before = labelled("p256");
     let (key, secret) = (PrivateKey::generate(KeyType::P256).unwrap(), world.chains().join("secret.pem"));
     world.certify("new", &key);
-    // A file with a private key is none of ours.
+    // A file that contains a private key is ignored.
     let both = std::fs::read_to_string(world.chains().join("new.pem")).unwrap() + &key.to_pkcs8_pem();
     std::fs::write(&secret, both).unwrap();
     std::fs::remove_file(world.chains().join("p384.pem")).unwrap();
@@ -130,20 +130,20 @@ fn files_are_looked_at_again_when_a_program_searches_() {
     assert_eq!(labelled("p256"), before, "the others keep their handles");
     let id = Attribute::Id(key_sha1(key.spki()).to_vec());
     assert_eq!(session.find_objects(&[id]).unwrap().len(), 3);
-    // Another certificate under the same name is another object.
+    // Another certificate under the same file name becomes a new object.
     world.certify("p256", &key);
     assert!(labelled("p256").iter().all(|handle| !before.contains(handle)));
     assert!(session.get_attributes(before[0], &[AttributeType::Label]).is_err());
 }
 
 #[test]
-fn nobody_needs_a_pin_and_every_pin_will_do() {
-    in_a_process("certificates::nobody_needs_a_pin_and_every_pin_will_do_");
+fn login_is_optional_and_accepts_any_pin() {
+    in_a_process("certificates::login_is_optional_and_accepts_any_pin_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn nobody_needs_a_pin_and_every_pin_will_do_() {
+fn login_is_optional_and_accepts_any_pin_() {
     let _world = World::new();
     let module = initialised();
     let slot = module.get_slots_with_token().unwrap()[0];
@@ -159,13 +159,13 @@ fn nobody_needs_a_pin_and_every_pin_will_do_() {
 }
 
 #[test]
-fn sessions_are_bounded() {
-    in_a_process("certificates::sessions_are_bounded_");
+fn number_of_sessions_is_limited() {
+    in_a_process("certificates::number_of_sessions_is_limited_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn sessions_are_bounded_() {
+fn number_of_sessions_is_limited_() {
     let _world = World::new();
     let module = initialised();
     let slot = module.get_slots_with_token().unwrap()[0];
@@ -176,13 +176,13 @@ fn sessions_are_bounded_() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_refused_at_the_start() {
-    in_a_process("certificates::settings_that_cannot_be_used_are_refused_at_the_start_");
+fn invalid_settings_are_rejected_at_initialization() {
+    in_a_process("certificates::invalid_settings_are_rejected_at_initialization_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn settings_that_cannot_be_used_are_refused_at_the_start_() {
+fn invalid_settings_are_rejected_at_initialization_() {
     use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
     let module = Pkcs11::new(crate::world::library()).unwrap();
     let initialize = |flags| module.initialize(CInitializeArgs::new(flags));

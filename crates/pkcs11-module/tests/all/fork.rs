@@ -1,4 +1,4 @@
-//! Processes that are forked off, as workers of terminators are.
+//! Forked processes, such as the workers of TLS terminators.
 #![allow(unsafe_code, reason = "a fork is one")]
 
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use crate::world::{
 
 const DIGEST: [u8; 32] = [7; 32];
 
-/// Does it in a process that is forked off; whether it did it.
+/// Runs a closure in a forked child and returns its result.
 fn in_a_child(does: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs what is given, on the one thread that it has, and ends without running anything else of the
-    // parent: no destructors, no handlers at the exit.
+    // SAFETY: the child runs the closure on its only thread, and exits without running anything else of the parent: no destructors,
+    // no exit handlers.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(does)).unwrap_or(false);
-        // SAFETY: ends the process.
+        // SAFETY: only ends the process.
         unsafe { libc::_exit(if done { 0 } else { 1 }) };
     }
     let began = Instant::now();
     let mut status = 0;
-    // SAFETY: of a child of ours, whose state is put into an integer of ours.
+    // SAFETY: waits for our own child and writes its status to our integer.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
         if began.elapsed() > PATIENCE {
-            // SAFETY: a child of ours that was not waited for yet.
+            // SAFETY: our own child, which was not reaped yet.
             unsafe { libc::kill(child, libc::SIGKILL) };
             panic!("the child hangs");
         }
@@ -54,13 +54,13 @@ fn child(module: &Pkcs11) -> bool {
 }
 
 #[test]
-fn a_child_begins_anew_and_its_parent_goes_on() {
-    in_a_process("fork::a_child_begins_anew_and_its_parent_goes_on_");
+fn forked_child_reinitializes_and_parent_continues() {
+    in_a_process("fork::forked_child_reinitializes_and_parent_continues_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn a_child_begins_anew_and_its_parent_goes_on_() {
+fn forked_child_reinitializes_and_parent_continues_() {
     let world = World::new();
     let module = initialised();
     let session = session(&module);
@@ -75,16 +75,16 @@ fn a_child_begins_anew_and_its_parent_goes_on_() {
 }
 
 #[test]
-fn a_child_has_what_its_parent_could_read() {
-    in_a_process("fork::a_child_has_what_its_parent_could_read_");
+fn forked_child_uses_files_read_by_its_parent() {
+    in_a_process("fork::forked_child_uses_files_read_by_its_parent_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn a_child_has_what_its_parent_could_read_() {
+fn forked_child_uses_files_read_by_its_parent_() {
     let world = World::new();
     let module = initialised();
-    // As for workers, who run as somebody else.
+    // As for workers that run as another user.
     std::fs::remove_file(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap()).unwrap();
     std::fs::rename(world.chains(), world.chains().with_extension("gone")).unwrap();
     assert!(in_a_child(|| child(&module)));

@@ -1,4 +1,4 @@
-//! The module's own certificate for the key service.
+//! The module's client certificate for the key service.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use x509::{BasicConstraints, DistinguishedName, GeneralName, SerialNumber, UnixT
 use crate::world::{World, in_a_process, initialised, private_key, session, until};
 
 const DIGEST: [u8; 32] = [7; 32];
-/// The module looks every 5 s.
+/// The module checks its files every 5 s.
 const LOOKED_AT: Duration = Duration::from_secs(6);
 
 struct Authority {
@@ -33,7 +33,7 @@ impl Authority {
         Self { key, name, der }
     }
 
-    /// A leaf for `localhost`, and its key.
+    /// Issues a leaf for `localhost`, and returns it with its key.
     fn leaf(&self) -> (Vec<u8>, PrivateKey) {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let name = DistinguishedName::from_text("CN=localhost").unwrap();
@@ -41,7 +41,7 @@ impl Authority {
         (certificate((&self.key, &self.name), (&key, &name), &names), key)
     }
 
-    /// Puts a leaf there as the module's own, the key first.
+    /// Installs a new leaf as the module's certificate. Writes the key first.
     fn put(&self, folder: &Path) {
         let (der, key) = self.leaf();
         for (name, text) in
@@ -71,7 +71,7 @@ fn certificate(
     signed(&tbs, &issuer.algorithm(), &issuer.sign_now(&tbs).unwrap())
 }
 
-/// What the service believes, and presents.
+/// Returns the TLS settings of the service: its certificate, and the CA that it trusts for clients.
 fn tls(servers: &Authority, clients: &Authority) -> TlsOptions {
     let (der, key) = servers.leaf();
     let pkcs8 = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec()));
@@ -81,13 +81,13 @@ fn tls(servers: &Authority, clients: &Authority) -> TlsOptions {
 }
 
 #[test]
-fn another_certificate_is_presented_while_the_program_runs() {
-    in_a_process("identity::another_certificate_is_presented_while_the_program_runs_");
+fn client_certificate_is_replaced_at_runtime() {
+    in_a_process("identity::client_certificate_is_replaced_at_runtime_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn another_certificate_is_presented_while_the_program_runs_() {
+fn client_certificate_is_replaced_at_runtime_() {
     let servers = Authority::new("servers");
     let [before, after] = ["before", "after"].map(Authority::new);
     let mut world = World::over_tls(tls(&servers, &before));
@@ -98,13 +98,14 @@ fn another_certificate_is_presented_while_the_program_runs_() {
     let key = private_key(&session, "p256");
     let signs = || session.sign(&Mechanism::Ecdsa, key, &DIGEST).is_ok();
     assert!(signs());
-    // Half of a pair is none: it stays as it was for new connections, too, and heals with the other half.
+    // A key without its certificate is not used. The module keeps the old pair, also for new connections, until the other half
+    // arrives.
     let stray = PrivateKey::generate(KeyType::P256).unwrap();
     std::fs::write(world.folder().join("own.key"), &*stray.to_pkcs8_pem()).unwrap();
     std::thread::sleep(LOOKED_AT);
     world.begin_anew(tls(&servers, &before));
     until("the former certificate is presented anew", signs);
-    // Anyone who was let in by the former authority is in no more.
+    // Clients of the old CA are disconnected and rejected.
     world.change_tls(&tls(&servers, &after));
     until("the former certificate is refused", || !signs());
     after.put(world.folder());

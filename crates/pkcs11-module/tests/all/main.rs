@@ -1,4 +1,4 @@
-//! The library as programs load it, against a key service.
+//! The library, loaded as programs load it, with a key service.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 

@@ -1,4 +1,4 @@
-//! A key service that is away, and one that does not answer.
+//! A key service that is down, and one that does not answer.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use crate::world::{PATIENCE, World, in_a_process, initialised, private_key, sess
 const DIGEST: [u8; 32] = [7; 32];
 
 #[test]
-fn it_signs_again_once_the_service_is_back() {
-    in_a_process("service::it_signs_again_once_the_service_is_back_");
+fn signing_recovers_when_the_service_returns() {
+    in_a_process("service::signing_recovers_when_the_service_returns_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn it_signs_again_once_the_service_is_back_() {
+fn signing_recovers_when_the_service_returns_() {
     let mut world = World::new();
     let module = initialised();
     let session = session(&module);
@@ -60,13 +60,13 @@ impl Signer for Silent {
 }
 
 #[test]
-fn a_signature_is_waited_for_no_longer_than_is_set() {
-    in_a_process("service::a_signature_is_waited_for_no_longer_than_is_set_");
+fn sign_timeout_limits_the_wait_for_a_signature() {
+    in_a_process("service::sign_timeout_limits_the_wait_for_a_signature_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn a_signature_is_waited_for_no_longer_than_is_set_() {
+fn sign_timeout_limits_the_wait_for_a_signature_() {
     let world = World::with("sign_timeout_ms = 300");
     let silent = PrivateKey::generate(KeyType::P256).unwrap();
     world.certify("silent", &silent);
@@ -77,19 +77,19 @@ fn a_signature_is_waited_for_no_longer_than_is_set_() {
     let late = session.sign(&Mechanism::Ecdsa, private_key(&session, "silent"), &DIGEST);
     assert!(matches!(late, Err(Error::Pkcs11(RvError::DeviceError, _))), "{late:?}");
     assert!(began.elapsed() < PATIENCE / 2, "the service's own time is longer");
-    // Others are signed for.
+    // Other keys still sign.
     let key = private_key(&session, "p256");
     until("it signs", || session.sign(&Mechanism::Ecdsa, key, &DIGEST).is_ok());
 }
 
 #[test]
-fn a_key_that_the_service_does_not_have_is_no_fault_of_the_device() {
-    in_a_process("service::a_key_that_the_service_does_not_have_is_no_fault_of_the_device_");
+fn unknown_key_is_not_reported_as_a_device_error() {
+    in_a_process("service::unknown_key_is_not_reported_as_a_device_error_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn a_key_that_the_service_does_not_have_is_no_fault_of_the_device_() {
+fn unknown_key_is_not_reported_as_a_device_error_() {
     let world = World::new();
     world.certify("foreign", &PrivateKey::generate(KeyType::P256).unwrap());
     let module = initialised();

@@ -1,4 +1,4 @@
-//! Every mechanism with every key that it takes.
+//! Every mechanism with every supported key type.
 
 use std::thread;
 
@@ -33,7 +33,7 @@ fn ed25519() -> Mechanism<'static> {
     Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519))
 }
 
-/// As PKCS #1 has it, written by hand.
+/// The DigestInfo of PKCS #1, encoded by hand.
 fn digest_info(hash: Hash, digest: &[u8]) -> Vec<u8> {
     let oid = match hash {
         Hash::Sha256 => "2.16.840.1.101.3.4.2.1",
@@ -118,13 +118,13 @@ fn every_mechanism_signs_() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
-    in_a_process("signing::what_does_not_fit_is_refused_");
+fn invalid_mechanisms_keys_and_lengths_are_rejected() {
+    in_a_process("signing::invalid_mechanisms_keys_and_lengths_are_rejected_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn what_does_not_fit_is_refused_() {
+fn invalid_mechanisms_keys_and_lengths_are_rejected_() {
     let world = World::new();
     let module = initialised();
     let session = session(&module);
@@ -158,13 +158,13 @@ fn what_does_not_fit_is_refused_() {
         let signed = session.sign(&mechanism, private_key(&session, label), data);
         assert_eq!(value_of(signed), wanted, "{label} {mechanism:?}");
     }
-    // Nothing of it is left: the same session signs.
+    // The failed operations leave no state: the same session signs.
     assert!(session.sign(&Mechanism::Ecdsa, private_key(&session, "p256"), &digest).is_ok());
     let update = session.sign_init(&Mechanism::Ecdsa, private_key(&session, "p256"));
     update.unwrap();
     assert_eq!(value_of(session.sign_update(&digest)), RvError::FunctionNotSupported);
     assert_eq!(value_of(session.sign_final()), RvError::OperationNotInitialized);
-    // In parts as well, a message is bounded.
+    // The length limit also applies to messages in parts.
     session.sign_init(&ed25519(), private_key(&session, "ed25519")).unwrap();
     session.sign_update(&too_long[..65_505]).unwrap();
     assert_eq!(value_of(session.sign_update(&[0])), RvError::DataLenRange);
@@ -174,13 +174,13 @@ fn what_does_not_fit_is_refused_() {
 }
 
 #[test]
-fn many_threads_sign_at_once() {
-    in_a_process("signing::many_threads_sign_at_once_");
+fn threads_sign_concurrently() {
+    in_a_process("signing::threads_sign_concurrently_");
 }
 
 #[test]
 #[ignore = "started by the test of the same name, with its own environment"]
-fn many_threads_sign_at_once_() {
+fn threads_sign_concurrently_() {
     let world = World::new();
     let module = initialised();
     let public = spki(&world, "p256");

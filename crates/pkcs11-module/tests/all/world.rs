@@ -1,4 +1,4 @@
-//! A key service, certificates for its keys, and the module in a process of its own.
+//! A key service, certificates for its keys, and the module in a separate process.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use tokio::runtime::Runtime;
 use x509::build::{CertificateSpec, signed, tbs_certificate};
 use x509::{DistinguishedName, SerialNumber, UnixTime};
 
-/// Beyond it a test hangs.
+/// A longer wait means that the test hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
-/// For a whole case: longer, so that it says itself what hangs.
+/// Timeout of a whole case. It is longer, so that the case itself reports the failure.
 const CASE: Duration = Duration::from_secs(60);
 
-/// Every kind that the module shows, but for RSA of 3,072 and 4,096 bits, which take long to make.
+/// The key types that the module shows. RSA with 3,072 and 4,096 bits is left out, because its keys take long to generate.
 pub(crate) const KINDS: [KeyType; 5] =
     [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521, KeyType::Ed25519];
 
-/// The module finds its settings by an environment variable, which a test process may not set for itself, and there is one
-/// of it in a process: every case runs in a process of its own, started by the test of the same name.
+/// The module finds its settings by an environment variable, which a test must not change in its own process, and exists once per
+/// process. Each case therefore runs in a separate process, which the test of the same name starts.
 pub(crate) fn in_a_process(case: &str) {
     let folder = tempfile::tempdir().unwrap();
-    // A file, for nobody reads a pipe meanwhile.
+    // A file instead of a pipe, because nothing reads a pipe meanwhile.
     let path = folder.path().join("said");
     let file = File::create(&path).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -59,7 +59,7 @@ pub(crate) fn in_a_process(case: &str) {
     );
 }
 
-/// The library that cargo built beside this program.
+/// Returns the library that cargo built beside this program.
 pub(crate) fn library() -> PathBuf {
     let beside = std::env::current_exe().unwrap();
     let folder = beside.parent().unwrap();
@@ -75,13 +75,13 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A key of each kind with its certificate, served on a socket, and settings that name them. No signature is late because
-    /// the machine is slow.
+    /// Starts a key service on a socket with a key and certificate of each type, and writes the module's settings. No timeout
+    /// expires on a slow machine.
     pub(crate) fn new() -> Self {
         Self::with("sign_timeout_ms = 60000\ned25519 = true")
     }
 
-    /// With these settings beside them.
+    /// As [`Self::new`], with only these additional settings.
     pub(crate) fn with(more: &str) -> Self {
         let settings = PathBuf::from(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap());
         let folder = settings.parent().unwrap().to_owned();
@@ -99,8 +99,8 @@ impl World {
         world
     }
 
-    /// The same over TLS. The module's own certificate is to be `own.pem` in [`Self::folder`], its key `own.key`, the service's
-    /// authority `ca.pem`.
+    /// As [`Self::new`], over TLS. The module's certificate belongs in `own.pem` of [`Self::folder`], its key in `own.key`, the
+    /// service's CA in `ca.pem`.
     pub(crate) fn over_tls(tls: TlsOptions) -> Self {
         let mut world = Self::new();
         world.stop();
@@ -116,7 +116,7 @@ impl World {
         world
     }
 
-    /// Whom the module asks, and what more its settings say.
+    /// Writes the module's settings: the key services, and additional lines.
     fn settle(&self, keys: &str, more: &str) {
         let text = format!("keys = ['{keys}']\ncertificates = ['{}/*.pem']\n{more}", self.chains().display());
         std::fs::write(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap(), text).unwrap();
@@ -126,7 +126,7 @@ impl World {
         &self.folder
     }
 
-    /// Believes other clients, and presents itself otherwise.
+    /// Changes the trusted clients and the certificate of the service.
     pub(crate) fn change_tls(&self, tls: &TlsOptions) {
         let _entered = self.runtime.enter();
         self.running.as_ref().unwrap().change_tls(tls).unwrap();
@@ -136,7 +136,7 @@ impl World {
         self.running.as_ref().and_then(|running| running.address).unwrap()
     }
 
-    /// Ends all connections: the same over TLS, at the same address.
+    /// Restarts the service over TLS at the same address. All connections close.
     pub(crate) fn begin_anew(&mut self, tls: TlsOptions) {
         let address = self.address();
         self.stop();
@@ -147,7 +147,7 @@ impl World {
         self.folder.join("chains")
     }
 
-    /// Serves more keys.
+    /// Adds keys to the service.
     pub(crate) fn put(&self, keys: Vec<KeyRef>) {
         self.keys.put("more", keys);
     }
@@ -166,7 +166,7 @@ impl World {
         self.runtime.block_on(self.running.take().unwrap().stop());
     }
 
-    /// Puts a certificate for a key there, as `NAME.pem`.
+    /// Writes a certificate for a key to `NAME.pem`.
     pub(crate) fn certify(&self, name: &str, key: &PrivateKey) {
         let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
         let tbs = tbs_certificate(&CertificateSpec {
@@ -182,12 +182,12 @@ impl World {
         let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
         let path = self.chains().join(format!("{name}.new"));
         std::fs::write(&path, x509::pem::encode("CERTIFICATE", &der)).unwrap();
-        // At once, as a deployment does.
+        // Atomically, as a deployment does.
         std::fs::rename(&path, self.chains().join(format!("{name}.pem"))).unwrap();
     }
 }
 
-/// The module, initialised in this process.
+/// Returns the module, initialized in this process.
 pub(crate) fn initialised() -> Pkcs11 {
     let module = Pkcs11::new(library()).unwrap();
     module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).unwrap();
@@ -200,7 +200,7 @@ pub(crate) fn session(module: &Pkcs11) -> Session {
     module.open_ro_session(slots[0]).unwrap()
 }
 
-/// The private key of this label.
+/// Returns the private key with this label.
 pub(crate) fn private_key(session: &Session, label: &str) -> ObjectHandle {
     let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Label(label.into())];
     let found = session.find_objects(&wanted).unwrap();
@@ -208,14 +208,15 @@ pub(crate) fn private_key(session: &Session, label: &str) -> ObjectHandle {
     found[0]
 }
 
-/// The public half of the certificate with this label.
+/// Returns the public key of the certificate with this label.
 pub(crate) fn spki(world: &World, label: &str) -> Vec<u8> {
     let text = std::fs::read(world.chains().join(format!("{label}.pem"))).unwrap();
     let (_, der) = x509::pem::certificates(&text).next().unwrap();
     x509::Certificate::parse(&der).unwrap().public_key.spki.to_vec()
 }
 
-/// Whether OpenSSL takes the signature over this digest, for Ed25519 this message; ECDSA's is r and s side by side.
+/// Returns whether OpenSSL verifies the signature over this digest, or for Ed25519 this message. ECDSA signatures are r followed by
+/// s.
 pub(crate) fn openssl_verifies(spki: &[u8], scheme: Scheme, digest: &[u8], signature: &[u8]) -> bool {
     match scheme {
         Scheme::Ecdsa(_) => testbed::openssl_verifies(spki, scheme, digest, &der_of(signature)),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn tries_that_fail_are_limited_and_those_that_succeed_are_not() {
+    async fn failed_attempts_are_limited_and_successful_ones_are_not() {
         let attempts = Attempts::new();
         let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         for _ in 0..1_000 {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_leaves_places_to_others_and_all_of_them_are_bounded() {
+    fn waiting_attempts_are_limited_per_client_and_in_total() {
         let waiting = waiting();
         let (one, other) = ("2001:db8::1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let mut waits: Vec<_> = (0..WAITING_OF_ONE_MAX).map(|_| waiting.take(Some(one)).unwrap()).collect();

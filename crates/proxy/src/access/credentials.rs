@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_or_changed_ends_and_the_rest_goes_on() {
+    fn removed_or_changed_credentials_end_and_others_continue() {
         let old = credentials(
             &[("alice", "a"), ("bob", "b"), ("carol", "c")],
             &[("ci", "1"), ("dev", "2"), ("job", "3"), ("two", "4"), ("two", "5")],

@@ -200,7 +200,7 @@ mod tests {
     const ROUNDS: &str = "$5$rounds=1000$saltsalt$eKLZU9t9OoPWrqOQsoTIKG0aYkZ5rGOoOQhiIvoSWX2";
 
     #[test]
-    fn hashes_of_other_programs_fit_their_password_alone() {
+    fn sha_crypt_and_argon2_hashes_verify_only_their_password() {
         let argon2 = argon2::PasswordHasher::hash_password(&Argon2::default(), b"secret").unwrap();
         let users = Users::parse(&format!("a:{SHA512}\nb:{argon2}\nc:{SHA256}\nd:{ROUNDS}\n")).unwrap();
         for name in ["a", "b", "c", "d"] {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_users_are_refused_by_number() {
+    fn invalid_user_lines_are_rejected_with_line_number() {
         let sha = format!("a:{SHA512}");
         for (text, wanted) in [
             ("\n# none\nalice", BadUsers::Line(3)),

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_gets_its_burst_and_then_its_rate_and_others_theirs() {
+    async fn new_names_are_limited_per_client_by_burst_and_rate() {
         let newcomers = NewNameLimit::new(60, 3);
         let name = HostOrIp::parse("a.example").unwrap();
         let of = |client: &str| {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn names_that_were_not_new_are_given_back_up_to_ten_times_as_many() {
+    async fn returned_tokens_allow_at_most_ten_times_the_burst() {
         let newcomers = NewNameLimit::new(1, 3);
         let name = HostOrIp::parse("a.example").unwrap();
         let client = RateLimitKey::from("10.0.0.1".parse::<IpAddr>().unwrap());

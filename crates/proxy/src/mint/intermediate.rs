@@ -120,7 +120,7 @@ mod tests {
     use crate::mint::new_root;
 
     #[test]
-    fn it_is_replaced_in_time_and_never_for_one_that_ends_no_later() {
+    fn intermediate_is_replaced_only_when_a_new_one_lasts_longer() {
         const LIFE: i64 = 9 * 3_600;
         let ending = |at| {
             let key = PrivateKey::generate(KeyType::P256).unwrap();

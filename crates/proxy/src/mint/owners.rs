@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_changed_by_time_and_bounded_in_number() {
+    fn keys_per_owner_rotate_and_are_bounded_in_number() {
         let keys = KeysByOwner::of_users(4, LONG, RsaStock::new(4));
         let first = p256(&keys, "alice");
         assert_eq!(p256(&keys, "alice"), first);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_rsa_key_comes_from_the_stock_or_not_at_all() {
+    async fn rsa_keys_come_only_from_the_stock() {
         let stock = RsaStock::new(4);
         let (users, consumers) = (
             KeysByOwner::of_users(4, LONG, stock.clone()),

@@ -83,7 +83,7 @@ mod tests {
     use http_relay::clock::now;
 
     #[test]
-    fn below_other_roots_it_is_another() {
+    fn consumer_profile_depends_on_the_set_of_roots() {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let shown = CertificateDer::from(new_root(&key, now()).unwrap());
         let from = SocketAddr::from(([127, 0, 0, 1], 1));

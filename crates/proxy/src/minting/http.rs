@@ -151,7 +151,7 @@ mod tests {
     use super::{LeafKeyKind, Request, kind_for, names_this_machine, parameter};
 
     #[test]
-    fn a_client_is_shown_what_it_verifies() {
+    fn leaf_key_type_matches_the_client_signature_schemes() {
         use LeafKeyKind::{P256, Rsa2048};
         for (schemes, own, wanted) in [
             ("", P256, Some(P256)),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_name_is_not_of_this_machine() {
+    fn requests_for_other_hosts_are_not_local() {
         for (host, is) in [
             ("127.0.0.1:2410", true),
             ("[::1]:2410", true),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_read_as_go_writes_them() {
+    fn percent_encoded_query_parameters_are_decoded() {
         let query = "cipher_suites=1301%2C1302&server_name=a.example&signature_schemes=804%2C403";
         assert_eq!(parameter(query, "server_name").as_deref(), Some("a.example"));
         assert_eq!(parameter(query, "signature_schemes").as_deref(), Some("804,403"));

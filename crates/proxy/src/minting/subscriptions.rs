@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leaf_that_ends_soon_is_followed_by_another_unasked() {
+    async fn leaf_is_renewed_before_expiry_without_a_request() {
         let mut names = subscriptions(10);
         names.add("a.example", "").unwrap();
         let Change::Leaf(_, _, first) = names.changed().await else { panic!("no leaf") };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_asked_for_no_more_leaves_nothing_behind() {
+    async fn removed_subscriptions_leave_no_pending_work() {
         let mut names = subscriptions(2);
         for _ in 0..1_000 {
             names.add("a.example", "").unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_streams_have_so_many_names_together() {
+    async fn name_limit_is_shared_by_all_streams() {
         let mut one = subscriptions(10);
         let mut other = Subscriptions::new(Arc::clone(&one.shared), Consumer::local());
         for name in ["a.example", "b.example"] {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_tried_less_and_less_often() {
+    fn retry_delay_doubles_up_to_a_maximum_with_jitter() {
         for (failures, least, most) in
             [(1, 5, 10), (2, 10, 20), (5, 80, 160), (9, 80, 160), (u32::MAX, 80, 160)]
         {

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_counts_for_what_was_asked_and_for_nobody_else() {
+    fn cached_permission_depends_on_client_user_and_consumer() {
         let name = HostOrIp::parse("a.example").unwrap();
         let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
         let one = asker("192.0.2.1", Some("alice"));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown() {
+    fn debug_output_hides_the_token() {
         assert!(!format!("{:?}", Token::new("hunter2".into())).contains("hunter2"));
     }
 }

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_client_waits_behind_itself_and_keeps_nobody_from_asking() {
+    async fn question_slots_are_limited_per_client_and_in_total() {
         let places = QuestionSlots::new(8);
         let client = |last: u8| RateLimitKey::from(IpAddr::from([192, 0, 2, last]));
         let limit = Duration::from_secs(2);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_yes_no_or_none() {
+    fn status_codes_map_to_allowed_denied_or_no_answer() {
         for (status, wanted) in [
             (200, Some(true)),
             (204, Some(true)),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_in_the_clear_over_a_network() {
+    fn plain_http_is_allowed_only_to_loopback() {
         let refused = |url: &str| {
             PermissionService::new(&Options::new(url.to_owned()), &Resolver::system().unwrap()).err()
         };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_cannot_be_sent_is_refused_at_the_start() {
+    fn token_with_invalid_characters_is_rejected() {
         let asking = |token: &str| {
             let options = Options {
                 token: Some(super::super::Token::new(token.to_owned())),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_whom_it_is_for_and_nothing_else_comes_in() {
+    fn permission_url_encodes_client_user_and_consumer() {
         let mut options = Options::new("http://127.0.0.1:1/ask?for=proxy".to_owned());
         options.token = Some(super::super::Token::new("t".into()));
         let asking = PermissionService::new(&options, &Resolver::system().unwrap()).unwrap();

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_away_is_asked_once_in_a_time_until_there_is_an_answer() {
+    async fn unavailable_service_is_probed_once_per_interval() {
         let silence = Silence::default();
         for _ in 0..AWAY_AFTER {
             assert!(silence.lets_through());

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_match_within_a_segment_and_two_stars_beyond() {
+    fn star_matches_one_segment_and_double_star_many() {
         for (pattern, text, matches) in [
             ("/a", "/a", true),
             ("/a", "/a/", false),
@@ -141,7 +141,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
         #[test]
-        fn a_glob_matches_what_its_definition_says(pattern in "[ab/*]{1,8}", text in "[ab/]{0,10}") {
+        fn glob_matches_like_the_reference_implementation(pattern in "[ab/*]{1,8}", text in "[ab/]{0,10}") {
             let glob = Globs::new(std::slice::from_ref(&pattern));
             prop_assert_eq!(glob.matches(&text), by_definition(&glob.0, text.as_bytes()), "{} {}", pattern, text);
         }

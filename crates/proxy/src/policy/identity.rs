@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_match_by_name_and_by_pointer() {
+    fn claims_match_by_name_and_json_pointer() {
         let claims = json!({
             "sub": "system:serviceaccount:build:runner", "run": 7, "protected": true, "groups": ["a"],
             "kubernetes.io": { "namespace": "build" },

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ambiguous_paths_are_refused_with_the_reason() {
+    fn ambiguous_paths_are_rejected_with_the_reason() {
         use AmbiguousPath::{Dots, EmptySegment, Encoding, Escape, NotAbsolute};
         for (path, reason) in [
             ("/a/../b", Dots),
@@ -100,7 +100,7 @@ mod tests {
     proptest! {
         /// Decoding an accepted path once does not change its segments.
         #[test]
-        fn a_path_that_is_accepted_has_the_same_segments_once_it_is_decoded(path in "/([a-c/.;%]|%2[efEF5]|%5[cC]|%00|%61){0,8}") {
+        fn accepted_path_has_the_same_segments_when_decoded(path in "/([a-c/.;%]|%2[efEF5]|%5[cC]|%00|%61){0,8}") {
             if let Ok(plain) = normalised(&path) {
                 let decoded = percent_decode_str(&path).decode_utf8_lossy().into_owned();
                 prop_assert_eq!(decoded.matches('/').count(), plain.matches('/').count());

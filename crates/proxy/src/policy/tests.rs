@@ -1,4 +1,4 @@
-//! Tests of decisions: tables, and comparison with a reference without an index.
+//! Tests of policy decisions: tables, and a comparison with a reference that has no index.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn asks(policy: &Policy, who: &str, method: &str, url: &str) -> (Action, Option<
 }
 
 #[test]
-fn the_first_rule_that_matches_decides_and_the_default_denies() {
+fn first_matching_rule_decides_and_default_denies() {
     use Action::{Allow, Deny, Log};
     let policy = policy();
     for (who, method, url, action, rule) in [
@@ -91,7 +91,7 @@ fn the_first_rule_that_matches_decides_and_the_default_denies() {
         ("ci", "PUT", "api.github.com/repos/o/r", Deny, None),
         ("ci", "GET", "api.github.com/user", Deny, None),
         ("ci", "GET", "api.github.com/repos/o/r/keys/1", Deny, Some("no-keys")),
-        // Another spelling of the same path.
+        // Percent-encoded form of the same path.
         ("ci", "GET", "api.github.com/repos/o/r/%6beys/1", Deny, Some("no-keys")),
         ("ci", "GET", "github.com/repos/o/r", Deny, None),
         ("ci", "GET", "x.api.github.com/repos/o/r", Deny, None),
@@ -111,7 +111,7 @@ fn the_first_rule_that_matches_decides_and_the_default_denies() {
 }
 
 #[test]
-fn an_ambiguous_path_is_refused_where_a_rule_goes_by_paths() {
+fn ambiguous_path_is_denied_when_a_rule_matches_by_path() {
     let policy = policy();
     for path in
         ["/repos/../user", "/repos/o%2fr", "/repos//o", "/repos/%2e%2e/user", "/repos/a%00", "/repos/%252e"]
@@ -124,7 +124,7 @@ fn an_ambiguous_path_is_refused_where_a_rule_goes_by_paths() {
 }
 
 #[test]
-fn a_connection_is_decided_before_its_requests_are_known() {
+fn connect_and_tunnel_are_decided_without_the_request() {
     use Action::{Allow, Deny, Log};
     let policy = policy();
     for (who, host, port, phase, action, reason) in [
@@ -143,7 +143,7 @@ fn a_connection_is_decided_before_its_requests_are_known() {
 }
 
 #[test]
-fn query_headers_and_size_are_conditions() {
+fn rules_match_by_query_headers_and_body_size() {
     let rules = vec![PolicyRuleText {
         query: [("state".to_owned(), "open*".to_owned())].into(),
         header: [("x-team".to_owned(), "a/*".to_owned())].into(),
@@ -168,7 +168,7 @@ fn query_headers_and_size_are_conditions() {
 }
 
 #[test]
-fn clients_are_recognised_by_what_they_have_shown() {
+fn clients_are_identified_by_user_certificate_or_network() {
     let spiffe: Arc<str> = "spiffe://mesh.example/ci".into();
     let identities = vec![
         IdentityText { certificates: vec![spiffe.to_string(), "CN=ci".into()], ..identity("ci", &[], &[]) },
@@ -194,14 +194,15 @@ fn clients_are_recognised_by_what_they_have_shown() {
         Some("ci")
     );
     assert_eq!(known(Evidence::Nothing, "::ffff:10.1.2.3").as_deref(), Some("rack"));
-    // A user name equal to a certificate's subject is no certificate, and an authenticated client is not recognised by its network.
+    // A user name that equals a certificate subject does not count as that certificate. An authenticated client is not identified
+    // by its network.
     assert_eq!(known(Evidence::User("CN=ci"), "10.1.2.3"), None);
     assert_eq!(known(Evidence::Certificate { subject: "ci", uris: &[] }, "10.1.2.3"), None);
     assert_eq!(known(Evidence::Nothing, "192.0.2.1"), None);
 }
 
 #[test]
-fn an_invalid_policy_says_where_it_is_wrong() {
+fn invalid_policy_error_names_rule_and_key() {
     let wrong = |change: fn(&mut PolicyText)| {
         let mut text = PolicyText {
             identities: vec![identity("ci", &["t"], &[])],
@@ -252,7 +253,7 @@ fn an_invalid_policy_says_where_it_is_wrong() {
     }
 }
 
-/// Reference decision: tries rules in turn, without an index.
+/// Reference implementation: tries the rules in order, without an index.
 fn by_definition(
     text: &PolicyText,
     who: Option<&IdentityText>,
@@ -304,7 +305,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
-    fn the_index_finds_the_first_rule(
+    fn index_finds_the_first_matching_rule(
         mut rules in prop::collection::vec(some_rule(), 0..12),
         who in prop::sample::select(vec!["a", "b", "nobody"]),
         host in prop::sample::select(vec!["a.test", "b.a.test", "c.b.a.test", "test", "x.test"]),
@@ -321,7 +322,7 @@ proptest! {
         let decided = asks(&policy, who, method, &format!("{host}{path}"));
         let who = text.identities.iter().find(|identity| identity.name == who);
         prop_assert_eq!((decided.0, decided.1.clone()), by_definition(&text, who, method, host, &path));
-        // A request that is allowed must not have been denied as a connection.
+        // If a request is allowed, its connection must not be denied.
         if decided.0.permits() {
             let connected = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Connect);
             prop_assert!(connected.0.permits());

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_chain_goes_on_after_a_crash_and_without_its_torn_line() {
+    async fn hash_chain_continues_after_a_torn_last_line() {
         let folder = TempDir::new().unwrap();
         let (one, work) = log(&folder);
         let all = (0..1_000).map(|number| {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_moved_away_and_the_new_one_are_one_chain() {
+    async fn hash_chain_continues_in_a_new_file_after_rotation() {
         let folder = TempDir::new().unwrap();
         let reopen = Arc::new(Notify::new());
         let (log, work) = open(&folder, Arc::clone(&reopen)).unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_done_without_its_event() {
+    async fn request_fails_when_its_event_cannot_be_written() {
         // A full disk.
         let full = AuditOptions { file: "/dev/full".into(), sync: false };
         let file = private().append(true).open(&full.file).unwrap();

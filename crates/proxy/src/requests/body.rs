@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_read_before_it_is_written_or_not_written() {
+    fn compressed_bodies_are_decoded_and_redacted_or_omitted() {
         let text = b"it is hunter2-hunter3, as said";
         let wanted = Ok(("it is [redacted], as said".to_owned(), false));
         let gzip = gzipped(text);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_left_out_by_name_in_forms_and_json() {
+    fn fields_are_redacted_by_name_in_forms_and_json() {
         for (kind, text, wanted) in [
             (
                 "application/json; charset=utf-8",

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_says_which_and_why() {
+    fn invalid_rule_error_names_rule_and_reason() {
         let set = |name: &str, value: &str| RuleText {
             set_request_headers: [(name.to_owned(), value.to_owned())].into(),
             ..RuleText::default()

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_is_decoded_in_pieces_of_any_size() {
+    fn compressed_body_is_decoded_in_pieces_of_any_size() {
         let text = (0..5_000).map(|number| format!("{number} ")).collect::<String>();
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
         gzip.write_all(text.as_bytes()).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flushed_comes_at_once_and_a_bomb_in_pieces() {
+    fn flushed_data_is_decoded_at_once_and_bombs_in_small_pieces() {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(b"an event\n\n").unwrap();
         gzip.flush().unwrap();

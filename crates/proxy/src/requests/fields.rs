@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_and_fields_of_such_names_lose_their_values_whatever_these_are() {
+    fn json_members_are_redacted_by_name_for_any_value() {
         let names = ["token".to_owned(), "pass word".to_owned()];
         for (text, wanted) in [
             (r#"{"token":"a","b":"c"}"#, r#"{"token":"[redacted]","b":"c"}"#),

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_and_never_the_newest() {
+    fn oldest_entries_are_deleted_and_the_newest_is_kept() {
         let place = tempfile::tempdir().unwrap();
         let mut har = folder(place.path(), 8 << 10);
         for number in 0..40 {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_leaves_whole_files_and_another_goes_on() {
+    fn failed_write_leaves_a_valid_file_and_the_next_succeeds() {
         let place = tempfile::tempdir().unwrap();
         let mut har = folder(place.path(), 1 << 20);
         har.add(&exchange("https://a/1")).unwrap();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_to_look_for_has_nothing_kept_that_was_not_searched() {
+    fn unsearched_parts_are_omitted_when_the_search_limit_is_reached() {
         let har = folder(Path::new("/nowhere"), 0);
         let mut hostile = exchange("https://a/x");
         let secret = format!("{}Z", "a".repeat(8 << 10));
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn no_url_shows_what_is_left_out_elsewhere() {
+    fn redacted_values_do_not_appear_in_urls() {
         let mut har = folder(Path::new("/nowhere"), 0);
         let mut one = exchange("https://a/hidden-1/x?b=hidden-1");
         one.request.insert("cookie", "a=hidden-1".parse().unwrap());
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_escaped_or_in_base64_is_left_out_where_it_stands_plainly_too() {
+    fn decoded_cookie_and_basic_values_are_redacted_in_bodies() {
         let har = folder(Path::new("/nowhere"), 0);
         let pair = "someone:pass%word-1";
         for (name, value, said) in [
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spelling_of_a_url_shows_what_is_left_out() {
+    fn query_and_fragment_parameters_are_redacted_in_any_encoding() {
         let har = folder(Path::new("/nowhere"), 0);
         for (url, wanted) in [
             ("/x#access_token=1", "/x#[redacted]"),

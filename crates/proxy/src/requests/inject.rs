@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_no_file_and_is_not_waited_for() {
+    fn fifo_is_rejected_as_credential_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_written_in_each_form_and_its_echo_taken_out() {
+    async fn credential_file_is_injected_in_each_form_and_its_echo_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "me:pa ss:word\n").unwrap();
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_before_is_used_while_servers_reject_the_new_one() {
+    fn previous_version_is_sent_while_servers_reject_the_new_one() {
         let version = |text: &str| {
             Version::of(Fetched { values: vec![Secret::new(text)], version: Some(text.to_owned()) })
         };

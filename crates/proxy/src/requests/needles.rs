@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_spelling_of_a_secret_stays() {
+    fn secret_is_redacted_in_every_encoding() {
         let needles = needles(SECRET);
         let json = |text: &str| serde_json::to_string(text).unwrap();
         let coded = |text: &str| STANDARD_NO_PAD.encode(text);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_cut_off_is_taken_out_as_far_as_it_goes() {
+    fn truncated_secret_is_redacted_as_far_as_it_matches() {
         let needles = needles("hunter2-hunter3");
         for (text, is_cut, wanted) in [
             ("it is hunter2-hun", true, "it is [redacted]"),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_itself_is_given_up_within_the_steps_and_never_shown() {
+    fn repetitive_text_exceeds_the_step_limit_and_is_rejected() {
         // Every position of a repetitive text matches up to the last character.
         let mut needles = Needles::default();
         needles.own(&[vec![b'a'; 8 << 10], b"Z".to_vec()].concat());
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded_in_number_and_shown_to_nobody() {
+    fn needles_are_limited_in_number_and_hidden_in_debug_output() {
         let mut needles = Needles::default();
         needles.own(b"short");
         assert!(needles.is_empty());

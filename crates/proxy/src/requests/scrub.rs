@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_masked_wherever_the_stream_is_cut() {
+    fn value_is_masked_at_any_chunk_boundary() {
         let json = "{\"a\":\"hunter2\\u002dhunter3\",\"b\":\"hunter2-hunter\"}";
         let url = "?a=hunter2%2dhunter3&b=%68%75%6e%74%65%72%32%2D%68%75%6e%74%65%72%33.";
         let coded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!(" {SECRET} "));
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_not_copied_and_not_held() {
+    fn unrelated_data_is_passed_without_copy_or_delay() {
         let data = Bytes::from_static(b"data: an event of a stream\n\n");
         let passed = scrubber().pass(data.clone()).unwrap();
         assert_eq!((passed.as_ptr(), passed.len()), (data.as_ptr(), data.len()));
     }
 
     #[test]
-    fn more_than_can_be_held_back_is_cut_off() {
+    fn value_longer_than_the_hold_back_limit_is_rejected() {
         let long = "x".repeat(60_000);
         let mut scrubber = Scrubber::new(vec![Arc::new(Spellings::of([long.as_bytes()].into_iter()))]);
         let piece = Bytes::from("\\u0078".repeat(10_000));

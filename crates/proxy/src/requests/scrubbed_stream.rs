@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_is_masked_in_frames_and_across_them() {
+    async fn value_is_masked_within_and_across_websocket_frames() {
         let (text, more, last, ping, close) = (1, 0, 0x80, 0x89, 0x88);
         let long = format!("{}{SECRET}{}", "x".repeat(200), "y".repeat(200));
         let sent = [
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_searched_is_cut_off_and_other_protocols_are_searched_as_they_are() {
+    async fn compressed_frames_are_rejected_and_other_protocols_searched_raw() {
         let compressed = frame(0xc1, b"..");
         let masked = [&[0x81, 0x82][..], b"mask.."].concat();
         for sent in [compressed, masked] {

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_go_on_is_left_open_and_nothing_else_is() {
+    fn possible_prefix_of_a_value_is_held_back() {
         let spellings = spellings("hunter2-\u{e9}t\u{e9}");
         for (text, open) in [
             ("it is hunter2-", 6),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_found_with_its_line_breaks_and_text_of_two_bytes_each() {
+    fn base64_is_found_with_line_breaks_and_as_utf16() {
         let secret = "canary-of-line-breaks-and-more";
         let spellings = spellings(secret);
         for offset in 0..3 {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_itself_is_given_up_within_the_steps() {
+    fn repetitive_text_exceeds_the_step_limit() {
         let spellings = spellings(&format!("{}Z", "a".repeat(4_000)));
         let (mut steps, mut found) = (Steps::default(), Vec::new());
         let text = vec![b'a'; 1 << 20];

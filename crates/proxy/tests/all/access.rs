@@ -1,4 +1,4 @@
-//! Who is let in, and by what.
+//! Authentication of clients: passwords, tokens and SOCKS5.
 
 use data_encoding::HEXLOWER;
 use http_relay::access_log::AccessLog;
@@ -25,7 +25,7 @@ async fn guarded(upstream: &Upstream) -> World {
     .await
 }
 
-/// CONNECT with `Proxy-Authorization`, and what is answered.
+/// Sends CONNECT with `Proxy-Authorization`. Returns the response and the stream.
 async fn connect(world: &World, target: &str, credential: &str) -> (String, TcpStream) {
     let mut stream = world.tcp().await;
     let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{credential}\r\n");
@@ -34,7 +34,7 @@ async fn connect(world: &World, target: &str, credential: &str) -> (String, TcpS
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_or_a_token_lets_in_and_nothing_else_does() {
+async fn valid_password_or_token_is_required() {
     let upstream = Upstream::start("localhost").await;
     let world = guarded(&upstream).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -64,7 +64,7 @@ async fn a_password_or_a_token_lets_in_and_nothing_else_does() {
             said.contains("proxy-authenticate: Basic realm=") && said.contains("proxy-authenticate: Bearer")
         );
     }
-    // A request in full is asked too, and the pages about the authority are for everybody.
+    // Absolute-form requests require authentication too. The pages about the CA are public.
     let mut stream = world.tcp().await;
     let said = ask(&mut stream, &format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(said.starts_with("HTTP/1.1 407"), "{said}");
@@ -73,7 +73,7 @@ async fn a_password_or_a_token_lets_in_and_nothing_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_guesses_is_stopped_and_who_is_known_goes_on() {
+async fn failed_authentication_is_limited_and_known_users_are_not() {
     let upstream = Upstream::start("localhost").await;
     let world = guarded(&upstream).await;
     let known = format!("Proxy-Authorization: {BASIC}\r\n");
@@ -90,7 +90,7 @@ async fn who_guesses_is_stopped_and_who_is_known_goes_on() {
     assert!(said.starts_with("HTTP/1.1 200"), "the same address, and known: {said}");
 }
 
-/// Says `greeting`, and what is answered to it and to `request`.
+/// Sends `messages` one by one. Returns the responses, whose lengths are `answers`, and the stream.
 async fn socks(world: &World, messages: &[&[u8]], answers: &[usize]) -> (Vec<u8>, TcpStream) {
     let mut stream = world.tcp().await;
     let mut said = Vec::new();
@@ -108,7 +108,7 @@ fn to(kind: u8, address: &[u8], port: u16) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn socks_asks_for_names_and_addresses() {
+async fn socks5_accepts_names_and_addresses_and_rejects_other_requests() {
     let upstream = Upstream::start("localhost").await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
@@ -139,7 +139,7 @@ async fn socks_asks_for_names_and_addresses() {
         let (said, _) = socks(&world, &[&[5, 1, 0], &request], &[2, 10]).await;
         assert_eq!(said[3], reply, "{request:?}");
     }
-    // Nothing in common.
+    // No common authentication method.
     let (said, _) = socks(&world, &[&[5, 1, 1]], &[2]).await;
     assert_eq!(said, [5, 0xff]);
     let text = crate::requests::until(&log, |text| text.contains("bad.example:443")).await;
@@ -148,7 +148,7 @@ async fn socks_asks_for_names_and_addresses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn socks_takes_the_same_passwords() {
+async fn socks5_accepts_the_same_passwords() {
     let upstream = Upstream::start("localhost").await;
     let world = guarded(&upstream).await;
     let (said, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
@@ -163,9 +163,9 @@ async fn socks_takes_the_same_passwords() {
     assert_eq!(said[5], 0);
 }
 
-/// Most clients know only passwords: a token is one, with its name as the user, by SOCKS5 and by Basic.
+/// Most clients support only passwords. They send the token as the password and its name as the user, with SOCKS5 or Basic.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_a_password_of_its_name() {
+async fn token_is_accepted_as_the_password_of_its_name() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"token");

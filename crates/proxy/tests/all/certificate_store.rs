@@ -1,4 +1,4 @@
-//! The store by itself.
+//! Tests of the certificate store alone.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn store() -> CertificateStore {
     CertificateStore::new(1 << 20, NewNameLimit::new(1_000, 1_000))
 }
 
-/// Lets others go on until it is so; by turns, as time stands still in some tests.
+/// Yields to other tasks until the condition is true. Does not sleep, because some tests pause the clock.
 async fn until(so: impl Fn() -> bool) {
     const TURNS: usize = 10_000_000;
     for _ in 0..TURNS {
@@ -55,7 +55,7 @@ async fn fetch(store: &CertificateStore, id: &LeafId, minter: &Minter) -> Result
 }
 
 #[tokio::test]
-async fn all_who_ask_meanwhile_wait_for_one_minting() {
+async fn concurrent_fetches_wait_for_one_minting() {
     let (store, minter, id) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
     let (minted, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let all: Vec<_> = (0..100)
@@ -81,7 +81,7 @@ async fn all_who_ask_meanwhile_wait_for_one_minting() {
 }
 
 #[tokio::test]
-async fn whatever_makes_a_leaf_what_it_is_tells_it_from_others() {
+async fn each_leaf_id_field_selects_a_separate_leaf() {
     let (store, minter, plain) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
     let others = [
         LeafId { authority: Fingerprint::of(b"two"), ..plain.clone() },
@@ -104,7 +104,7 @@ async fn whatever_makes_a_leaf_what_it_is_tells_it_from_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaf_is_renewed_before_it_ends_and_nobody_waits() {
+async fn leaf_is_renewed_in_the_background_before_expiry() {
     let (store, minter, id) = (store(), minter(Duration::from_secs(300)), id("a.example"));
     let first = fetch(&store, &id, &minter).await.unwrap();
     tokio::time::advance(Duration::from_secs(150)).await;
@@ -119,7 +119,7 @@ async fn a_leaf_is_renewed_before_it_ends_and_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_failed_is_not_tried_by_each_who_asks() {
+async fn failed_renewal_is_not_retried_on_every_fetch() {
     let (store, minter, id) = (store(), minter(Duration::from_secs(300)), id("a.example"));
     let first = fetch(&store, &id, &minter).await.unwrap();
     tokio::time::advance(Duration::from_secs(210)).await;
@@ -135,12 +135,12 @@ async fn a_renewal_that_failed_is_not_tried_by_each_who_asks() {
         tokio::task::yield_now().await;
     }
     until(|| calls.load(Ordering::Relaxed) > 0).await;
-    // Once a second, by a clock that tests do not set.
+    // At most one attempt per second, by a clock that tests do not control.
     assert!(calls.load(Ordering::Relaxed) <= 10, "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_stands_for_a_second() {
+async fn minting_failure_is_cached_briefly() {
     let (store, id) = (store(), id("a.example"));
     let calls = Arc::new(AtomicUsize::new(0));
     let failing = async || {
@@ -161,7 +161,7 @@ async fn a_failure_stands_for_a_second() {
 }
 
 #[tokio::test]
-async fn memory_is_bounded_whatever_names_come() {
+async fn memory_is_limited_for_any_number_of_names() {
     let store = CertificateStore::new(64 << 10, NewNameLimit::new(1_000_000, 1_000_000));
     let minter = minter(Duration::from_secs(86_400));
     let mut octets = 0;
@@ -173,7 +173,7 @@ async fn memory_is_bounded_whatever_names_come() {
 }
 
 #[tokio::test]
-async fn the_keys_of_users_count_towards_what_memory_holds() {
+async fn user_keys_count_toward_the_memory_limit() {
     const KEY: u64 = 1_024;
     let store = CertificateStore::new(64 << 10, NewNameLimit::new(1_000_000, 1_000_000));
     let minter = minter(Duration::from_secs(86_400));
@@ -188,10 +188,10 @@ async fn the_keys_of_users_count_towards_what_memory_holds() {
 }
 
 #[tokio::test]
-async fn a_leaf_that_has_ended_is_not_given_out_whatever_the_cache_counts() {
+async fn expired_leaf_is_not_served_after_a_clock_jump() {
     let (store, minter, id) = (store(), minter(Duration::from_secs(86_400)), id("a.example"));
     let first = fetch(&store, &id, &minter).await.unwrap();
-    // The machine slept for two days: its clock went on, the one that lives are counted by did not.
+    // The machine slept for two days: the wall clock advanced, and the clock for cache lifetimes did not.
     let later = now().plus(2 * 86_400);
     let (mint, name) = (minter.clone(), id.name.clone());
     let mint = move || async move { mint.mint(&name, LeafKeyKind::P256, later).await };

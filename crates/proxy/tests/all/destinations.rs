@@ -1,4 +1,4 @@
-//! Rules on networks and ports, by the address that is dialled.
+//! Rules on networks and ports apply to the dialed address.
 
 use proxy::Action::{Intercept, Reject, Tunnel};
 use proxy::{Action, Rules};
@@ -17,12 +17,12 @@ fn rules(default: Action, lists: &[(Action, &str)]) -> Rules {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_rejected_where_its_address_is() {
+async fn name_is_rejected_when_its_address_is_rejected() {
     let (port, other) = (plain().await, plain().await);
     let (_, root) = authority();
     let at_port = format!("127.0.0.0/8:{port}");
     for listed in ["localhost", "b.example"] {
-        // Whatever is said of the name.
+        // A rule for the name does not override the rule for the address.
         let lists = [(Reject, at_port.as_str()), (Reject, "::1"), (Intercept, listed)];
         let world = World::new(&root, |options| options.rules = rules(Intercept, &lists)).await;
         for host in ["localhost", "127.0.0.1", "127.0.0.2", "[::ffff:127.0.0.1]"] {
@@ -46,19 +46,19 @@ async fn a_name_is_rejected_where_its_address_is() {
             let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
             assert!(said.starts_with("HTTP/1.1 403"), "SOCKS5: {said}");
         }
-        // Another port is none of the rule's.
+        // The rule does not cover this port.
         let full = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(ask(&mut world.tcp().await, &full).await.starts_with("HTTP/1.1 200"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_tunnelled_where_all_of_its_addresses_are() {
+async fn name_is_tunneled_only_when_all_its_addresses_are() {
     let upstream = Upstream::start("localhost").await;
     let port = upstream.address.port();
     let is_passed_on = async |default, lists: &[(Action, &str)]| {
         let world = World::new(&upstream.root, |options| options.rules = rules(default, lists)).await;
-        // It believes the upstream, and not the proxy.
+        // This client trusts the upstream's root and not the proxy's.
         let direct = Client::of(&upstream.root, "http/1.1");
         let Ok(mut stream) = world.tls(&direct, &format!("localhost:{port}"), "localhost").await else {
             return false;
@@ -74,7 +74,7 @@ async fn a_name_is_tunnelled_where_all_of_its_addresses_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_that_change_count_for_connections_that_are_kept() {
+async fn changed_rules_apply_to_open_connections() {
     let port = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let (_, root) = authority();
     let world = World::new(&root, |_| {}).await;

@@ -1,4 +1,4 @@
-//! An upstream's WebSockets.
+//! WebSockets of a test upstream.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
@@ -19,7 +19,7 @@ pub(crate) const FINAL: u8 = 0x80;
 pub(crate) const MASKED: u8 = 0x80;
 pub(crate) const MASK: [u8; 4] = [7, 11, 13, 17];
 
-/// What an upstream answers below `/ws`: it says frames again in capitals, to the end; of `/ws-silent` it says nothing and never ends.
+/// Responds to requests below `/ws`: echoes frames in upper case until the stream ends. `/ws-silent` sends nothing and never ends.
 pub(crate) fn upgraded(request: Request<Incoming>) -> Response<AnyBody> {
     if request.extensions().get::<Protocol>().is_some_and(|protocol| protocol.as_str() == "websocket") {
         return by_connect(request);
@@ -46,7 +46,7 @@ pub(crate) fn upgraded(request: Request<Incoming>) -> Response<AnyBody> {
         .unwrap()
 }
 
-/// The same by HTTP/2 (RFC 8441 section 5); of `/ws-no` nothing.
+/// The same over HTTP/2 (RFC 8441 section 5). `/ws-no` returns 403.
 fn by_connect(request: Request<Incoming>) -> Response<AnyBody> {
     let has = |name: &str| request.headers().contains_key(name);
     let is_asked = request.method() == Method::CONNECT
@@ -85,7 +85,7 @@ async fn echo(mut request: Request<Incoming>, is_silent: bool) {
     }
 }
 
-/// A frame of less than 126 bytes (RFC 6455 section 5.2).
+/// Writes a frame of less than 126 bytes (RFC 6455 section 5.2).
 pub(crate) async fn write_frame(
     stream: &mut (impl AsyncWrite + Unpin),
     kind: u8,
@@ -100,7 +100,7 @@ pub(crate) async fn write_frame(
     stream.flush().await
 }
 
-/// One, unmasked; none at the end.
+/// Reads one frame and unmasks it. Returns `None` at the end of the stream.
 pub(crate) async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> Option<(u8, Vec<u8>)> {
     let kind = stream.read_u8().await.ok()? & 0xf;
     let length = stream.read_u8().await.ok()?;

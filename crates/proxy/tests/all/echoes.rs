@@ -1,4 +1,4 @@
-//! Ways to have a server show an injected credential to the client: none shows it.
+//! Ways in which a server can echo an injected credential to the client. The proxy masks all of them.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ use crate::echo::{MASK, TEXT, read_frame, write_frame};
 use crate::requests::{CANARY, Store, list};
 use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, get, http2};
 
-/// What the client gets of each way. `Some`: a text that must be in the body or the headers.
+/// Ways to echo, each with a text that the body or the headers must contain.
 const WAYS: [(&str, &str); 26] = [
     ("header", "x-echo: Bearer [redacted]"),
     ("header-name", ""),
@@ -66,14 +66,14 @@ fn compressed(coding: &str, text: &str) -> Vec<u8> {
     }
 }
 
-/// The body in pieces of `size` bytes, and trailers.
+/// Returns a body in pieces of `size` bytes, with trailers.
 fn in_pieces(body: Vec<u8>, size: usize, trailers: HeaderMap) -> AnyBody {
     let pieces: Vec<_> = body.chunks(size).map(|piece| Frame::data(Bytes::copy_from_slice(piece))).collect();
     let all = pieces.into_iter().chain((!trailers.is_empty()).then(|| Frame::trailers(trailers)));
     StreamBody::new(stream::iter(all.map(Ok).collect::<Vec<_>>())).boxed_unsync()
 }
 
-/// What a server answers that shows the credential it was sent in this way.
+/// Returns a response that echoes the credential in the way that the path names.
 fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
     let way = request.uri().path().trim_start_matches("/echo/");
     let authorization = request.headers()["authorization"].to_str().unwrap().to_owned();
@@ -161,13 +161,13 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
     response.map(|()| body)
 }
 
-/// A server that shows what it was sent.
+/// Returns the behavior of a server that echoes the credential.
 fn speaks() -> Speaks {
     let answers: Answers = |request| Box::pin(async move { echoed(request) });
     Speaks { answers: Some(answers), ..Speaks::default() }
 }
 
-/// A proxy that injects the credential, and the target of the server.
+/// Starts a proxy that injects the credential into requests to `upstream`.
 async fn world(upstream: &Upstream, allow_echo: bool) -> World {
     let credential = Some("/team/api".to_owned());
     let port = vec![upstream.address.port()];
@@ -181,7 +181,7 @@ async fn world(upstream: &Upstream, allow_echo: bool) -> World {
     .await
 }
 
-/// What the client sees of a response: head, body and trailers.
+/// Returns the status, and the header, body and trailers that the client receives.
 async fn seen(world: &World, upstream: &Upstream, alpn: &str, way: &str) -> (StatusCode, String) {
     let target = format!("localhost:{}", upstream.address.port());
     let stream = world.tls(&Client::of(&world.root, alpn), &target, "localhost").await.unwrap();
@@ -214,7 +214,7 @@ async fn seen(world: &World, upstream: &Upstream, alpn: &str, way: &str) -> (Sta
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_way_to_have_it_echoed_shows_it() {
+async fn injected_credential_is_never_echoed_to_the_client() {
     let upstream = Upstream::that(speaks()).await;
     let world = world(&upstream, false).await;
     for alpn in ["http/1.1", "h2"] {
@@ -223,7 +223,7 @@ async fn no_way_to_have_it_echoed_shows_it() {
             let what = format!("{alpn} {way}: {status} {said}");
             assert!(status != StatusCode::BAD_GATEWAY && said.contains(wanted), "{what}");
             assert!(!said.to_lowercase().contains("4711") && !said.contains("content-encoding"), "{what}");
-            // No encoding of the middle of the value stays.
+            // No Base64 encoding of the middle of the value remains.
             let middle = "4711-inj";
             for offset in 0..3 {
                 let coded = STANDARD.encode(format!("{}{middle}", "x".repeat(offset)));
@@ -244,7 +244,7 @@ async fn no_way_to_have_it_echoed_shows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_that_allows_it_passes_bodies_on_unchanged() {
+async fn allow_echo_passes_bodies_unchanged_and_redacts_headers() {
     let upstream = Upstream::that(speaks()).await;
     let world = world(&upstream, true).await;
     let (status, said) = seen(&world, &upstream, "h2", "range").await;
@@ -254,8 +254,8 @@ async fn a_rule_that_allows_it_passes_bodies_on_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_does_not_show_it() {
-    // The server says again in capitals what it is told.
+async fn injected_credential_is_masked_in_websocket_frames() {
+    // The server echoes frames in upper case.
     let upstream = Upstream::that(Speaks { alpn: &["http/1.1"], ..speaks() }).await;
     let world = world(&upstream, false).await;
     let target = format!("localhost:{}", upstream.address.port());

@@ -1,10 +1,10 @@
-//! The code made from the definition of secret discovery is what its compiler makes of it now.
+//! The generated code for secret discovery equals the current output of its compiler.
 
 use std::path::Path;
 
-/// To take over what is new: `BULLA_REGENERATE=1 cargo test -p proxy --test all generated`.
+/// To update the generated code: `BULLA_REGENERATE=1 cargo test -p proxy --test all generated`.
 #[test]
-fn generated_code_is_that_of_the_definition() {
+fn generated_code_matches_the_proto_definition() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let definition = protox::compile(["envoy/service/secret/v3/sds.proto"], [home.join("proto")]).unwrap();
     let folder = tempfile::tempdir().unwrap();

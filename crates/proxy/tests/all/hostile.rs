@@ -1,4 +1,4 @@
-//! Clients that mean no good, or know no better.
+//! Hostile and faulty clients.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use x509::HostOrIp;
 use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head, now};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hello_may_come_octet_by_octet() {
+async fn client_hello_may_arrive_byte_by_byte() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let (_, mut stream) = world.connect(&format!("localhost:{}", upstream.address.port())).await;
@@ -31,7 +31,7 @@ async fn a_hello_may_come_octet_by_octet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_says_nothing_is_let_go() {
+async fn silent_and_slow_clients_are_closed_after_the_timeout() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         options.head_timeout = Duration::from_millis(200);
@@ -44,14 +44,14 @@ async fn who_says_nothing_is_let_go() {
     };
     ends(world.tcp().await).await;
     ends(world.connect("localhost:1").await.1).await;
-    // HTTP/2 that never begins, before TLS and within.
+    // Incomplete HTTP/2 prefaces.
     for opening in [&b"PRI"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n"] {
         let mut stream = world.tcp().await;
         let _ = stream.write_all(opening).await;
         ends(stream).await;
     }
     let (_, mut half) = world.connect("localhost:1").await;
-    // It may have been let go already, on a slow machine.
+    // On a slow machine, the proxy may already have closed the connection.
     let _ = half.write_all(&[22, 3, 1, 2, 0, 1]).await;
     ends(half).await;
     let mut slow = world.tcp().await;
@@ -60,7 +60,7 @@ async fn who_says_nothing_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_that_two_would_read_differently_are_refused() {
+async fn ambiguous_requests_are_rejected() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let client = Client::of(&world.root, "http/1.1");
@@ -82,9 +82,9 @@ async fn requests_that_two_would_read_differently_are_refused() {
     }
 }
 
-/// A length beside chunks, and lines without CR (RFC 9112 sections 2.2, 6.1 and 7.1).
+/// Content-Length with chunks, and lines without CR (RFC 9112 sections 2.2, 6.1 and 7.1).
 #[tokio::test(flavor = "multi_thread")]
-async fn lengths_beside_chunks_and_bare_lines_are_refused() {
+async fn content_length_with_chunks_and_bare_line_feeds_are_rejected() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let client = Client::of(&world.root, "http/1.1");
@@ -106,7 +106,7 @@ async fn lengths_beside_chunks_and_bare_lines_are_refused() {
         chunked("1\r\na\r\n0\r\nX-Sum: 7\n\r\n"),
         chunked("1\r\na\r\n0\r\nX-Sum: 7\r\n\n"),
     ] {
-        // Alone, and behind one that is right, in the clear and behind TLS.
+        // Sends the request alone and after a valid request, over TLS and over plain TCP.
         let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
         let said = ask(&mut stream, &request).await;
         assert!(said.starts_with("HTTP/1.1 400"), "{request:?}: {said}");
@@ -141,7 +141,7 @@ async fn new_names_of_one_client_are_limited() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memory() {
+async fn many_names_of_one_client_use_bounded_minting_and_memory() {
     const NAMES: u64 = 100_000;
     const BURST: u32 = 2_000;
     const OCTETS_MAX: u64 = 512 << 10;
@@ -178,7 +178,7 @@ async fn a_hundred_thousand_names_of_one_client_cost_its_burst_and_bounded_memor
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn networks_that_may_not_use_it_are_closed_out() {
+async fn clients_outside_the_allowed_networks_are_disconnected() {
     let upstream = Upstream::start("localhost").await;
     let world =
         World::new(&upstream.root, |options| options.clients = vec!["10.0.0.0/8".parse().unwrap()]).await;
@@ -186,7 +186,7 @@ async fn networks_that_may_not_use_it_are_closed_out() {
 }
 
 #[tokio::test]
-async fn two_authorities_never_have_the_same_leaf_key() {
+async fn leaf_keys_differ_between_cas_and_from_the_ca_key() {
     let name = HostOrIp::parse("same.example").unwrap();
     let mut seen = Vec::new();
     for _ in 0..2 {
@@ -202,7 +202,7 @@ async fn two_authorities_never_have_the_same_leaf_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connect_within_a_connection_is_not_passed_on() {
+async fn connect_inside_an_intercepted_connection_returns_405() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let client = Client::of(&world.root, "http/1.1");
@@ -214,7 +214,7 @@ async fn connect_within_a_connection_is_not_passed_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_spellings_of_an_address_are_that_address() {
+async fn alternative_forms_of_an_address_match_the_same_rules() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         options.rules.add(&["127.0.0.9".to_owned()], proxy::Action::Reject).unwrap();
@@ -230,9 +230,9 @@ async fn other_spellings_of_an_address_are_that_address() {
     }
 }
 
-/// Each way to the proxy, from this machine.
+/// Requests from this machine, by each method that the proxy offers.
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_is_reached_by_no_way() {
+async fn metadata_addresses_are_unreachable_by_every_method() {
     let (_, root) = crate::world::authority();
     let world = World::new(&root, |options| {
         options.rules.add(&["169.254.169.254".to_owned()], proxy::Action::Tunnel).unwrap();

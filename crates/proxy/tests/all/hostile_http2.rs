@@ -1,4 +1,4 @@
-//! What HTTP/2 lets clients try.
+//! Hostile HTTP/2 clients.
 
 use std::time::Duration;
 
@@ -25,33 +25,33 @@ const END_HEADERS: u8 = 4;
 /// END_STREAM and END_HEADERS.
 const WHOLE: u8 = 5;
 
-/// RFC 9113 section 4.1.
+/// Builds a frame (RFC 9113 section 4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// `GET http://bulla.proxy/`, by the static table of RFC 7541 and a literal for the host.
+/// Builds `GET http://bulla.proxy/` with the static table of RFC 7541 and a literal host.
 fn request(stream: u32) -> Vec<u8> {
     let host = b"bulla.proxy";
     frame(HEADERS, WHOLE, stream, &[&[0x82, 0x86, 0x84, 0x01, host.len() as u8][..], host].concat())
 }
 
-/// A connection by HTTP/2 to the proxy itself.
+/// Opens an HTTP/2 connection to the proxy itself.
 async fn begun(world: &World) -> TcpStream {
     let mut stream = world.tcp().await;
     stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()).await.unwrap();
     stream
 }
 
-/// Somebody else is served.
+/// Asserts that the proxy still serves another client.
 async fn assert_serves(world: &World) {
     let said = ask(&mut world.tcp().await, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connect_by_http2_is_as_connect_by_http1() {
+async fn http2_connect_behaves_like_http1_connect() {
     let upstream = Upstream::start("localhost").await;
     // SHA-256 of `token-of-bob`.
     const DIGEST: &str = "800480042268218663feef3ea54d81ed3f976c98c38d5fd7afbe22810ec16334";
@@ -77,7 +77,7 @@ async fn connect_by_http2_is_as_connect_by_http1() {
     }
     let token = Some("token-of-bob");
     assert_eq!(connect("bad.example:443", token).await.status(), 403);
-    // Two at once through one connection, and each is its own.
+    // Two concurrent tunnels in one connection do not mix their data.
     let client = Client::of(&world.root, "http/1.1");
     let mut streams = Vec::new();
     for _ in 0..2 {
@@ -93,7 +93,7 @@ async fn connect_by_http2_is_as_connect_by_http1() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_resets_what_it_asks_for_is_closed_out() {
+async fn http2_rapid_reset_closes_the_connection() {
     const RESETS: u32 = 10_000;
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
@@ -103,7 +103,7 @@ async fn who_resets_what_it_asks_for_is_closed_out() {
         [request(stream), frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
     };
     let all: Vec<u8> = (0..RESETS).flat_map(pair).collect();
-    // It may break off before all is said.
+    // The proxy may close the connection before all frames are written.
     let sending = tokio::spawn(async move {
         let _ = to.write_all(&all).await;
         to
@@ -116,13 +116,13 @@ async fn who_resets_what_it_asks_for_is_closed_out() {
     assert_serves(&world).await;
 }
 
-/// One header, by its name and value alone (RFC 7541 section 6.2.2).
+/// Encodes one header as literal name and value (RFC 7541 section 6.2.2).
 fn literal(name: &str, value: &str) -> Vec<u8> {
     [&[0, name.len() as u8][..], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_that_would_be_read_otherwise_by_http1_do_not_come_to_an_upstream() {
+async fn http1_smuggling_through_http2_headers_is_rejected() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
     let upstream = Upstream::start("localhost").await;
@@ -138,14 +138,14 @@ async fn headers_that_would_be_read_otherwise_by_http1_do_not_come_to_an_upstrea
         ("x", "1\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"),
     ] {
         let mut stream = begun(&world).await;
-        // POST, http, /.
+        // Method POST, scheme http, path `/`.
         let mut block = vec![0x83, 0x86, 0x84, 0x01, host.len() as u8];
         block.extend_from_slice(host.as_bytes());
         block.extend(literal(name, value));
         let headers = frame(HEADERS, END_HEADERS, 1, &block);
         let data = frame(DATA, END_STREAM, 1, smuggled);
         let _ = stream.write_all(&[headers, data].concat()).await;
-        // It is reset, or the connection is closed; or its body is, before it was all sent on.
+        // The proxy resets the stream or closes the connection.
         let refused = async {
             loop {
                 let mut head = [0; 9];
@@ -162,7 +162,7 @@ async fn headers_that_would_be_read_otherwise_by_http1_do_not_come_to_an_upstrea
         };
         tokio::time::timeout(PATIENCE, refused).await.unwrap_or_else(|_| panic!("{name}: {value:?}"));
     }
-    // Of the wrong length alone anything may have come, and no second request.
+    // Only the request with the wrong length may have reached the upstream, and no second request.
     let mut came = Vec::new();
     while let Ok(Ok((mut stream, _))) =
         tokio::time::timeout(Duration::from_millis(100), listener.accept()).await
@@ -178,7 +178,7 @@ async fn headers_that_would_be_read_otherwise_by_http1_do_not_come_to_an_upstrea
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_floods_and_does_not_read_is_cut_off_while_others_are_served() {
+async fn flooding_client_that_does_not_read_is_closed_and_others_are_served() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| options.idle = Duration::from_millis(300)).await;
     for flood in [frame(SETTINGS, 0, 0, &[]), frame(PING, 0, 0, b"01234567")] {
@@ -192,7 +192,7 @@ async fn who_floods_and_does_not_read_is_cut_off_while_others_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_floods_and_reads_is_closed_out() {
+async fn flooding_client_that_reads_is_closed() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     for flood in [frame(SETTINGS, 0, 0, &[]), frame(PING, 0, 0, b"01234567")] {

@@ -1,4 +1,4 @@
-//! What leaves look like, and how their keys change.
+//! Contents of leaf certificates, and rotation of their keys.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ async fn leaf(minter: &Minter, name: &str) -> Certificate {
 }
 
 #[tokio::test]
-async fn long_names_and_addresses_stand_where_clients_look_for_them() {
+async fn long_names_and_ip_addresses_are_in_subject_alt_names() {
     let minter = minter(Duration::from_secs(86_400));
     let long = format!("{}.{}.example", "a".repeat(60), "b".repeat(60));
     for (name, wanted, common) in [
@@ -49,21 +49,21 @@ async fn long_names_and_addresses_stand_where_clients_look_for_them() {
 }
 
 #[tokio::test]
-async fn none_holds_longer_than_browsers_take_and_no_serial_number_comes_twice() {
+async fn leaf_validity_is_limited_to_47_days_and_serials_are_unique() {
     let minter = minter(Duration::from_secs(400 * 86_400));
     let mut serials = HashSet::new();
     for _ in 0..1_000 {
         let leaf = leaf(&minter, "a.example").await;
         assert!(leaf.not_after.since(now()) <= VALIDITY_MAX.as_secs() as i64 && leaf.not_before < now());
         let serial = leaf.serial.content().to_vec();
-        // 126 random bits, and a first byte that is none of them.
+        // 16 bytes with 126 random bits. The first byte is never zero.
         assert!(serial.len() == 16 && serials.insert(serial));
     }
     assert_eq!(VALIDITY_MAX.as_secs(), 47 * 86_400);
 }
 
 #[tokio::test]
-async fn the_keys_of_the_process_change_by_time() {
+async fn process_leaf_keys_rotate_over_time() {
     let keys = Arc::new(LeafKeys::new().unwrap());
     let stop = CancellationToken::new();
     let (kept, stopping) = (Arc::clone(&keys), stop.clone());
@@ -72,7 +72,7 @@ async fn the_keys_of_the_process_change_by_time() {
         let (began, mut seen) = (Instant::now(), HashSet::new());
         while seen.len() < 3 {
             assert!(began.elapsed() < PATIENCE, "{kind:?} changes no more");
-            // RSA is not there at first, and nobody waits for it.
+            // No RSA key exists at first, and no caller waits for one.
             if let Ok(key) = keys.current(kind) {
                 seen.insert(key.fingerprint());
             }

@@ -1,4 +1,4 @@
-//! Heads, deadlines, and connections that wait: each has its bound. What is under way passes as it comes.
+//! Limits on headers, timeouts and idle connections. Data in progress is forwarded without delay.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, head, http2};
 
-/// Serves each connection by `serve`, in the clear.
+/// Starts a plain TCP server that handles each connection with `serve`. Returns its port.
 async fn plain<F, W>(serve: F) -> u16
 where
     F: Fn(TcpStream) -> W + Send + 'static,
@@ -36,7 +36,7 @@ where
 
 async fn to_the_end(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut said = Vec::new();
-    // It may be closed while we still write.
+    // The proxy may close the connection while the client still writes.
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("an end");
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -46,12 +46,12 @@ fn request(port: u16, path: &str, more: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn huge_heads_are_refused_and_others_go_on() {
+async fn oversized_headers_are_rejected_and_other_requests_continue() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
     let url = format!("https://{target}/");
-    // What is read at once may go beyond the limit.
+    // One read may exceed the limit.
     let huge = "x".repeat(256 << 10);
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let huge_request = format!("GET / HTTP/1.1\r\nHost: {target}\r\nX-Huge: {huge}\r\n\r\n");
@@ -73,7 +73,7 @@ async fn huge_heads_are_refused_and_others_go_on() {
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     assert_eq!(answer(&http2(stream).await.0, get(&url)).await.0, 200);
     assert_eq!(upstream.made(), 1, "neither came to the upstream");
-    // An upstream's.
+    // A huge header in an upstream response.
     let port = plain(|mut stream| async move {
         head(&mut stream).await;
         let huge = format!("HTTP/1.1 200 OK\r\nX-Huge: {}\r\n\r\n", "x".repeat(200 << 10));
@@ -85,7 +85,7 @@ async fn huge_heads_are_refused_and_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_that_says_nothing_is_not_waited_for() {
+async fn silent_upstream_times_out_on_response_and_handshake() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         options.response_timeout = Duration::from_millis(500);
@@ -99,14 +99,14 @@ async fn an_upstream_that_says_nothing_is_not_waited_for() {
     .await;
     let said = ask(&mut world.tcp().await, &request(silent, "/", "")).await;
     assert!(said.starts_with("HTTP/1.1 504") && said.contains("http_response_timeout"), "{said}");
-    // One whose handshake does not come to its end.
+    // An upstream that never completes the TLS handshake.
     let target = format!("localhost:{silent}");
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let said = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
     assert!(said.starts_with("HTTP/1.1 504") && said.contains("connection_timeout"), "{said}");
 }
 
-/// Counts connections that are open.
+/// Counts open connections.
 #[derive(Clone, Default)]
 struct Open(Arc<AtomicUsize>);
 
@@ -127,7 +127,7 @@ impl Open {
     }
 }
 
-/// Six upstreams that keep their connections, each asked once.
+/// Starts six upstreams that keep connections alive, and sends one request to each.
 async fn six_that_wait(idle_max: usize, idle: Duration) -> (World, Open) {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
@@ -156,20 +156,20 @@ async fn six_that_wait(idle_max: usize, idle: Duration) -> (World, Open) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_wait_are_bounded_in_number() {
+async fn idle_upstream_connections_are_limited_in_number() {
     let (_world, open) = six_that_wait(2, 100 * PATIENCE).await;
     open.until("two wait", |open| open <= 2).await;
     assert!(open.now() > 0, "time has ended none");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_wait_are_bounded_in_time() {
+async fn idle_upstream_connections_are_closed_after_the_idle_timeout() {
     let (_world, open) = six_that_wait(100, Duration::from_secs(2)).await;
     open.until("none waits", |open| open == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_pass_as_they_come() {
+async fn server_sent_events_are_forwarded_without_buffering() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let seen = Arc::new(Notify::new());
@@ -183,7 +183,7 @@ async fn events_pass_as_they_come() {
             let _ = stream.write_all(begin.as_bytes()).await;
             for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
                 let _ = stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()).await;
-                // The next one comes once this one was seen.
+                // The server sends the next event after the client has received this one.
                 waits.notified().await;
             }
             let _ = stream.write_all(b"0\r\n\r\n").await;
@@ -205,7 +205,7 @@ async fn events_pass_as_they_come() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trailers_carry_nothing_that_heads_do_not() {
+async fn forbidden_fields_are_removed_from_request_trailers() {
     const TRAILERS: [&str; 4] = ["x-sum", "proxy-authorization", "http2-settings", "host"];
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
@@ -231,9 +231,9 @@ async fn trailers_carry_nothing_that_heads_do_not() {
     }
 }
 
-/// Clients that say nothing shut out nobody, and those of one address not all others.
+/// Silent clients do not block new clients, and clients of one address do not block other addresses.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_says_nothing_shuts_out_nobody() {
+async fn silent_clients_do_not_block_new_clients() {
     let port = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
     let (_, root) = crate::world::authority();
     let world = World::new(&root, |options| {
@@ -257,11 +257,11 @@ async fn a_crowd_that_says_nothing_shuts_out_nobody() {
         ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),
         "it was served before"
     );
-    // Of those that say something, one address has an eighth.
+    // Active clients of one address may use an eighth of the connections.
     let world = World::new(&root, |options| options.connections_max = 32).await;
     let mut served = Vec::new();
     for number in 0..5 {
-        // One that is refused may be gone before it is there.
+        // The proxy may close a rejected connection before the client can use it.
         let said = match TcpStream::connect(world.running.address).await {
             Ok(mut stream) => {
                 let _ = stream.write_all(request(port, "/", "").as_bytes()).await;
@@ -279,9 +279,9 @@ async fn a_crowd_that_says_nothing_shuts_out_nobody() {
     assert!(ask(&mut other, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"), "another address");
 }
 
-/// A balancer that is trusted states who its client is; nobody else does.
+/// Only a trusted load balancer may state the address of its client.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_is_who_a_trusted_balancer_says() {
+async fn proxy_protocol_header_is_accepted_only_from_trusted_proxies() {
     let (_, root) = crate::world::authority();
     let world = World::new(&root, |options| {
         options.clients = vec!["203.0.113.0/24".parse().unwrap()];
@@ -295,7 +295,7 @@ async fn the_client_is_who_a_trusted_balancer_says() {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, host], 0).into()).unwrap();
         let mut stream = socket.connect(world.running.address).await.unwrap();
-        // What is refused may be closed before this is written.
+        // The proxy may close a rejected connection before this write.
         let _ = stream.write_all(&before).await;
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         head(&mut stream).await.starts_with("HTTP/1.1 200")
@@ -306,7 +306,7 @@ async fn the_client_is_who_a_trusted_balancer_says() {
     assert!(!from(3, header([203, 0, 113, 9])).await, "nobody else is believed");
 }
 
-/// Answers each request with the same.
+/// Starts a server that sends the same response to each request. Returns its port.
 pub(crate) async fn answering(answer: &'static str) -> u16 {
     plain(move |mut stream| async move {
         while !head(&mut stream).await.is_empty() {
@@ -319,7 +319,7 @@ pub(crate) async fn answering(answer: &'static str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_two_would_read_differently_are_refused() {
+async fn ambiguously_framed_responses_are_rejected() {
     let (_, root) = crate::world::authority();
     let world = World::new(&root, |_| {}).await;
     for answer in [
@@ -335,7 +335,7 @@ async fn answers_that_two_would_read_differently_are_refused() {
             "{answer:?}: {said}"
         );
     }
-    // What is not known before its body is broken off, and is no whole answer.
+    // An error inside the body closes the connection, so the response is incomplete.
     for answer in [
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: y\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a\nb\r\na\r\n0\r\n\r\n",
@@ -348,13 +348,13 @@ async fn answers_that_two_would_read_differently_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trailers_of_an_answer_reach_clients_of_either_version() {
+async fn response_trailers_are_forwarded_to_http1_and_http2_clients() {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
                           3\r\nyes\r\n0\r\nGrpc-Status: 0\r\nX-Sum: 7\r\nProxy-Authenticate: x\r\n\r\n";
     let (_, root) = crate::world::authority();
     let world = World::new(&root, |_| {}).await;
     let port = answering(ANSWER).await;
-    // Neither announced nor asked for; the next answers begin where they should.
+    // The trailers are neither announced nor requested. The next responses start at the right byte.
     let mut stream = world.tcp().await;
     for close in ["", "", "Connection: close\r\n"] {
         stream.write_all(request(port, "/", close).as_bytes()).await.unwrap();
@@ -363,13 +363,13 @@ async fn trailers_of_an_answer_reach_clients_of_either_version() {
     let whole = "\r\n\r\n3\r\nyes\r\n0\r\ngrpc-status: 0\r\nx-sum: 7\r\n\r\n";
     assert_eq!(said.matches(whole).count(), 3, "{said}");
     assert!(said.ends_with(whole), "{said}");
-    // A client of HTTP/1.0 has no chunks.
+    // HTTP/1.0 clients receive no chunks.
     let mut stream = world.tcp().await;
     let old = request(port, "/", "").replacen("HTTP/1.1", "HTTP/1.0", 1);
     stream.write_all(old.as_bytes()).await.unwrap();
     let said = to_the_end(&mut stream).await;
     assert!(said.ends_with("\r\n\r\nyes"), "{said}");
-    // By HTTP/2.
+    // The same over HTTP/2.
     let (sender, _connection) = http2(world.tcp().await).await;
     let mut asked = sender.clone();
     let response = asked.send_request(get(&format!("http://localhost:{port}/"))).await.unwrap();
@@ -381,7 +381,7 @@ async fn trailers_of_an_answer_reach_clients_of_either_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_first_is_told_to_go_on_and_trailers_pass() {
+async fn expect_continue_is_answered_and_trailers_are_forwarded() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let port = plain(|mut stream| async move {
@@ -406,7 +406,7 @@ async fn who_asks_first_is_told_to_go_on_and_trailers_pass() {
          Trailer: X-Sum\r\nTE: trailers\r\nExpect: 100-continue\r\nConnection: close, te\r\n\r\n"
     );
     stream.write_all(begin.as_bytes()).await.unwrap();
-    // Nothing of the body is sent before this.
+    // The client sends no body before the 100 response.
     let said = head(&mut stream).await;
     assert!(said.starts_with("HTTP/1.1 100"), "{said}");
     stream.write_all(b"3\r\nabc\r\n0\r\nX-Sum: 7\r\n\r\n").await.unwrap();

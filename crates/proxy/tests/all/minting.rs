@@ -1,4 +1,4 @@
-//! Leaves for others: by HTTP, by secret discovery, below an authority of the process's own.
+//! Leaves for other servers: over HTTP, over secret discovery (SDS), and signed by an intermediate CA of the process.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ async fn get(world: &World, query: &str) -> (StatusCode, String) {
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// The leaf of a PEM text, and whether the key beside it is its own.
+/// Parses the leaf of a PEM text, and asserts that the private key matches.
 fn leaf_of(pem: &str, key: &str) -> Certificate {
     let (_, der) = x509::pem::certificates(pem.as_bytes()).next().unwrap();
     let leaf = Certificate::parse(&der).unwrap();
@@ -68,7 +68,7 @@ fn leaf_of(pem: &str, key: &str) -> Certificate {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_and_its_key_are_asked_for_by_http() {
+async fn certificate_and_key_are_issued_over_http() {
     let world = world().await;
     let asked = (0..32).map(|_| get(&world, "?server_name=a.example&signature_schemes=804%2C403"));
     let all: HashSet<(StatusCode, String)> =
@@ -77,7 +77,7 @@ async fn a_certificate_and_its_key_are_asked_for_by_http() {
     let (status, pem) = all.into_iter().next().unwrap();
     assert_eq!(status, StatusCode::OK);
     assert_eq!(leaf_of(&pem, &pem).subject_alt_names, [GeneralName::Dns("a.example".into())]);
-    // A name that is not allowed, none, and a client that verifies no ECDSA by P-256.
+    // A name that is not allowed, a missing name, and a client that does not support ECDSA with P-256.
     for none in [
         "?server_name=a.other",
         "?server_name=..",
@@ -90,7 +90,7 @@ async fn a_certificate_and_its_key_are_asked_for_by_http() {
     assert_eq!(world.running.store().counts().minted, 1, "nothing is minted for those");
 }
 
-/// The answer, once a key is ready for it: none is made while anybody waits.
+/// Repeats the request until a key is ready. The proxy generates no key during a request.
 async fn get_soon(world: &World, query: &str) -> String {
     let asking = async {
         loop {
@@ -105,7 +105,7 @@ async fn get_soon(world: &World, query: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn consumers_that_ask_for_it_have_leaves_over_rsa_out_of_the_stock() {
+async fn rsa_consumers_receive_leaves_with_stock_rsa_keys() {
     let (_, root) = authority();
     let minting = Options { rsa_consumers: vec!["local".to_owned()], ..options() };
     let world = World::new(&root, |proxy| proxy.minting = Some(minting)).await;
@@ -126,10 +126,10 @@ async fn consumers_that_ask_for_it_have_leaves_over_rsa_out_of_the_stock() {
     assert_eq!(world.running.store().counts().minted, 3);
 }
 
-/// A proxy below `authority` whose leaves are kept at `url`.
+/// Starts a proxy with the CA `of` that stores its leaves at `url`.
 async fn world_at(url: &StoreUrl, ring: &Arc<Keyring>, of: (Authority, &[u8]), is_shared: bool) -> World {
     let store = Store::open(url).await.unwrap();
-    // A loaded machine is no trouble of the store.
+    // The timeout allows for a slow test machine.
     let kept = SecondLevelOptions { is_shared, trip_timeout: PATIENCE, ..SecondLevelOptions::default() };
     let options = proxy::Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -143,7 +143,7 @@ async fn world_at(url: &StoreUrl, ring: &Arc<Keyring>, of: (Authority, &[u8]), i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leaves_for_others_are_kept_with_the_proxys_own() {
+async fn local_consumer_leaves_are_stored_only_in_an_unshared_database() {
     let folder = tempfile::tempdir().unwrap();
     let url = StoreUrl::sqlite(folder.path().join("leaves.db"));
     let (ring, (authority, root)) = (Arc::new(Keyring::ephemeral()), authority());
@@ -160,7 +160,8 @@ async fn leaves_for_others_are_kept_with_the_proxys_own() {
         assert!(world.running.stop(PATIENCE).await);
     }
     assert_eq!(all[0], all[1], "the same leaf and key after a restart");
-    // Where other machines have the store too, anyone who is on this one is none of theirs.
+    // A local consumer is local to one machine only. If other machines share the database, the leaves of local consumers are not
+    // stored there.
     let world = world_at(&url, &ring, (authority, &root), true).await;
     let (_, pem) = get(&world, "?server_name=a.example").await;
     assert!(pem != all[0] && world.running.store().counts().minted == 1);
@@ -173,7 +174,7 @@ async fn leaves_for_others_are_kept_with_the_proxys_own() {
 }
 
 #[tokio::test]
-async fn keys_do_not_go_out_in_the_clear() {
+async fn minting_over_plain_http_is_rejected_on_a_non_loopback_address() {
     let (authority, root) = authority();
     let minting = Options { listen: Listen::Loopback("0.0.0.0:0".parse().unwrap()), ..options() };
     let options = proxy::Options {
@@ -197,7 +198,7 @@ async fn discovery(world: &World) -> SecretDiscoveryServiceClient<Channel> {
     )
 }
 
-/// One stream.
+/// One delta stream.
 struct Delta {
     asks: mpsc::Sender<DeltaDiscoveryRequest>,
     told: tonic::Streaming<DeltaDiscoveryResponse>,
@@ -240,7 +241,7 @@ fn secret(resource: &Any) -> (Secret, Certificate) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_subscribed_to_and_told_of_by_deltas() {
+async fn delta_sds_sends_updates_and_limits_names() {
     let world = world().await;
     let mut delta = Delta::open(&world).await.unwrap();
     delta.ask(&["a.example", "a.other"], &[], &[]).await;
@@ -256,7 +257,8 @@ async fn names_are_subscribed_to_and_told_of_by_deltas() {
     let (said, leaf) = secret(first.resource.as_ref().unwrap());
     assert_eq!((said.name.as_str(), first.name.as_str()), ("a.example", "a.example"));
     assert_eq!(leaf.subject_alt_names, [GeneralName::Dns("a.example".into())]);
-    // What it says it has is not told again, until it asks again; what is not taken is not sent again at once.
+    // A version that the client already has is not sent until the client requests it again. A rejected version is not sent again at
+    // once.
     delta.ask(&["a.example", "b.example"], &["a.other"], &[("a.example", &first.version)]).await;
     let said = delta.next().await.unwrap();
     assert_eq!(said.resources[0].name, "b.example");
@@ -269,7 +271,7 @@ async fn names_are_subscribed_to_and_told_of_by_deltas() {
     delta.ask(&["a.example"], &[], &[]).await;
     let said = delta.next().await.unwrap();
     assert_eq!((said.resources[0].name.as_str(), &said.resources[0].version), ("a.example", &first.version));
-    // The fourth name is one too many.
+    // The fourth name exceeds the limit.
     delta.ask(&["c.example", "d.example"], &[], &[]).await;
     let ended = loop {
         match tokio::time::timeout(PATIENCE, delta.told.message()).await.unwrap() {
@@ -282,7 +284,7 @@ async fn names_are_subscribed_to_and_told_of_by_deltas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_are_bounded_and_end_with_the_service() {
+async fn sds_streams_are_limited_and_end_on_shutdown() {
     let world = world().await;
     let mut held = vec![Delta::open(&world).await.unwrap(), Delta::open(&world).await.unwrap()];
     let refused = Delta::open(&world).await.err().unwrap();
@@ -296,7 +298,7 @@ async fn streams_are_bounded_and_end_with_the_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_told_of_by_the_state_of_the_world() {
+async fn state_of_the_world_sds_sends_the_requested_secrets() {
     let world = world().await;
     let (asks, asked) = mpsc::channel::<DiscoveryRequest>(16);
     let asked = futures_util::stream::unfold(asked, async |mut asked| Some((asked.recv().await?, asked)));
@@ -312,20 +314,20 @@ async fn names_are_told_of_by_the_state_of_the_world() {
     let first = told.message().await.unwrap().unwrap();
     assert_eq!(secret(&first.resources[0]).0.name, "a.example");
     assert!(!first.nonce.is_empty() && !first.version_info.is_empty());
-    // Acknowledged, and one from before that response, which is of no account; then another name.
+    // An acknowledgement, a request with a stale nonce, which the proxy ignores, and a request with another name.
     asks.send(ask(&["a.example", "a.other"], &first.nonce)).await.unwrap();
     asks.send(ask(&["b.example"], "stale")).await.unwrap();
     asks.send(ask(&["c.example", "a.example"], &first.nonce)).await.unwrap();
     let second = told.message().await.unwrap().unwrap();
     assert_eq!(secret(&second.resources[0]).0.name, "c.example");
-    // And at once.
+    // A unary fetch returns the same secret.
     let fetched = client.fetch_secrets(ask(&["a.example", "a.other"], "")).await.unwrap().into_inner();
     assert_eq!(fetched.resources, first.resources);
     let wrong = DiscoveryRequest { type_url: "another".into(), ..ask(&["a.example"], "") };
     assert_eq!(client.fetch_secrets(wrong).await.unwrap_err().code(), tonic::Code::InvalidArgument);
 }
 
-/// A root that permits authorities below it.
+/// Creates a root CA that allows subordinate CAs.
 fn root() -> (Authority, Vec<u8>) {
     use x509::build::{self, Attribute, CertificateSpec, Extension};
     let key = PrivateKey::generate(KeyType::P384).unwrap();
@@ -350,7 +352,7 @@ fn root() -> (Authority, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn an_authority_of_the_process_stands_between() {
+async fn process_intermediate_ca_signs_leaves_that_verify() {
     let (above, root) = root();
     let intermediates = Intermediates::new(above, Duration::from_secs(3_600));
     let first = intermediates.make(now()).await.unwrap();
@@ -362,7 +364,7 @@ async fn an_authority_of_the_process_stands_between() {
     let below = Certificate::parse(&chain[1]).unwrap();
     assert_eq!(below.basic_constraints.unwrap().path_len, Some(0));
     assert!(leaf.not_after <= below.not_after && below.not_after.since(now()) <= 3_600);
-    // As clients verify it.
+    // OpenSSL verifies the chain as clients do.
     let folder = tempfile::tempdir().unwrap();
     let put = |file: &str, der: &[u8]| {
         std::fs::write(folder.path().join(file), x509::pem::encode("CERTIFICATE", der)).unwrap();
@@ -376,13 +378,13 @@ async fn an_authority_of_the_process_stands_between() {
         .output()
         .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
     assert!(verified.status.success(), "{verified:?}");
-    // Another takes its place, for anyone who mints.
+    // A new intermediate replaces the old one in all clones of the minter.
     minter.clone().change_authority(intermediates.make(now()).await.unwrap());
     assert_ne!(minter.authority().fingerprint(), first.fingerprint());
 }
 
 #[tokio::test]
-async fn an_authority_that_permits_none_below_it_gets_none() {
+async fn ca_that_forbids_subordinate_cas_issues_no_intermediate() {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let der = new_root(&key, now()).unwrap();
     let above = Authority::new(&[der], Arc::new(key), Vec::new()).unwrap();

@@ -1,4 +1,4 @@
-//! Leaves like the server's own certificate.
+//! Leaves that mirror the server's own certificate.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -32,10 +32,10 @@ use crate::permission::{Judge, Says};
 use crate::world::{Client, PATIENCE, World, ask, authority, leaf, now, say};
 
 const DAY: i64 = 86_400;
-/// Both versions of HTTP.
+/// Both HTTP versions.
 const BOTH: [&str; 2] = ["h2", "http/1.1"];
 
-/// A server and the certificate that it shows.
+/// A server and its certificate.
 struct Server {
     address: SocketAddr,
     root: Vec<u8>,
@@ -43,7 +43,7 @@ struct Server {
     connections: Arc<AtomicUsize>,
 }
 
-/// What a certificate is made of.
+/// Contents of a server certificate.
 struct Shown<'a> {
     subject: &'a str,
     names: Vec<GeneralName>,
@@ -145,7 +145,7 @@ fn is_usual(leaf: &Certificate, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leaf_has_the_subject_the_names_and_the_end_of_the_servers_certificate() {
+async fn mirrored_leaf_copies_subject_names_and_validity() {
     let names = ["shop.example", "*.shop.example", "10.1.2.3", "2001:db8::1", "me@shop.example", "127.0.0.1"];
     let server = Server::start(Shown { last: now().plus(2 * DAY), ..shown(&names) }).await;
     let world = server.proxy().await;
@@ -157,7 +157,7 @@ async fn a_leaf_has_the_subject_the_names_and_the_end_of_the_servers_certificate
     let of_hosts = names.iter().filter(|name| !name.contains('@'));
     let of_hosts: Vec<GeneralName> = of_hosts.map(|name| GeneralName::parse(name).unwrap()).collect();
     assert_eq!(own.subject_alt_names, of_hosts);
-    // Ours would begin an hour ago and end in a week.
+    // An ordinary leaf would start an hour ago and expire in a week.
     assert_eq!((own.not_before, own.not_after), (theirs.not_before, theirs.not_after));
     assert_eq!(own.key_usage, Some(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)), "ours");
     assert!(
@@ -167,13 +167,13 @@ async fn a_leaf_has_the_subject_the_names_and_the_end_of_the_servers_certificate
     let said = get(&mut stream, "shop.example").await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     assert_eq!(server.made(), 1, "the connection that it was seen on serves the request");
-    // By address it is the same certificate, so it is the same leaf.
+    // A client that connects by address gets the same server certificate, and so the same leaf.
     let by_address = world.tls(&client, &server.target(), "127.0.0.1").await.unwrap();
     assert_eq!(leaf(&by_address).der, own.der);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leaf_ends_when_leaves_do_though_the_certificate_goes_on() {
+async fn mirrored_leaf_validity_is_limited_to_the_leaf_validity() {
     let year =
         Shown { first: now().plus(-300 * DAY), last: now().plus(300 * DAY), ..shown(&["shop.example"]) };
     let server = Server::start(year).await;
@@ -205,8 +205,8 @@ async fn hosts_of_one_certificate_share_a_leaf_and_count_as_one_new_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_ever_new_names_looked_at_comes_to_an_end() {
-    // One name and ten looks, and as many a minute.
+async fn server_certificate_probes_for_new_names_are_limited() {
+    // The limits allow one new name and ten probes, and as many again each minute.
     const NAMES: usize = 200;
     let server = Server::start(shown(&["*.shop.example"])).await;
     let world =
@@ -225,7 +225,7 @@ async fn who_has_ever_new_names_looked_at_comes_to_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_cost_one_look_and_one_leaf() {
+async fn concurrent_handshakes_share_one_probe_and_one_leaf() {
     const CLIENTS: usize = 32;
     let server = Server::start(shown(&["shop.example"])).await;
     let world = server.proxy().await;
@@ -245,8 +245,8 @@ async fn many_at_once_cost_one_look_and_one_leaf() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_reached_or_not_believed_is_told_of_by_a_page_under_a_usual_leaf() {
-    // A port that is taken and where nobody listens.
+async fn upstream_failure_returns_an_error_page_under_an_ordinary_leaf() {
+    // A port that is bound and has no listener.
     let silent = TcpSocket::new_v4().unwrap();
     silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let away = silent.local_addr().unwrap().to_string();
@@ -256,7 +256,7 @@ async fn who_is_not_reached_or_not_believed_is_told_of_by_a_page_under_a_usual_l
     let cases = [
         (&server, "shop.example", away, "connection_refused"),
         (&over, "shop.example", over.target(), "tls_certificate_error"),
-        // Below another root.
+        // Signed by another root.
         (&over, "shop.example", server.target(), "tls_certificate_error"),
         (&server, "other.example", server.target(), "tls_certificate_error"),
     ];
@@ -270,7 +270,7 @@ async fn who_is_not_reached_or_not_believed_is_told_of_by_a_page_under_a_usual_l
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_verified_or_is_too_long_is_not_mirrored_and_requests_go_on() {
+async fn unverified_or_oversized_certificate_is_not_mirrored() {
     let server = Server::start(shown(&["shop.example", "bank.example"])).await;
     let unverified = server
         .proxy_with(|options| {
@@ -289,7 +289,7 @@ async fn what_nobody_verified_or_is_too_long_is_not_mirrored_and_requests_go_on(
     }
 }
 
-/// A client that offers several protocols.
+/// Returns a client that offers several ALPN protocols.
 fn offering(root: &[u8], protocols: &[&str]) -> Client {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(root.to_vec())).unwrap();
@@ -299,7 +299,7 @@ fn offering(root: &[u8], protocols: &[&str]) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_agreed_upon_with_the_client_is_what_the_server_speaks() {
+async fn negotiated_alpn_matches_the_server_protocol() {
     let old = Server::speaking(shown(&["shop.example"]), &["http/1.1"]).await;
     let world = old.proxy().await;
     let client = offering(&world.root, &BOTH);
@@ -308,7 +308,7 @@ async fn what_is_agreed_upon_with_the_client_is_what_the_server_speaks() {
     let said = get(&mut stream, "shop.example").await;
     assert!(said.contains("HTTP/1.1\n"), "{said}");
     assert_eq!(old.made(), 1);
-    // Who speaks HTTP/2 alone is not refused.
+    // A client that supports only HTTP/2 is accepted.
     let stream = world.tls(&offering(&world.root, &["h2"]), &old.target(), "shop.example").await.unwrap();
     assert!(by_http2(stream).await.contains("/two HTTP/1.1\n"));
 
@@ -331,7 +331,7 @@ async fn by_http2(stream: TlsStream<TcpStream>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_names_of_the_leaf_are_asked_for_unless_they_are_treated_otherwise() {
+async fn other_san_names_are_forwarded_unless_their_policy_differs() {
     let names = ["a.shop.example", "b.shop.example", "unseen.example", "bad.example", "own.example"];
     let server = Server::start(shown(&names)).await;
     let world = server
@@ -349,7 +349,7 @@ async fn other_names_of_the_leaf_are_asked_for_unless_they_are_treated_otherwise
         ("unseen", 421),
         ("bad", 403),
         ("own", 421),
-        // No name of the certificate.
+        // Not a name of the certificate.
         ("c.shop", 421),
         ("a.shop", 200),
     ];
@@ -360,7 +360,7 @@ async fn other_names_of_the_leaf_are_asked_for_unless_they_are_treated_otherwise
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_names_of_the_leaf_are_looked_into_only_where_they_are_permitted() {
+async fn other_san_names_require_permission() {
     let server = Server::start(shown(&["a.shop.example", "b.shop.example", "c.shop.example"])).await;
     let judge = Judge::that(Says::NoTo("domain=b.shop.example&")).await;
     let world = server.proxy_with(|options| options.permission = Some(judge.options())).await;
@@ -373,7 +373,7 @@ async fn other_names_of_the_leaf_are_looked_into_only_where_they_are_permitted()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leaf_is_found_after_a_restart_by_the_certificate_that_it_is_like() {
+async fn mirrored_leaf_is_reused_after_restart() {
     let server = Server::start(shown(&["*.shop.example"])).await;
     let folder = tempfile::tempdir().unwrap();
     let url = StoreUrl::sqlite(folder.path().join("leaves.db"));
@@ -409,7 +409,7 @@ async fn a_leaf_is_found_after_a_restart_by_the_certificate_that_it_is_like() {
 }
 
 #[tokio::test]
-async fn nothing_is_like_a_certificate_that_ends_or_is_anothers() {
+async fn certificate_that_expires_or_has_other_names_is_not_mirrored() {
     let server =
         Server::start(Shown { last: now().plus(3_600), ..shown(&["shop.example", "*.b.example"]) }).await;
     let der = &server.certificate.der;

@@ -18,12 +18,12 @@ use x509::HostOrIp;
 
 use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, now};
 
-/// `alice`, `secret`
+/// User `alice` with password `secret`.
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
 /// `alice:secret`
 const BASIC: &str = "Basic YWxpY2U6c2VjcmV0";
 
-/// A proxy that is spoken to by TLS alone, as `localhost`, and the root of its certificate.
+/// Starts a proxy that accepts only TLS, as `localhost`. Returns the root of its certificate too.
 async fn guarded(upstream: &Upstream, change: impl FnOnce(&mut Options)) -> (World, Vec<u8>) {
     let (authority, root) = authority();
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(86_400));
@@ -45,7 +45,7 @@ async fn by_tls(world: &World, root: &[u8], alpn: &str) -> TlsStream<TcpStream> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_stream_of_http2_says_who_asks_and_the_pages_are_for_all() {
+async fn http2_streams_authenticate_separately_and_pages_are_public() {
     let upstream = Upstream::start("localhost").await;
     let (world, root) = guarded(&upstream, |_| {}).await;
     let stream = by_tls(&world, &root, "h2").await;
@@ -81,7 +81,7 @@ async fn each_stream_of_http2_says_who_asks_and_the_pages_are_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn socks_is_spoken_within_it() {
+async fn socks5_works_inside_tls() {
     let upstream = Upstream::start("localhost").await;
     let (world, root) = guarded(&upstream, |_| {}).await;
     let mut stream = by_tls(&world, &root, "http/1.1").await;
@@ -104,7 +104,7 @@ async fn socks_is_spoken_within_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_is_spoken_to_by_it_and_held_against_roots() {
+async fn tls_parent_proxy_is_verified_against_the_upstream_roots() {
     let upstream = Upstream::start("localhost").await;
     let (parent, root) = guarded(&upstream, |options| options.rules = Rules::new(Action::Tunnel)).await;
     let url = format!("https://localhost:{}", parent.running.address.port());

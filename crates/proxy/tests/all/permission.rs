@@ -1,4 +1,4 @@
-//! Whether there may be a leaf: asked of a real service by HTTP, before anything is looked up.
+//! Permission to mint a leaf. The proxy asks a real HTTP service before any lookup.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -37,35 +37,35 @@ use crate::world::{Client, PATIENCE, Upstream, World, ask, authority};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// How a question is answered.
+/// Response of the permission service.
 #[derive(Clone, Debug)]
 pub(crate) enum Says {
     Status(u16),
-    /// No, to a question with this in it, and yes to others.
+    /// Denies requests that contain this text, and allows others.
     NoTo(&'static str),
-    /// Never.
+    /// Never responds.
     Nothing,
-    /// By another place, which would say yes.
+    /// Redirects to another server, which would allow the request.
     Elsewhere(String),
-    /// Yes, in more bytes than anybody reads.
+    /// Allows the request, with an endless body.
     Endless,
-    /// Likewise, and says so.
+    /// Allows the request, with a huge `Content-Length` and an endless body.
     Huge,
 }
 
-/// A service that is asked.
+/// A permission service for tests.
 #[derive(Clone)]
 pub(crate) struct Judge {
     address: SocketAddr,
     says: Arc<Mutex<Says>>,
-    /// What it was asked, with what it was shown.
+    /// Received requests: URI and `Authorization` header.
     asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
     connections: Arc<AtomicUsize>,
-    /// Questions that nobody waits for any more.
+    /// Number of requests that the proxy cancelled.
     given_up: Arc<AtomicUsize>,
 }
 
-/// Counts that its question was given up.
+/// Counts one cancelled request when it is dropped.
 struct Waits(Arc<AtomicUsize>);
 
 impl Drop for Waits {
@@ -133,7 +133,7 @@ impl Judge {
 
     pub(crate) fn options(&self) -> Options {
         let url = format!("http://{}/leaf?for=proxy", self.address);
-        // A loaded machine is no silence.
+        // The timeout allows for a slow test machine.
         Options { timeout: PATIENCE, ..Options::new(url) }
     }
 
@@ -146,13 +146,13 @@ impl Judge {
     }
 }
 
-/// A proxy that asks it, before `upstream`.
+/// Starts a proxy that asks the service of `permission`, in front of `upstream`.
 async fn world(upstream: &Upstream, permission: Options) -> World {
     World::new(&upstream.root, |options| options.permission = Some(permission)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_clients_cost_one_question_and_what_is_remembered_none() {
+async fn concurrent_clients_cause_one_permission_request() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Status(204)).await;
     let permission = Options { token: Some(Token::new("hunter2".into())), ..judge.options() };
@@ -173,7 +173,7 @@ async fn a_hundred_clients_cost_one_question_and_what_is_remembered_none() {
     let (question, shown) = ("/leaf?for=proxy&domain=localhost&client=127.0.0.1", "Bearer hunter2");
     assert_eq!(asked, [(question.to_owned(), Some(shown.to_owned()))]);
     assert_eq!(world.running.store().counts().minted, 1);
-    // Another name is another question, on the connection that was kept; an address waits for a name.
+    // Another name causes another request on the idle connection. A CONNECT to an address waits for the name.
     let (said, _stream) = world.connect("other.example:443").await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     assert_eq!((judge.asked(), judge.connections.load(SeqCst)), (2, 1));
@@ -182,7 +182,7 @@ async fn a_hundred_clients_cost_one_question_and_what_is_remembered_none() {
     assert_eq!(judge.asked(), 2);
 }
 
-/// A real store that counts who comes.
+/// A real store that counts its calls.
 struct Watched(Store, Arc<AtomicUsize>);
 
 impl Backend for Watched {
@@ -216,7 +216,7 @@ impl Backend for Watched {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_permitted_never_reaches_the_store() {
+async fn denied_names_never_reach_the_second_level_store() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Status(403)).await;
     let folder = tempfile::tempdir().unwrap();
@@ -242,17 +242,17 @@ async fn what_is_not_permitted_never_reaches_the_store() {
         assert!(page.contains("bulla proxy: localhost is not permitted here"), "{page}");
     }
     assert_eq!(judge.asked(), 1, "a no is remembered");
-    // By SOCKS5 likewise.
+    // The same over SOCKS5.
     let mut stream = world.tcp().await;
     stream.write_all(b"\x05\x01\x00\x05\x01\x00\x03\x09localhost\x01\xbb").await.unwrap();
     let mut said = [0; 12];
     stream.read_exact(&mut said).await.unwrap();
     assert_eq!(said[..4], [5, 0, 5, 2], "not allowed");
-    // A name that CONNECT did not say: by the ClientHello, before the handshake.
+    // A name that CONNECT did not contain is denied after the ClientHello, before the handshake.
     let client = Client::fresh(&world.root);
     assert!(world.tls(&client, &upstream.address.to_string(), "localhost").await.is_err());
     assert_eq!((judge.asked(), trips.load(SeqCst), world.running.store().counts().minted), (1, 0, 0));
-    // What is permitted is looked for, minted and put.
+    // An allowed name is looked up, minted and stored.
     judge.says(Says::Status(200));
     let port = upstream.address.port();
     world.tls(&client, &format!("127.0.0.1:{port}"), "b.localhost").await.unwrap();
@@ -265,7 +265,7 @@ async fn what_is_not_permitted_never_reaches_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_ends_with_its_time_also_for_a_leaf_that_is_held() {
+async fn permission_expires_even_for_a_cached_leaf() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Status(200)).await;
     let world = world(&upstream, Options { yes_for: Duration::from_millis(1), ..judge.options() }).await;
@@ -280,7 +280,7 @@ async fn an_answer_ends_with_its_time_also_for_a_leaf_that_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_answer_is_a_refusal_or_a_permission_as_the_policy_says() {
+async fn missing_permission_response_denies_or_allows_by_policy() {
     let upstream = Upstream::start("localhost").await;
     let elsewhere = Judge::that(Says::Status(200)).await;
     let place = format!("http://{}/", elsewhere.address);
@@ -308,7 +308,7 @@ async fn no_answer_is_a_refusal_or_a_permission_as_the_policy_says() {
         assert!(judge.asked() >= 2, "{says:?}");
     }
     assert_eq!(elsewhere.asked(), 0, "redirects are not followed");
-    // Nobody there at all.
+    // No server listens at this address.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let options = Options { timeout: PATIENCE, ..Options::new(format!("http://{gone}/")) };
     let (said, _) = world(&upstream, options).await.connect("localhost:443").await;
@@ -316,7 +316,7 @@ async fn no_answer_is_a_refusal_or_a_permission_as_the_policy_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_away_is_asked_seldom_and_noticed_when_it_is_back() {
+async fn unavailable_permission_service_is_probed_rarely_and_recovers() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Status(503)).await;
     let world = world(&upstream, Options { when_away: WhenAway::Allow, ..judge.options() }).await;
@@ -333,7 +333,7 @@ async fn who_is_away_is_asked_seldom_and_noticed_when_it_is_back() {
         assert!(began.elapsed() < PATIENCE, "never asked again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // From then on each.
+    // From now on, each name causes one request.
     let asked = judge.asked();
     for number in 0..3 {
         let (said, _) = world.connect(&format!("m{number}.example:443")).await;
@@ -343,7 +343,7 @@ async fn who_is_away_is_asked_seldom_and_noticed_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_is_given_up_with_the_last_who_waits() {
+async fn permission_request_is_cancelled_with_its_last_waiter() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Nothing).await;
     let world = world(&upstream, Options { timeout: 10 * PATIENCE, ..judge.options() }).await;
@@ -360,7 +360,7 @@ async fn a_question_is_given_up_with_the_last_who_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn consumers_are_asked_for_too_and_refused_in_their_own_forms() {
+async fn minting_consumers_require_permission_over_http_and_sds() {
     let (_, root) = authority();
     let judge = Judge::that(Says::Status(200)).await;
     let world = World::new(&root, |options| {

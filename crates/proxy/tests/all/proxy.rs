@@ -1,4 +1,4 @@
-//! What clients of the proxy see.
+//! Behavior of the proxy as clients see it.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ fn rules(default: Action, patterns: &[&str], action: Action) -> Rules {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_passed_on_by_both_versions_of_http() {
+async fn requests_are_forwarded_over_http1_and_http2() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -60,7 +60,7 @@ async fn requests_are_passed_on_by_both_versions_of_http() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_to_upstreams_and_sessions_of_clients_are_used_again() {
+async fn upstream_connections_and_tls_sessions_are_reused() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -80,7 +80,7 @@ async fn connections_to_upstreams_and_sessions_of_clients_are_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_name_in_the_hello_decides_and_that_of_connect_where_there_is_none() {
+async fn sni_selects_the_host_and_connect_target_is_the_fallback() {
     let upstream = Upstream::start("a.example").await;
     let world = World::new(&upstream.root, |options| {
         options.rules = rules(Action::Intercept, &["localhost", "direct.example"], Action::Tunnel);
@@ -88,22 +88,23 @@ async fn the_name_in_the_hello_decides_and_that_of_connect_where_there_is_none()
     .await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
     let client = Client::of(&world.root, "http/1.1");
-    // By name, although CONNECT had an address (goproxy#86); upstream is held against the name too.
+    // The leaf has the name of the SNI, although CONNECT had an address (goproxy#86). The upstream certificate is verified against
+    // that name too.
     let mut stream = world.tls(&client, &target, "a.example").await.unwrap();
     assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Dns("a.example".into())]);
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    // An address has no name in a hello.
+    // A ClientHello for an address has no SNI.
     let stream = world.tls(&client, &target, "127.0.0.1").await.unwrap();
     assert_eq!(leaf(&stream).subject_alt_names, [GeneralName::Ip("127.0.0.1".parse().unwrap())]);
-    // One that the upstream has not: 502, and why.
+    // The upstream certificate does not have this name: the proxy returns 502 with the reason.
     let mut stream = world.tls(&client, &target, "b.example").await.unwrap();
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     assert!(
         said.starts_with("HTTP/1.1 502") && said.contains("proxy-status: bulla; error=tls_certificate_error"),
         "{said}"
     );
-    // Passed on to that name, not to what CONNECT said: the upstream's own certificate is seen.
+    // The tunnel goes to the name of the SNI, not to the CONNECT target. The client receives the upstream's own certificate.
     let direct = Client::of(&upstream.root, "http/1.1");
     let elsewhere = format!("192.0.2.1:{}", upstream.address.port());
     let refused = world.tls(&direct, &elsewhere, "localhost").await.unwrap_err();
@@ -113,9 +114,9 @@ async fn the_name_in_the_hello_decides_and_that_of_connect_where_there_is_none()
     assert_eq!(upstream.made(), made, "nor is its connection made to the address of CONNECT");
 }
 
-/// Rules by host would be evaded by a request that names another host than its connection is for.
+/// A request for another host than that of its connection would bypass rules by host.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_for_the_host_of_its_connection() {
+async fn request_host_must_match_the_host_of_its_connection() {
     let upstream = Upstream::start("localhost").await;
     let plain = crate::ways::plain().await;
     let world = World::new(&upstream.root, |_| {}).await;
@@ -142,7 +143,7 @@ async fn a_request_is_for_the_host_of_its_connection() {
         let said = ask(&mut stream, &asked(host)).await;
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "in the clear, {host}: {said}");
     }
-    // To an address goes what is asked of it, and of names that lead to it.
+    // A connection to an address accepts requests for that address and for names that resolve to it.
     for (host, status) in [("127.0.0.1", 200), ("localhost", 200), ("front.example", 421), ("127.0.0.2", 421)]
     {
         let (_, mut stream) = world.connect(&format!("127.0.0.1:{plain}")).await;
@@ -152,7 +153,7 @@ async fn a_request_is_for_the_host_of_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_tunnelled_and_refused_by_rules() {
+async fn names_are_tunneled_or_rejected_by_rules() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         let mut rules = rules(Action::Intercept, &["localhost"], Action::Tunnel);
@@ -167,12 +168,12 @@ async fn names_are_tunnelled_and_refused_by_rules() {
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     let (said, _) = world.connect("x.bad.example:443").await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("http_request_denied"), "{said}");
-    // By its name within TLS only: a page says so.
+    // Only the SNI has the rejected name: the proxy returns an error page.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "x.bad.example").await.unwrap();
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("not allowed"), "{said}");
-    // Nor under another name's connection.
+    // The name is rejected on a connection for another name too.
     let mut stream = world.tls(&client, &format!("127.0.0.1:{port}"), "front.example").await.unwrap();
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: x.bad.example:443\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 403"), "{said}");
@@ -180,7 +181,7 @@ async fn names_are_tunnelled_and_refused_by_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_still_sends_a_body_is_told_that_it_is_not_wanted() {
+async fn rejection_is_sent_before_the_request_body_arrives() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         options.rules = rules(Action::Intercept, &["*.bad.example"], Action::Reject);
@@ -189,7 +190,7 @@ async fn who_still_sends_a_body_is_told_that_it_is_not_wanted() {
     let client = Client::of(&world.root, "http/1.1");
     let target = format!("127.0.0.1:{}", upstream.address.port());
     let mut stream = world.tls(&client, &target, "x.bad.example").await.unwrap();
-    // Head and body apart, as many clients send them.
+    // The client sends header and body separately, as many clients do.
     for _ in 0..3 {
         let head = "POST / HTTP/1.1\r\nHost: x.bad.example\r\nContent-Length: 40000\r\n\r\n";
         let said = ask(&mut stream, head).await;
@@ -199,7 +200,7 @@ async fn who_still_sends_a_body_is_told_that_it_is_not_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
+async fn ntlm_connections_are_not_shared_and_http2_cookies_are_joined() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let made = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -222,7 +223,7 @@ async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let get = |more: &str| format!("GET http://{address}/ HTTP/1.1\r\nHost: {address}\r\n{more}\r\n");
-    // A connection that NTLM has authenticated is nobody else's.
+    // A connection that NTLM has authenticated is not reused for other users.
     for more in ["Authorization: NTLM abc\r\n", "Authorization: negotiate abc\r\n", ""] {
         let said = ask(&mut world.tcp().await, &get(more)).await;
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
@@ -233,7 +234,7 @@ async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
         3,
         "two for two users, and one for both others"
     );
-    // HTTP/2's cookies are one line of HTTP/1.1, and its bodies of unknown length arrive.
+    // Several cookie headers of HTTP/2 become one header in HTTP/1.1, and bodies of unknown length arrive.
     let (said, tunnel) = world.connect(&address.to_string()).await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     let (mut sender, connection) =
@@ -247,7 +248,7 @@ async fn what_belongs_to_one_user_or_one_protocol_stays_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plain_http_is_passed_on_and_protocols_change() {
+async fn plain_http_and_protocol_upgrades_are_forwarded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -284,7 +285,7 @@ async fn plain_http_is_passed_on_and_protocols_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_says_what_it_is_and_refuses_itself() {
+async fn proxy_serves_its_own_pages_and_rejects_requests_to_itself() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let own = world.running.address;
@@ -303,7 +304,7 @@ async fn the_proxy_says_what_it_is_and_refuses_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stampede_has_one_leaf_for_each_name() {
+async fn concurrent_handshakes_mint_one_leaf_per_name() {
     const HOSTS: usize = 50;
     const CLIENTS: usize = 32;
     let upstream = Upstream::for_all().await;
@@ -325,7 +326,7 @@ async fn a_stampede_has_one_leaf_for_each_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_lets_requests_come_to_their_end() {
+async fn shutdown_closes_idle_connections_at_once() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -336,12 +337,12 @@ async fn stopping_lets_requests_come_to_their_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_without_ecdsa_is_shown_an_rsa_leaf() {
+async fn client_without_ecdsa_receives_an_rsa_leaf() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
     let client = Client::without_ecdsa(&world.root);
-    // The key is made in the background: until it is there, such a client is refused and others are not.
+    // The proxy generates the RSA key in the background. Until the key is ready, the proxy rejects this client and accepts others.
     let shown = async || loop {
         if let Ok(stream) = world.tls(&client, &target, "localhost").await {
             return leaf(&stream);
@@ -355,10 +356,10 @@ async fn a_client_without_ecdsa_is_shown_an_rsa_leaf() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_read_is_cut_off() {
+async fn client_that_does_not_read_is_closed_after_the_idle_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // An answer without end, until its connection is gone.
+    // An endless response, until the connection is closed.
     let sending = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         head(&mut stream).await;

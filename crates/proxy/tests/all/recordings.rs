@@ -1,4 +1,4 @@
-//! What is left out of recorded bodies.
+//! Redaction in recorded bodies.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use crate::world::{Upstream, World, head};
 
 const MOST: usize = 64;
 
-/// What the upstream says at a path to who was let in with `secret`: headers, and the pieces of a body.
+/// Returns the headers and the body pieces of the response for a path. The response echoes `secret`.
 fn echo(path: &str, secret: &str) -> (&'static str, Vec<Vec<u8>>) {
     let whole = |text: String| vec![text.into_bytes()];
     let gzipped = |text: &str| {
@@ -44,7 +44,7 @@ fn echo(path: &str, secret: &str) -> (&'static str, Vec<Vec<u8>>) {
     }
 }
 
-/// In the clear; who says `Authorization` is shown it.
+/// Starts a plain HTTP server that echoes the `Authorization` credential. Returns its port.
 async fn upstream() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -57,7 +57,7 @@ async fn upstream() -> u16 {
                     let mut lines = asked.lines();
                     lines.find_map(|line| line.to_ascii_lowercase().strip_prefix(name).map(str::to_owned))
                 };
-                // What is not read of it would have the connection reset.
+                // An unread body would reset the connection.
                 let length = header("content-length: ").map_or(0, |length| length.parse().unwrap());
                 let _ = stream.read_exact(&mut vec![0; length]).await;
                 let secret = header("authorization: bearer ");
@@ -80,7 +80,7 @@ async fn upstream() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
+async fn credentials_are_redacted_in_recorded_bodies_in_any_encoding() {
     let folder = tempfile::tempdir().unwrap();
     let trusted = Upstream::start("localhost").await;
     let port = upstream().await;
@@ -104,7 +104,7 @@ async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
         ("/json", "{\"token\":\"[redacted]\",\"a\":\"\\\"[redacted]\\\"\"}"),
         ("/form", "t=[redacted]"),
         ("/gzip", "it is [redacted]!"),
-        // The end of what is kept is in its midst.
+        // The recorded part ends inside the credential.
         ("/cut", &format!("{}[redacted]", "x".repeat(MOST - 8))),
     ];
     let not_kept = [("/br", "content coding"), ("/binary", "the body is not text, and a credential was")];
@@ -136,7 +136,7 @@ async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
         assert_eq!(content["text"], "", "{path}");
         assert!(content["comment"].as_str().unwrap().contains(why), "{content}");
     }
-    // Of base64 a part stays that says nothing of it.
+    // A harmless part of the Base64 text remains.
     let coded = content("/coded")["text"].as_str().unwrap().to_owned();
     assert!(coded.contains("[redacted]") && coded.len() < 24, "{coded}");
     for entry in &entries {
@@ -146,7 +146,7 @@ async fn a_credential_stands_in_no_recorded_body_however_it_is_said_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_out_of_headers_and_queries_is_left_out_of_bodies_too() {
+async fn redacted_headers_and_query_values_are_redacted_in_bodies() {
     let folder = tempfile::tempdir().unwrap();
     let upstream = Upstream::for_all().await;
     let rules = [RuleText { record: true, ..RuleText::default() }];

@@ -1,4 +1,4 @@
-//! Rules on requests: what they do, whom a credential goes to, and what is left behind.
+//! Rules on requests: their actions, the targets of credentials, and recordings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
 
 pub(crate) const CANARY: &str = "canary-4711-injected";
 
-/// A store that has one credential, or is away.
+/// A store that has one credential or is unavailable.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     value: Mutex<Option<String>>,
@@ -55,7 +55,7 @@ fn rule(path: &str) -> RuleText {
 
 pub(crate) fn inject(host: &str, port: u16) -> RuleText {
     let credential = Some("/team/api".to_owned());
-    // Tests see in the response what the server was sent.
+    // The upstream echoes the credential, so the test can check it in the response.
     let inject = InjectText { credential, port: vec![port], allow_echo: true, ..InjectText::default() };
     RuleText { host: list(&[host]), inject: Some(inject), ..RuleText::default() }
 }
@@ -69,7 +69,7 @@ async fn world(upstream: &Upstream, rules: &[RuleText], change: impl FnOnce(&mut
     .await
 }
 
-/// Asks for a path behind a connection of its own.
+/// Sends a GET request on a new connection.
 async fn get(world: &World, target: &str, name: &str, path: &str, more: &str) -> String {
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, target, name).await.unwrap();
@@ -120,13 +120,13 @@ async fn rules_block_redirect_rewrite_and_change_headers() {
     assert!(said.contains("x-seen: by us\r\n"), "{said}");
     let said = get(&world, &target, "b.example", "/old/gone", "").await;
     assert!(said.contains("GET /new/gone HTTP/1.1\n") && !said.contains("x-seen"), "{said}");
-    // Another host: whom the request names and whom the upstream is held against.
+    // The rewritten host applies to the Host header and to the verification of the upstream.
     let said = get(&world, "127.0.0.1:1", "x.a.example", "/", "").await;
     assert!(said.contains(&format!("host: localhost:{port}\n")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
+async fn credential_is_injected_only_for_the_host_of_its_rule() {
     let upstream = Upstream::for_all().await;
     let store = Store::with(CANARY);
     let secrets: Arc<dyn Secrets> = Arc::<Store>::clone(&store);
@@ -139,23 +139,23 @@ async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
     let said = get(&world, &target, "localhost", "/", "Authorization: mine\r\n").await;
     assert!(said.contains(&format!("authorization: Bearer {CANARY}\n")) && !said.contains("mine"), "{said}");
     assert!(!get(&world, &target, "other.example", "/", "").await.contains("canary"));
-    // Anyone who has a certificate for another name is not to be told, though the request names the host.
+    // A connection for another name does not receive the credential, although the request names the host.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
-    // Nor is another machine of that name, whatever certificate it has.
+    // Another server does not receive the credential under that name, whatever its certificate.
     let elsewhere = format!("127.0.0.1:{port}");
     let said = get(&world, &elsewhere, "localhost", "/", "").await;
     assert!(said.starts_with("HTTP/1.1 421") && !said.contains("canary"), "{said}");
-    // Nor does it go in the clear, nor is it asked to be shown.
+    // Over plain HTTP the proxy does not inject the credential. The proxy rejects TRACE.
     let mut stream = world.tcp().await;
     let said = ask(&mut stream, "GET http://localhost/ HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 403") && said.contains("plain HTTP"), "{said}");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
     let said = ask(&mut stream, "TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(said.starts_with("HTTP/1.1 405") && !said.contains("canary"), "{said}");
-    // Without it nothing is sent.
+    // Without the credential the proxy sends no request.
     *store.value.lock() = None;
     let made = upstream.made();
     let said = get(&world, &target, "localhost", "/", "").await;
@@ -165,7 +165,7 @@ async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_insecure_credential_goes_to_no_server_that_the_client_picks() {
+async fn insecure_credential_is_not_injected_for_another_target() {
     let upstream = Upstream::for_all().await;
     let (port, plain) = (upstream.address.port(), crate::ways::plain().await);
     let mut rule = inject("localhost", port);
@@ -179,12 +179,12 @@ async fn an_insecure_credential_goes_to_no_server_that_the_client_picks() {
     .await;
     let (host, bearer) = ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", format!("Bearer {CANARY}"));
     for (server, status) in [("localhost", "200"), ("127.0.0.1", "421")] {
-        // In the clear behind CONNECT: whom the request names is not whom the client has dialled.
+        // Plain HTTP after CONNECT: the host of the request may differ from the CONNECT target.
         let (_, mut stream) = world.connect(&format!("{server}:{plain}")).await;
         let said = ask(&mut stream, host).await;
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
         assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
-        // In TLS: the name in the handshake is the client's word, too, where no certificate is held against it.
+        // TLS without verification: the SNI is only a claim of the client, too.
         let said = get(&world, &format!("{server}:{port}"), "localhost", "/", "").await;
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{server}: {said}");
         assert_eq!(said.contains(&bearer), status == "200", "{server}: {said}");
@@ -192,7 +192,7 @@ async fn an_insecure_credential_goes_to_no_server_that_the_client_picks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_goes_to_ports_that_its_rule_names() {
+async fn credential_is_injected_only_for_the_ports_of_its_rule() {
     let (upstream, other) = (Upstream::for_all().await, Upstream::for_all().await);
     let rules = [inject("localhost", upstream.address.port())];
     let world = world(&upstream, &rules, |options| {
@@ -209,7 +209,7 @@ async fn a_credential_goes_to_ports_that_its_rule_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_spelling_of_a_path_takes_a_credential_elsewhere_or_goes_around_a_block() {
+async fn path_encodings_cannot_bypass_block_or_inject_rules() {
     let upstream = Upstream::for_all().await;
     let port = upstream.address.port();
     let rules = [
@@ -251,7 +251,7 @@ async fn no_spelling_of_a_path_takes_a_credential_elsewhere_or_goes_around_a_blo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_content_type_that_cannot_be_told_goes_around_no_rule() {
+async fn ambiguous_content_type_cannot_bypass_rules() {
     let upstream = Upstream::for_all().await;
     let rules = [RuleText { request_type: list(&["text/x"]), block: Some(451), ..RuleText::default() }];
     let world = world(&upstream, &rules, |_| {}).await;
@@ -261,7 +261,7 @@ async fn a_content_type_that_cannot_be_told_goes_around_no_rule() {
         ("Content-Type: TEXT/x ; a=b\r\n", "451"),
         ("Content-Type: text/y\r\nContent-Type: text/x\r\n", "400"),
         ("Content-Type: text/y, text/x\r\n", "451"),
-        // Of the connection alone: gone before the server is asked, and before rules are.
+        // `Connection` names this header, so the proxy removes it before it applies the rules and asks the upstream.
         ("Content-Type: text/x\r\nConnection: content-type\r\n", "200"),
     ] {
         let said = get(&world, &target, "b.example", "/", headers).await;
@@ -270,7 +270,7 @@ async fn a_content_type_that_cannot_be_told_goes_around_no_rule() {
     }
 }
 
-/// Waits for a file to be as wanted.
+/// Waits until the file has the wanted content, and returns that.
 pub(crate) async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     let began = std::time::Instant::now();
     loop {
@@ -283,7 +283,7 @@ pub(crate) async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String 
     }
 }
 
-/// All that is recorded, once it is so many entries: of one hour, or of two when one ends meanwhile.
+/// Waits for `count` recorded entries, and returns them all. A recording has two files if an hour ends during the test.
 pub(crate) async fn recorded(folder: &Path, count: usize) -> (String, Vec<serde_json::Value>) {
     let began = std::time::Instant::now();
     loop {
@@ -308,7 +308,7 @@ pub(crate) async fn recorded(folder: &Path, count: usize) -> (String, Vec<serde_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret() {
+async fn requests_are_logged_and_recorded_as_har_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let (har, log) = (folder.path().join("har"), folder.path().join("access.log"));
     let upstream = Upstream::for_all().await;
@@ -366,7 +366,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     assert_eq!(entry["request"]["queryString"][1], serde_json::json!({ "name": "b", "value": "2" }));
     assert_eq!(entry["request"]["postData"]["text"], "0123456789abcdef");
     assert_eq!((&entry["request"]["bodySize"], &entry["response"]["status"]), (&20.into(), &200.into()));
-    // Where the query's token begins the 16 bytes are over.
+    // The 16 bytes end where the token of the query starts.
     assert_eq!(entry["response"]["content"]["text"], "POST /x?token=[redacted]");
     let answered = entries[2]["response"]["content"]["text"].as_str().unwrap();
     assert!(answered.starts_with("GET /secret"), "{answered}");
@@ -374,13 +374,13 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     for (what, text) in [("the log", &text), ("the recording", &recorded)] {
         assert!(!text.contains("hidden") && !text.contains("canary"), "{what}: {text}");
     }
-    // A file that was moved away is opened again.
+    // After the log file is moved away, the proxy creates it again.
     std::fs::rename(&log, folder.path().join("old.log")).unwrap();
     world.running.reopen();
     until(&log, |_| log.exists()).await;
     ask(&mut stream, "GET /third HTTP/1.1\r\nHost: b.example\r\n\r\n").await;
     until(&log, |text| text.contains("/third")).await;
-    // A CONNECT that is refused, from now on.
+    // The new rules reject this CONNECT.
     let mut names = Rules::new(proxy::Action::Intercept);
     names.add(&list(&["no.example"]), proxy::Action::Reject).unwrap();
     world.running.change_rules(names, Policy::default(), RequestRules::default(), None);
@@ -388,7 +388,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     assert!(said.starts_with("HTTP/1.1 403"), "{said}");
     let text = until(&log, |text| text.contains("no.example:443")).await;
     assert!(text.contains("\"method\":\"CONNECT\"") && text.contains("\"status\":403"), "{text}");
-    // At the stop all of it is written.
+    // Shutdown writes all pending log lines.
     let last = b"GET /last HTTP/1.1\r\nHost: b.example\r\nConnection: close\r\n\r\n";
     testbed::write_and_flush(&mut stream, last).await.unwrap();
     head(&mut stream).await;
@@ -398,7 +398,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_recorded_and_named_is_what_the_answer_met() {
+async fn recording_and_logged_rules_depend_on_the_response() {
     let folder = tempfile::tempdir().unwrap();
     let (har, log) = (folder.path().join("har"), folder.path().join("access.log"));
     let upstream = Upstream::for_all().await;
@@ -427,14 +427,14 @@ async fn what_is_recorded_and_named_is_what_the_answer_met() {
     })
     .await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
-    // Neither is a page: what the proxy says itself, and what the upstream says.
+    // Neither the proxy's own response nor the upstream's is `text/html`.
     get(&world, &target, "b.example", "/blocked", "").await;
     get(&world, &target, "b.example", "/other", "").await;
     get(&world, &target, "b.example", "/seen", "").await;
     let (_, entries) = recorded(&har, 1).await;
     assert_eq!(entries[0]["request"]["url"], "https://b.example/seen");
     assert_eq!(entries[0]["_rules"], serde_json::json!(["all"]));
-    // A rule that an answer meets is named, and a long method cut.
+    // The log names a rule that matches the response, and truncates a long method.
     let blocks = RuleText { name: "later".into(), block: Some(403), ..of_type("", "text/*", false) };
     let typed = RequestRules::compile(&[blocks]).unwrap();
     world.running.change_rules(Rules::default(), Policy::default(), typed, None);
@@ -449,7 +449,7 @@ async fn what_is_recorded_and_named_is_what_the_answer_met() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_rules_count_from_the_next_request_on_and_none_fails() {
+async fn changed_rules_apply_from_the_next_request_without_failures() {
     let upstream = Upstream::for_all().await;
     let of = |value: &str| {
         let set = [("X-Rule".to_owned(), value.to_owned())].into();

@@ -1,4 +1,4 @@
-//! Rotations under load: the server switches later than the source of credentials, at once, or between two requests.
+//! Credential rotation under load: the server switches after the credential source, at the same time, or between two requests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -26,7 +26,7 @@ static ACCEPTED: AtomicUsize = AtomicUsize::new(0);
 static DONE: AtomicUsize = AtomicUsize::new(0);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
-/// What the server answers: 401 to every other version than the accepted one.
+/// Returns 401 for every version except the accepted one.
 async fn answered(request: Request<Incoming>) -> Response<AnyBody> {
     let wanted = format!("Bearer version-{}", ACCEPTED.load(SeqCst));
     if request.headers()["authorization"] != wanted.as_str() {
@@ -40,7 +40,7 @@ async fn answered(request: Request<Incoming>) -> Response<AnyBody> {
     Response::new(Full::from(length.to_string()).boxed_unsync())
 }
 
-/// A store whose values a cache has until somebody doubts them.
+/// A store that caches a value until a caller reports that it was rejected.
 #[derive(Debug, Default)]
 struct Rotating {
     value: AtomicUsize,
@@ -67,7 +67,7 @@ async fn until_done(count: usize) {
     }
 }
 
-/// Rotates: the server switches late, at once, or before the proxy has read the new version.
+/// Rotates the credential. The server switches late, at once, or before the proxy has read the new version.
 async fn rotate(store: &Rotating) {
     let each = REQUESTS / (ROTATIONS + 1);
     for version in 1..=ROTATIONS {
@@ -86,7 +86,7 @@ async fn rotate(store: &Rotating) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_fails_over_twenty_rotations() {
+async fn no_request_fails_during_twenty_credential_rotations() {
     let answers: Answers = |request| Box::pin(answered(request));
     let upstream = Upstream::that(Speaks { answers: Some(answers), ..Speaks::default() }).await;
     let port = upstream.address.port();

@@ -1,4 +1,4 @@
-//! The level behind memory: several proxies, one database, real ones.
+//! The second-level store: several proxies that share one real database.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -27,12 +27,12 @@ use crate::world::{PATIENCE, authority, now};
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// After which a backend hangs: a hundred times what a trip takes.
+/// Timeout for a hanging database: a hundred times the usual duration of a call.
 const HUNG: Duration = Duration::from_secs(3);
-/// For a lease that ends.
+/// Duration of a lease that expires during a test.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// A loaded machine is no trouble of the backend.
+/// Timeouts that allow for a slow test machine.
 const PATIENT: SecondLevelOptions = SecondLevelOptions {
     when_away: WhenAway::Mint,
     trip_timeout: PATIENCE,
@@ -41,7 +41,7 @@ const PATIENT: SecondLevelOptions = SecondLevelOptions {
     is_shared: true,
 };
 
-/// A proxy's store, its level and what it mints.
+/// The certificate store of a proxy, its second level, and the leaves it mints.
 #[derive(Clone)]
 struct Proxy {
     store: CertificateStore,
@@ -123,7 +123,7 @@ impl Proxy {
 }
 
 fn der(leaf: &Leaf) -> Vec<u8> {
-    // What it is shown with signs for it.
+    // The private key matches the certificate.
     leaf.certified.keys_match().unwrap();
     leaf.certified.cert[0].to_vec()
 }
@@ -132,16 +132,16 @@ fn ring() -> Arc<Keyring> {
     Arc::new(Keyring::ephemeral())
 }
 
-/// What becomes of a trip.
+/// Fault of a database call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fault {
-    /// The next leaf is not put, and the caller is told so.
+    /// The next leaf is not stored, and the call returns an error.
     BeforePut,
-    /// The next leaf is put, and the caller is told otherwise.
+    /// The next leaf is stored, and the call returns an error.
     AfterPut,
 }
 
-/// A database whose trips are counted, and hang or fail as a test wants.
+/// A database that counts its calls, and can hang or fail.
 #[derive(Clone)]
 struct Spied {
     store: Store,
@@ -149,7 +149,7 @@ struct Spied {
     hangs: Arc<AtomicBool>,
     fault: Arc<parking_lot::Mutex<Option<Fault>>>,
     keys_put: Arc<AtomicUsize>,
-    /// Where it is there: nothing is tidied until it is told, and then one leaf is said to be evicted.
+    /// If set, the cleanup waits for this notification, and then reports one evicted leaf.
     evicts: Option<Arc<Notify>>,
 }
 
@@ -238,7 +238,7 @@ impl Backend for Spied {
 }
 
 #[tokio::test]
-async fn keys_are_put_again_once_leaves_were_evicted() {
+async fn leaf_keys_are_stored_again_after_leaves_are_evicted() {
     let place = Database::sqlite();
     let evicts = Arc::new(Notify::new());
     let spied = Spied { evicts: Some(Arc::clone(&evicts)), ..Spied::new(place.open().await) };
@@ -258,7 +258,7 @@ async fn keys_are_put_again_once_leaves_were_evicted() {
     }
 }
 
-/// 32 tasks for each of 50 names, at each of two proxies.
+/// Runs 32 tasks for each of 50 names at each of two proxies.
 async fn each_name_is_minted_once(place: Database) {
     const NAMES: usize = 50;
     const TASKS: usize = 32;
@@ -292,11 +292,11 @@ async fn two_proxies_on_postgresql_mint_each_name_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_proxies_on_one_file_mint_each_name_once() {
+async fn two_proxies_on_one_sqlite_file_mint_each_name_once() {
     each_name_is_minted_once(Database::sqlite()).await;
 }
 
-/// `proxy` begins to mint, and never comes to an end.
+/// Starts a minting in `proxy` that never completes.
 async fn minting_for_ever(proxy: &Proxy) -> tokio::task::JoinHandle<Result<(), FetchError>> {
     let (id, begun) = (proxy.id("a.example"), Arc::clone(&proxy.minted));
     let mint = move || async move {
@@ -310,7 +310,7 @@ async fn minting_for_ever(proxy: &Proxy) -> tokio::task::JoinHandle<Result<(), F
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn minting_that_nobody_waits_for_any_more_gives_the_lease_back() {
+async fn cancelled_minting_releases_the_lease() {
     const HOUR: Duration = Duration::from_secs(3_600);
     let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
@@ -323,7 +323,7 @@ async fn minting_that_nobody_waits_for_any_more_gives_the_lease_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_minters_lease_is_taken_over_after_its_end() {
+async fn lease_of_a_dead_proxy_is_taken_over_after_it_expires() {
     let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let short = SecondLevelOptions { lease: SHORT, ..PATIENT };
@@ -337,7 +337,7 @@ async fn a_dead_minters_lease_is_taken_over_after_its_end() {
         (1, 1, 0),
         "it waited, and minted with the lease"
     );
-    // Who comes back finds what the other made.
+    // If the first proxy returns, it finds the leaf of the other proxy.
     minting.abort();
     assert!(minting.await.unwrap_err().is_cancelled());
     let (dying_again, theirs) =
@@ -346,7 +346,7 @@ async fn a_dead_minters_lease_is_taken_over_after_its_end() {
 }
 
 #[tokio::test]
-async fn a_minting_that_fails_gives_the_lease_back() {
+async fn failed_minting_releases_the_lease() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let failing = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
@@ -375,21 +375,21 @@ async fn with_fault(fault: Fault) -> (Proxy, Proxy, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leaf_that_was_not_put_is_given_out_and_minted_once_more() {
+async fn leaf_is_served_when_storing_fails_and_minted_again_by_others() {
     let (first, second, same) = with_fault(Fault::BeforePut).await;
     assert!(!same);
     assert_eq!((first.minted(), second.minted()), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leaf_that_was_put_unbeknown_is_everybodys() {
+async fn leaf_stored_despite_a_reported_error_is_shared() {
     let (first, second, same) = with_fault(Fault::AfterPut).await;
     assert!(same);
     assert_eq!((first.minted(), second.minted()), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_are_served_while_the_database_goes_and_comes_back() {
+async fn clients_are_served_during_a_database_outage() {
     let place = Database::postgres_of_its_own().await;
     let (ring, (authority, _)) = (ring(), authority());
     let usual = SecondLevelOptions::default();
@@ -424,7 +424,7 @@ async fn clients_are_served_while_the_database_goes_and_comes_back() {
     for client in load {
         client.await.unwrap();
     }
-    // And shared again; a trip that failed late may have cost one of them another second.
+    // The proxies share leaves again. A call that failed late may delay one of them by another second.
     for number in 0.. {
         assert!(number < 100, "they never share again");
         until("it is back", || proxies.iter().all(|proxy| !proxy.is_away())).await;
@@ -437,7 +437,7 @@ async fn clients_are_served_while_the_database_goes_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_backend_that_hangs_costs_one_trip_and_comes_back_by_itself() {
+async fn hanging_database_delays_one_request_and_recovers() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let spied = Spied::new(place.open().await);
@@ -459,7 +459,7 @@ async fn a_backend_that_hangs_costs_one_trip_and_comes_back_by_itself() {
 }
 
 #[tokio::test]
-async fn by_policy_new_names_are_refused_while_it_is_away_and_known_ones_go_on() {
+async fn refuse_policy_rejects_only_new_names_during_an_outage() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let spied = Spied::new(place.open().await);
@@ -474,7 +474,7 @@ async fn by_policy_new_names_are_refused_while_it_is_away_and_known_ones_go_on()
 }
 
 #[tokio::test]
-async fn leaves_are_found_after_a_restart_in_a_file_of_its_owners_alone() {
+async fn leaves_survive_restart_in_a_private_file_without_plaintext_names() {
     use std::os::unix::fs::PermissionsExt;
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
@@ -486,14 +486,14 @@ async fn leaves_are_found_after_a_restart_in_a_file_of_its_owners_alone() {
     assert_eq!(after.minted(), 0);
     let file = place.path("data/bulla.db");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    // What is in it says nothing: no name, no certificate, no key.
+    // The file contains no name, certificate or key in plaintext.
     let rows = store::testing::rows_of(&file);
     assert!(rows.contains("proxy_leaf_keys") && !rows.contains("a.example"), "{rows}");
     let contents = std::fs::read(&file).unwrap();
     assert!(!contents.windows(9).any(|part| part == b"a.example"));
 }
 
-/// The leaf of `user`, and whether it was minted; keys of users are `keys`.
+/// Returns the leaf of `user`. `keys` contains the keys of all users.
 async fn of_user(proxy: &Proxy, keys: &KeysByOwner, user: &str, name: &str) -> Vec<u8> {
     let user: Arc<str> = user.into();
     let id = LeafId { keys: KeysOfLeaves::ByUser, user: Some(Arc::clone(&user)), ..proxy.id(name) };
@@ -510,7 +510,7 @@ fn spki(der: &[u8]) -> Vec<u8> {
     x509::Certificate::parse(der).unwrap().public_key.spki.to_vec()
 }
 
-/// In a shared database, and in a file after a restart.
+/// Tests a shared database, and a file after a restart.
 async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
     let (ring, (authority, _)) = (ring(), authority());
     let keys = || KeysByOwner::of_users(64, DAY, RsaStock::new(2));
@@ -523,7 +523,7 @@ async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
     assert_eq!(spki(&alice), spki(&other), "one key of one user");
     let all: HashSet<_> = [&shared, &alice, &bob].map(|leaf| spki(leaf)).into();
     assert_eq!(all.len(), 3, "and no other's");
-    // Each finds its own, over the key that it stands over, though this proxy has made others.
+    // Each user finds the own leaf with its original key, although this proxy has generated other keys.
     let (second, others) = (Proxy::new(place.open().await, &ring, PATIENT, authority), keys());
     for (user, name, leaf) in
         [("alice", "a.example", &alice), ("alice", "b.example", &other), ("bob", "a.example", &bob)]
@@ -536,17 +536,17 @@ async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
 }
 
 #[tokio::test]
-async fn users_find_their_own_leaves_on_postgresql() {
+async fn users_find_only_their_own_leaves_on_postgresql() {
     leaves_of_users_are_found_by_themselves_alone(Database::postgres().await).await;
 }
 
 #[tokio::test]
-async fn users_find_their_own_leaves_in_a_file() {
+async fn users_find_only_their_own_leaves_on_sqlite() {
     leaves_of_users_are_found_by_themselves_alone(Database::sqlite()).await;
 }
 
 #[tokio::test]
-async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
+async fn user_keys_are_deleted_with_their_leaves() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
@@ -563,7 +563,7 @@ async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_user_at_two_proxies_has_each_leaf_minted_once() {
+async fn one_user_at_two_proxies_mints_each_leaf_once() {
     const TASKS: usize = 32;
     let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
@@ -583,7 +583,7 @@ async fn one_user_at_two_proxies_has_each_leaf_minted_once() {
     assert_eq!((leaves.len(), proxies[0].0.minted() + proxies[1].0.minted()), (1, 1));
 }
 
-/// What a consumer is given: chain and key.
+/// Returns the chain and the key that a consumer receives.
 async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: LeafKeyKind) -> String {
     let who: Arc<str> = "minted-for CN=consumer".into();
     let (user, keys) = (Some(Arc::clone(&who)), keys.clone());
@@ -598,7 +598,7 @@ async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: Le
 }
 
 #[tokio::test]
-async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
+async fn proxies_sharing_a_database_return_the_same_consumer_leaf_and_key() {
     let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let stock = RsaStock::new(2);
@@ -618,17 +618,17 @@ async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
         assert_eq!(for_consumer(&second, &others, KeyGoesTo::Consumer, kind).await, given, "{kind:?}");
     }
     assert_eq!((first.minted(), second.minted()), (2, 0));
-    // The proxies' own are found, and never handed out.
+    // The proxies share their own leaves, and never return the keys of these.
     first.fetch("a.example").await.unwrap();
     let found = second.fetch("a.example").await.unwrap();
     assert!(second.minted() == 0 && found.to_pem().is_none());
-    // Anyone who is on this machine is not on the other's.
+    // A local consumer of one machine is not local to another machine.
     let here = for_consumer(&first, &own, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await;
     assert_ne!(for_consumer(&second, &others, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await, here);
 }
 
 #[tokio::test]
-async fn what_does_not_open_is_minted_anew_and_found_by_the_next() {
+async fn leaf_that_cannot_be_decrypted_is_minted_and_stored_again() {
     let place = Database::sqlite();
     let (theirs, ours, (authority, _)) = (ring(), ring(), authority());
     let before = Proxy::new(place.open().await, &theirs, PATIENT, authority.clone());
@@ -642,7 +642,7 @@ async fn what_does_not_open_is_minted_anew_and_found_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_leaf_whose_row_holds_anothers_is_minted_anew() {
+async fn leaf_from_a_swapped_database_row_is_minted_again() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let before = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
@@ -660,7 +660,7 @@ async fn a_leaf_whose_row_holds_anothers_is_minted_anew() {
 }
 
 #[tokio::test]
-async fn two_authorities_share_neither_leaves_nor_keys() {
+async fn two_cas_share_neither_leaves_nor_keys() {
     let place = Database::sqlite();
     let ring = ring();
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority().0);
@@ -672,7 +672,7 @@ async fn two_authorities_share_neither_leaves_nor_keys() {
 }
 
 #[tokio::test]
-async fn one_renews_and_the_others_pick_it_up() {
+async fn leaf_is_renewed_by_one_proxy_and_reused_by_others() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
@@ -700,7 +700,7 @@ async fn one_renews_and_the_others_pick_it_up() {
 }
 
 #[tokio::test]
-async fn who_may_have_no_more_names_asks_the_backend_nothing() {
+async fn client_above_its_name_limit_causes_no_database_lookup() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let other = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());

@@ -1,4 +1,4 @@
-//! Connections to upstreams by HTTP/2, which requests share.
+//! HTTP/2 connections to upstreams, which requests share.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::world::{Client, Http2, PATIENCE, Speaks, Upstream, World, answer, authority, get, http2};
 
-/// A client of `world` that speaks HTTP/2 with `upstream` behind it.
+/// Opens an HTTP/2 connection to `upstream` through `world`. Returns the URL too.
 async fn client(world: &World, upstream: &Upstream) -> (Http2, String) {
     let target = format!("localhost:{}", upstream.address.port());
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
@@ -14,8 +14,8 @@ async fn client(world: &World, upstream: &Upstream) -> (Http2, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_who_ask_at_once_share_one_connection() {
-    // So that all have asked before there is one.
+async fn concurrent_requests_share_one_http2_connection() {
+    // All requests arrive before the first connection is ready.
     let slow = Speaks { takes: Duration::from_millis(500), ..Speaks::default() };
     let upstream = Upstream::that(slow).await;
     let world = World::new(&upstream.root, |_| {}).await;
@@ -26,7 +26,7 @@ async fn all_who_ask_at_once_share_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn upstreams_that_cannot_share_are_asked_by_connections_of_their_own() {
+async fn concurrent_requests_to_an_http1_upstream_succeed() {
     let upstream = Upstream::that(Speaks { alpn: &["http/1.1"], ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let (sender, url) = client(&world, &upstream).await;
@@ -37,7 +37,7 @@ async fn upstreams_that_cannot_share_are_asked_by_connections_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_who_wait_are_told_why_there_is_no_connection() {
+async fn connection_error_is_reported_to_all_waiting_requests() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&authority().1, |_| {}).await;
     let (sender, url) = client(&world, &upstream).await;
@@ -49,7 +49,7 @@ async fn all_who_wait_are_told_why_there_is_no_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_is_full_has_another_made_up_to_the_limit() {
+async fn new_connection_opens_when_streams_are_used_up_to_the_limit() {
     let upstream = Upstream::that(Speaks { streams_max: 2, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |options| options.upstream_per_host_max = 3).await;
     let (sender, url) = client(&world, &upstream).await;
@@ -65,7 +65,7 @@ async fn a_connection_that_is_full_has_another_made_up_to_the_limit() {
     }
     assert!(all.iter().all(|response| response.status() == 200));
     assert_eq!(held().await.status(), 503, "there is an end to it");
-    // A place that is free again is used.
+    // A released stream slot is used again.
     all.pop();
     let again = async {
         while answer(&sender, get(&url)).await.0 != 200 {

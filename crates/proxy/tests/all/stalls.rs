@@ -1,4 +1,4 @@
-//! Who does not go on is not waited for.
+//! Timeouts of stalled peers.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tokio::net::TcpListener;
 
 use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, head, http2};
 
-/// Longer than anything here takes between two steps that are not to be cut off.
+/// Idle timeout: longer than any pause in a test that must not be cut off.
 const IDLE: Duration = Duration::from_secs(2);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_stalls_is_answered_and_its_upstream_let_go() {
+async fn stalled_request_body_returns_408_and_closes_the_upstream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let waiting = tokio::spawn(async move {
@@ -40,7 +40,7 @@ async fn a_body_that_stalls_is_answered_and_its_upstream_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_stalls_ends_alone() {
+async fn stalled_http2_stream_ends_without_affecting_others() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -58,7 +58,7 @@ async fn a_stream_that_stalls_ends_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_without_requests_is_closed_although_its_client_pings() {
+async fn http2_connection_without_requests_is_closed_despite_pings() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| options.idle = IDLE).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -70,10 +70,10 @@ async fn a_connection_without_requests_is_closed_although_its_client_pings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_by_http2_that_is_not_read_is_given_up() {
+async fn unread_http2_response_is_aborted() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // An answer without end, until its connection is gone.
+    // An endless response, until the connection is closed.
     let sending = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         head(&mut stream).await;
@@ -95,12 +95,12 @@ async fn an_answer_by_http2_that_is_not_read_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_may_take_longer_than_its_answer() {
+async fn slow_upload_does_not_count_toward_the_response_timeout() {
     const ANSWER: Duration = Duration::from_secs(6);
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| options.response_timeout = ANSWER).await;
     let target = format!("localhost:{}", upstream.address.port());
-    // As the client speaks, so is the upstream spoken to.
+    // The proxy uses the client's HTTP version for the upstream.
     let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
     let begun = format!("POST / HTTP/1.1\r\nHost: {target}\r\nContent-Length: 6\r\n\r\n");
     testbed::write_and_flush(&mut stream, begun.as_bytes()).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_body_may_take_longer_than_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_nothing_of_a_body_is_late() {
+async fn upstream_that_reads_no_request_body_causes_504() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let upstream = Upstream::start("localhost").await;
@@ -143,7 +143,7 @@ async fn who_takes_nothing_of_a_body_is_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_none_is_the_clients_fault() {
+async fn malformed_chunked_body_returns_400_and_closes() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());

@@ -1,4 +1,4 @@
-//! Where redirected connections come in. What is redirected by a firewall stands with the program's own tests.
+//! Listeners for redirected connections. The tests with firewall redirection are among the tests of the program.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::world::{PATIENCE, Upstream, World, ask};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_was_not_redirected_is_told_nothing_and_the_proxy_goes_on() {
+async fn direct_connection_to_a_redirect_listener_is_closed_without_response() {
     let upstream = Upstream::start("localhost").await;
     let plain = crate::ways::plain().await;
     let here = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -16,13 +16,13 @@ async fn who_was_not_redirected_is_told_nothing_and_the_proxy_goes_on() {
     assert_eq!(world.running.redirected.len(), 2);
     for address in &world.running.redirected {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // It may have been closed already.
+        // The proxy may already have closed the connection.
         let _ = stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await;
         let mut said = Vec::new();
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("an end");
         assert_eq!(String::from_utf8_lossy(&said), "");
     }
-    // Nor does anybody come there through the proxy.
+    // The listener cannot be reached through the proxy either.
     for (port, wanted) in [(world.running.redirected[0].port(), "508"), (plain, "200")] {
         let request = format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
         let said = ask(&mut world.tcp().await, &request).await;

@@ -1,4 +1,4 @@
-//! What is known of a client that has said who it is.
+//! Authenticated users: their leaf keys, log lines and limits.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn token(name: &str) -> Token {
     Token { name: name.to_owned(), digest: digest.as_ref().try_into().unwrap() }
 }
 
-/// What `user` is told by `name` at `target`; none where there was no handshake.
+/// Returns the response to `user` for `name` at `target`, or `None` if the handshake failed.
 async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<String> {
     let mut stream = world.tcp().await;
     let request = format!(
@@ -31,7 +31,7 @@ async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<St
     Some(ask(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
 }
 
-/// The leaf that `user` is shown for `name`; without a user, that of anyone who asks.
+/// Returns the leaf that `user` receives for `name`, or that of an unauthenticated client.
 async fn shown(
     world: &World,
     client: &Client,
@@ -47,13 +47,13 @@ async fn shown(
     Ok(leaf(&client.0.connect(ServerName::try_from(name.to_owned()).unwrap(), stream).await?))
 }
 
-/// Which key it stands over.
+/// Returns the public key of a leaf.
 fn spki(leaf: &x509::Certificate) -> Vec<u8> {
     leaf.public_key.spki.to_vec()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_have_leaf_keys_of_their_own() {
+async fn each_user_has_a_separate_leaf_key() {
     let (_, root) = authority();
     let world = World::new(&root, |options| {
         options.access.tokens = vec![token("alice"), token("bob")];
@@ -71,7 +71,7 @@ async fn users_have_leaf_keys_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_no_user_has_the_leaves_of_the_process() {
+async fn unauthenticated_clients_share_the_process_leaf_key() {
     let (_, root) = authority();
     let world = World::new(&root, |options| options.leaf_keys = KeysOfLeaves::ByUser).await;
     let client = Client::fresh(&world.root);
@@ -80,7 +80,7 @@ async fn who_is_no_user_has_the_leaves_of_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_have_rsa_keys_of_their_own_out_of_the_stock() {
+async fn each_user_has_a_separate_rsa_key_from_the_stock() {
     let (_, root) = authority();
     let world = World::new(&root, |options| {
         options.access.tokens = vec![token("alice"), token("bob")];
@@ -88,11 +88,11 @@ async fn users_have_rsa_keys_of_their_own_out_of_the_stock() {
     })
     .await;
     let of = async |user, name| {
-        // One each, as it would come back to another's session.
+        // One client for each user: a shared client would resume the other user's session.
         let client = Client::without_ecdsa(&world.root);
         let began = Instant::now();
         loop {
-            // None is made for who asks: the first are there soon.
+            // The proxy generates no key during a request. The first keys are ready soon.
             match shown(&world, &client, Some(user), name).await {
                 Ok(leaf) => return leaf,
                 Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
@@ -106,7 +106,7 @@ async fn users_have_rsa_keys_of_their_own_out_of_the_stock() {
     assert_eq!(spki(&of("alice", "b.example").await), spki(&alice));
 }
 
-/// The lines of an access log, once there are so many.
+/// Waits for `count` lines of an access log, and returns them.
 async fn lines(log: &Path, count: usize) -> Vec<serde_json::Value> {
     let began = Instant::now();
     loop {
@@ -120,7 +120,7 @@ async fn lines(log: &Path, count: usize) -> Vec<serde_json::Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_stand_in_the_access_log_and_have_new_names_of_their_own() {
+async fn users_are_logged_and_have_separate_new_name_limits() {
     let upstream = Upstream::for_all().await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
@@ -145,7 +145,7 @@ async fn users_stand_in_the_access_log_and_have_new_names_of_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_has_its_user_and_the_name_it_was_asked_for() {
+async fn tunnel_is_logged_with_user_and_server_name() {
     let upstream = Upstream::for_all().await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
@@ -156,7 +156,7 @@ async fn a_tunnel_has_its_user_and_the_name_it_was_asked_for() {
     })
     .await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
-    // The upstream's own certificate is none that this client believes.
+    // This client does not trust the upstream's certificate.
     assert!(asked(&world, "alice", &target, "localhost").await.is_none());
     let line = &lines(&log, 1).await[0];
     assert_eq!(

@@ -1,4 +1,4 @@
-//! How upstreams are reached and believed, and what is passed on to whom.
+//! Routes to upstreams, trust in upstreams, and the requests that they receive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use tokio::time::Instant;
 
 use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head};
 
-/// `alice`, `secret`
+/// User `alice` with password `secret`.
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
 
-/// Says what it was asked, in the clear.
+/// Starts a plain HTTP server that echoes the header of each request. Returns its port.
 pub(crate) async fn plain() -> u16 {
     typed("text/plain").await
 }
 
-/// The same, as `kind`.
+/// The same, with the content type `kind`.
 pub(crate) async fn typed(kind: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -37,7 +37,7 @@ pub(crate) async fn typed(kind: &'static str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_proxy_is_asked_with_its_credentials_and_never_the_clients() {
+async fn parent_proxy_receives_configured_and_not_client_credentials() {
     let upstream = Upstream::start("localhost").await;
     let plain = plain().await;
     let parent = World::new(&upstream.root, |options| {
@@ -83,12 +83,12 @@ async fn another_proxy_is_asked_with_its_credentials_and_never_the_clients() {
             "{said}"
         );
     }
-    // What goes by itself does so whatever the parent says.
+    // Direct connections do not depend on the parent proxy.
     let (_, in_the_clear) = asked(&world, "127.0.0.1").await;
     assert!(in_the_clear.starts_with("HTTP/1.1 200"), "{in_the_clear}");
 }
 
-/// A parent that notes each request's head, and answers CONNECT and what follows it.
+/// Starts a parent proxy that reports the header of each request. It responds to CONNECT and to the request after it.
 async fn noting_parent() -> (String, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -116,7 +116,7 @@ async fn noting_parent() -> (String, mpsc::UnboundedReceiver<String>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_parent_is_asked_as_the_proxy_was_and_told_nothing_of_the_client() {
+async fn parent_proxy_receives_the_original_target_without_credentials() {
     let (url, mut noted) = noting_parent().await;
     let (_, root) = authority();
     let world = World::new(&root, |options| {
@@ -125,14 +125,14 @@ async fn a_parent_is_asked_as_the_proxy_was_and_told_nothing_of_the_client() {
     .await;
     let mut next = async || tokio::time::timeout(PATIENCE, noted.recv()).await.unwrap().unwrap();
     let own = "Proxy-Authorization: Basic eDp5\r\n";
-    // In full: the host is in the URL.
+    // Absolute form: the URL contains the host.
     let request = format!("GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n{own}\r\n");
     let said = ask(&mut world.tcp().await, &request).await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     let told = next().await;
     assert!(told.starts_with("GET http://a.example:80/p HTTP/1.1\r\n"), "{told}");
     assert!(!told.to_ascii_lowercase().contains("proxy-authorization"), "{told}");
-    // Behind CONNECT to an address: the host stays the one that the client names.
+    // After CONNECT to an address, the proxy keeps the client's Host header.
     let (_, mut stream) = world.connect("192.0.2.1:80").await;
     let said = ask(&mut stream, &format!("GET /q HTTP/1.1\r\nHost: 192.0.2.1:80\r\n{own}\r\n")).await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
@@ -145,7 +145,7 @@ async fn a_parent_is_asked_as_the_proxy_was_and_told_nothing_of_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_connected_to_what_else_this_process_listens_on() {
+async fn connections_to_own_listeners_are_rejected_as_loops() {
     let upstream = Upstream::start("localhost").await;
     let own = plain().await;
     let world = World::new(&upstream.root, |options| {
@@ -164,7 +164,7 @@ async fn nobody_is_connected_to_what_else_this_process_listens_on() {
             );
         }
     }
-    // Another port of the same address is nobody's secret to a client of this machine.
+    // A local client may reach another port of the same address.
     let other = plain().await;
     let request = format!("GET http://127.0.0.1:{other}/ HTTP/1.1\r\nHost: x\r\n\r\n");
     let said = ask(&mut world.tcp().await, &request).await;
@@ -172,7 +172,7 @@ async fn nobody_is_connected_to_what_else_this_process_listens_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_of_another_root_is_believed_where_it_is_said_alone() {
+async fn upstream_roots_apply_only_to_their_configured_names() {
     let upstream = Upstream::for_all().await;
     let (_, other_root) = authority();
     let world = World::new(&other_root, |options| {
@@ -192,15 +192,15 @@ async fn an_upstream_of_another_root_is_believed_where_it_is_said_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_refuses_the_leaf_is_passed_on_where_that_is_asked_for() {
+async fn auto_tunnel_passes_through_after_the_client_rejects_the_leaf() {
     let upstream = Upstream::for_all().await;
     let target = format!("127.0.0.1:{}", upstream.address.port());
-    // It believes the upstream, and not the proxy.
+    // This client trusts the upstream's root and not the proxy's.
     let pinned = Client::of(&upstream.root, "http/1.1");
     let world =
         World::new(&upstream.root, |options| options.auto_tunnel = Some(Duration::from_secs(3_600))).await;
     assert!(world.tls(&pinned, &target, "localhost").await.is_err());
-    // Its alert may still be on the way.
+    // The alert of the client may arrive later.
     let began = Instant::now();
     while let Err(error) = world.tls(&pinned, &target, "localhost").await {
         assert!(began.elapsed() < PATIENCE, "{error}");

@@ -1,4 +1,4 @@
-//! WebSockets that are asked for by HTTP/2 (RFC 8441), of an upstream that has them by HTTP/1.1.
+//! WebSockets requested over HTTP/2 (RFC 8441), mostly from an HTTP/1.1 upstream.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
@@ -35,14 +35,14 @@ async fn asked(sender: &Http2, request: Request<AnyBody>) -> Response<Incoming> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_go_to_and_fro_beside_other_requests_of_the_connection() {
+async fn websocket_frames_are_relayed_beside_other_http2_requests() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
     let url = |path: &str| format!("https://{target}{path}");
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
-    // The proxy's settings have come with it.
+    // The SETTINGS frame of the proxy has arrived with this response.
     let (status, said) = answer(&sender, get(&url("/"))).await;
     assert!(status == 200 && said.contains("HTTP/2"), "{said}");
     let response = asked(&sender, asking(&url("/ws"), "websocket")).await;
@@ -64,7 +64,7 @@ async fn frames_go_to_and_fro_beside_other_requests_of_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_websocket_is_not_said_to_be_one() {
+async fn failed_websocket_upgrade_is_not_reported_as_success() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -81,29 +81,29 @@ async fn what_is_no_websocket_is_not_said_to_be_one() {
     }
 }
 
-/// Connections to upstreams; and a name that the proxy answers for.
+/// Allows two connections to upstreams, and rejects one host.
 fn two(options: &mut Options) {
     options.upstream_connections_max = 2;
     options.rules.add(&["refused.example".to_owned()], Action::Reject).unwrap();
 }
 
-/// HTTP/2 to the proxy for `target`, whose settings have come.
+/// Opens an HTTP/2 connection for `target` whose SETTINGS frame has arrived.
 async fn known(world: &World, target: &str) -> Http2 {
     let stream = world.tls(&Client::of(&world.root, "h2"), target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
-    // The proxy's own word: no upstream is connected to.
+    // The proxy itself responds, without a connection to an upstream.
     assert_eq!(answer(&sender, get("https://refused.example/")).await.0, 403);
     sender
 }
 
-/// Asks until the answer is 200.
+/// Repeats the request until it returns 200.
 async fn until_there_is_a_place(sender: &Http2, url: &str) {
     let asking = async { while asked(sender, self::asking(url, "websocket")).await.status() != 200 {} };
     tokio::time::timeout(PATIENCE, asking).await.expect("a place that is free again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_has_a_place_among_connections_to_upstreams_to_its_end() {
+async fn open_websockets_count_toward_the_upstream_connection_limit() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, two).await;
     let target = format!("localhost:{}", upstream.address.port());
@@ -121,7 +121,7 @@ async fn each_has_a_place_among_connections_to_upstreams_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_that_are_reset_leave_no_silent_upstream_behind() {
+async fn reset_websockets_release_their_upstream_connection() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         two(options);
@@ -131,13 +131,13 @@ async fn those_that_are_reset_leave_no_silent_upstream_behind() {
     let target = format!("localhost:{}", upstream.address.port());
     let url = format!("https://{target}/ws-silent");
     let sender = known(&world, &target).await;
-    // Each answer is dropped, by which its stream is reset; places come back though the upstream never says anything.
+    // Each dropped response resets its stream. Its slot is released although the upstream never sends data.
     for _ in 0..5 {
         until_there_is_a_place(&sender, &url).await;
     }
 }
 
-/// What asks for one by HTTP/1.1.
+/// Returns an HTTP/1.1 request for a WebSocket.
 fn by_http1(target: &str, path: &str) -> String {
     let key = STANDARD.encode([7; 16]);
     format!(
@@ -146,10 +146,10 @@ fn by_http1(target: &str, path: &str) -> String {
     )
 }
 
-/// Speaks HTTP/2 and nothing else.
+/// ALPN of a server that supports only HTTP/2.
 const HTTP2_ALONE: &[&str] = &["h2"];
 
-/// Frames to the echo and back, and the end.
+/// Sends frames, reads their echoes, and closes the WebSocket.
 async fn speaks(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     for word in ["one", "two", "three"] {
         write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
@@ -164,7 +164,7 @@ async fn speaks(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
+async fn websocket_to_an_http2_only_server_uses_extended_connect() {
     let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
@@ -186,7 +186,7 @@ async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
     assert!(said.contains(&format!("sec-websocket-accept: {accept}\r\n")), "{said}");
     speaks(stream).await;
     assert_eq!(upstream.made(), 2, "by HTTP/1.1 first, which it does not speak");
-    // By HTTP/2, beside another request of the same connection.
+    // Over HTTP/2, beside another request on the same connection.
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
     assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);
@@ -197,7 +197,7 @@ async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
     );
     assert!(!response.headers().contains_key("sec-websocket-accept"), "{:?}", response.headers());
     speaks(TokioIo::new(hyper::upgrade::on(response).await.unwrap())).await;
-    // What it says instead is passed on; HTTP/1.1 is not tried again.
+    // The proxy forwards another response of the server, and does not retry over HTTP/1.1.
     let made = upstream.made();
     let refused = asked(&sender, asking(&format!("https://{target}/ws-no"), "websocket")).await;
     assert_eq!((refused.status().as_u16(), upstream.made()), (403, made + 1));
@@ -212,11 +212,11 @@ async fn a_server_of_http2_alone_is_asked_by_extended_connect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_of_http2_alone_that_allows_none_is_told_of() {
+async fn http2_only_server_without_extended_connect_causes_502() {
     let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |_| {}).await;
     let target = format!("localhost:{}", upstream.address.port());
-    // The second time it is known.
+    // The second time, the proxy already knows that the server does not support WebSockets.
     for _ in 0..2 {
         let mut stream = world.tls(&Client::fresh(&world.root), &target, "localhost").await.unwrap();
         let said = ask(&mut stream, &by_http1(&target, "/ws")).await;
@@ -230,7 +230,7 @@ async fn a_server_of_http2_alone_that_allows_none_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_by_http2_alone_have_places_of_their_own_to_their_end() {
+async fn websockets_to_http2_only_servers_count_toward_the_limit() {
     let upstream = Upstream::that(Speaks { alpn: HTTP2_ALONE, websockets: true, ..Speaks::default() }).await;
     let world = World::new(&upstream.root, |options| {
         two(options);
@@ -250,16 +250,16 @@ async fn those_by_http2_alone_have_places_of_their_own_to_their_end() {
     }
 }
 
-/// Whether there is a place for another client.
+/// Returns whether the proxy accepts another client.
 async fn lets_in(world: &World, target: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(world.running.address).await else { return false };
-    // It may have been closed already.
+    // The proxy may already have closed the connection.
     let _ = stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
     head(&mut stream).await.starts_with("HTTP/1.1 200")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_has_changed_to_one_counts_as_a_connection() {
+async fn client_websocket_counts_as_a_connection_until_it_ends() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| options.connections_max = 1).await;
     let target = format!("localhost:{}", upstream.address.port());

@@ -1,4 +1,4 @@
-//! An upstream, a proxy before it, and clients.
+//! A test upstream, a proxy in front of it, and clients.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,14 +36,14 @@ pub(crate) fn now() -> UnixTime {
     UnixTime(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64)
 }
 
-/// An authority, and its certificate.
+/// Creates a CA. Returns its certificate too.
 pub(crate) fn authority() -> (Authority, Vec<u8>) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let root = new_root(&key, now()).unwrap();
     (Authority::new(std::slice::from_ref(&root), Arc::new(key), Vec::new()).unwrap(), root)
 }
 
-/// An upstream that speaks TLS, and says what it was asked.
+/// A TLS upstream that echoes requests.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     pub(crate) root: Vec<u8>,
@@ -55,12 +55,12 @@ impl Upstream {
         Self::with(Some(name), Speaks::default()).await
     }
 
-    /// As `localhost`.
+    /// Starts an upstream for `localhost`.
     pub(crate) async fn that(speaks: Speaks) -> Self {
         Self::with(Some("localhost"), speaks).await
     }
 
-    /// For whatever name it is asked for.
+    /// Starts an upstream with a certificate for any name.
     pub(crate) async fn for_all() -> Self {
         Self::with(None, Speaks::default()).await
     }
@@ -119,21 +119,21 @@ impl Upstream {
     }
 }
 
-/// How an upstream speaks.
+/// Behavior of an upstream.
 #[derive(Clone, Copy)]
 pub(crate) struct Speaks {
     pub(crate) alpn: &'static [&'static str],
-    /// Requests of one connection under way.
+    /// Maximum concurrent requests of one connection.
     pub(crate) streams_max: u32,
-    /// How long it takes over a handshake.
+    /// Duration of a handshake.
     pub(crate) takes: Duration,
-    /// Whether it has WebSockets by HTTP/2.
+    /// Whether the upstream supports WebSockets over HTTP/2.
     pub(crate) websockets: bool,
-    /// Its answers, except for WebSockets, if they are not what it was asked.
+    /// Responses, except for WebSockets. Default: an echo of the request.
     pub(crate) answers: Option<Answers>,
 }
 
-/// Answers of a server.
+/// Produces the responses of a server.
 pub(crate) type Answers = fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Response<AnyBody>> + Send>>;
 
 impl Default for Speaks {
@@ -148,8 +148,8 @@ impl Default for Speaks {
     }
 }
 
-/// The request's line, its headers and its body; below `/ws` a WebSocket; of `/held` the head alone, as long as anybody waits; `/closing`
-/// is the last that is asked on its connection.
+/// Echoes the request line, the headers, and the length of the body. Paths below `/ws` open a WebSocket. `/held` returns only the
+/// header, and its body never ends. `/closing` closes the HTTP/1.1 connection after the response.
 pub(crate) async fn say(
     request: Request<Incoming>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
@@ -178,7 +178,7 @@ pub(crate) async fn say(
     Ok(response)
 }
 
-/// A proxy that believes `upstream`.
+/// A running proxy that trusts a given upstream root.
 pub(crate) struct World {
     pub(crate) running: Running,
     pub(crate) root: Vec<u8>,
@@ -201,16 +201,16 @@ impl World {
         TcpStream::connect(self.running.address).await.unwrap()
     }
 
-    /// What is answered to CONNECT, and the stream behind it.
+    /// Sends CONNECT. Returns the response and the stream.
     pub(crate) async fn connect(&self, target: &str) -> (String, TcpStream) {
         let mut stream = self.tcp().await;
-        // It may have been closed already.
+        // The proxy may already have closed the connection.
         let _ =
             stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await;
         (head(&mut stream).await, stream)
     }
 
-    /// TLS with `name` behind CONNECT to `target`.
+    /// Opens TLS with `name` after CONNECT to `target`.
     pub(crate) async fn tls(
         &self,
         client: &Client,
@@ -223,11 +223,11 @@ impl World {
     }
 }
 
-/// A body of whatever kind.
+/// A body of any type.
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 pub(crate) type Http2 = http2::SendRequest<AnyBody>;
 
-/// Speaks HTTP/2 over `stream`; the connection's task ends with it.
+/// Opens HTTP/2 over `stream`. The task of the connection ends with the connection.
 pub(crate) async fn http2<S>(stream: S) -> (Http2, tokio::task::JoinHandle<hyper::Result<()>>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -243,12 +243,12 @@ where
     (sender, tokio::spawn(connection))
 }
 
-/// Of a body that is whole.
+/// Builds a GET request with an empty body.
 pub(crate) fn get(url: &str) -> Request<AnyBody> {
     Request::get(url).body(Full::<Bytes>::default().boxed_unsync()).unwrap()
 }
 
-/// The status and the body of an answer.
+/// Sends a request. Returns the status and the body of the response.
 pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, String) {
     let mut sender = sender.clone();
     let asked = async {
@@ -260,7 +260,7 @@ pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, S
     tokio::time::timeout(PATIENCE, asked).await.expect("an answer")
 }
 
-/// Bytes up to the empty line.
+/// Reads bytes up to the empty line.
 pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut said = Vec::new();
     let read = async {
@@ -275,7 +275,7 @@ pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     String::from_utf8(said).unwrap()
 }
 
-/// Asks by HTTP/1.1 and reads to the end.
+/// Sends an HTTP/1.1 request, and reads the whole response.
 pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), request: &str) -> String {
     testbed::write_and_flush(stream, request.as_bytes()).await.unwrap();
     let mut said = head(stream).await;
@@ -288,12 +288,12 @@ pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)
     said
 }
 
-/// A client that believes a root.
+/// A TLS client that trusts one root.
 #[derive(Clone)]
 pub(crate) struct Client(pub(crate) TlsConnector);
 
 impl Client {
-    /// By HTTP/1.1, each time with a whole handshake.
+    /// HTTP/1.1, with a full handshake each time.
     pub(crate) fn fresh(root: &[u8]) -> Self {
         Self::with(root, "http/1.1", Resumption::disabled())
     }
@@ -302,7 +302,7 @@ impl Client {
         Self::with(root, alpn, Resumption::in_memory_sessions(64))
     }
 
-    /// Which verifies RSA's signatures alone.
+    /// A client that supports only RSA signatures.
     pub(crate) fn without_ecdsa(root: &[u8]) -> Self {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let rsa = |suite: &rustls::SupportedCipherSuite| {
@@ -312,7 +312,7 @@ impl Client {
         Self::by(rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider }, root)
     }
 
-    /// With other means than usual.
+    /// A client with the crypto provider `provider`.
     pub(crate) fn by(provider: rustls::crypto::CryptoProvider, root: &[u8]) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(root.to_vec())).unwrap();
@@ -334,7 +334,7 @@ impl Client {
     }
 }
 
-/// The leaf that a client was shown.
+/// Returns the leaf that the client received.
 pub(crate) fn leaf(stream: &TlsStream<TcpStream>) -> x509::Certificate {
     x509::Certificate::parse(&stream.get_ref().1.peer_certificates().unwrap()[0]).unwrap()
 }

@@ -7,10 +7,10 @@ use sandbox::{Programs, State, UnixSockets};
 
 use crate::{plan, restricted, run};
 
-/// Calls with the arguments that it is given, one call an argument, `NUMBER` or `NUMBER:FIRST`, and prints what each set errno to.
+/// Perl program that makes one system call for each argument, `NUMBER` or `NUMBER:FIRST`, and prints the errno of each.
 const CALLS: &str = r#"for (@ARGV) { my ($n, $a) = split /:/; $! = 0; syscall(int $n, int($a // 0), 0, 0, 0, 0, 0); print $!+0, "\n" }"#;
 
-/// What errno was after each call, with all other arguments zero, in a program of its own.
+/// Returns the errno of each call. A separate program makes the calls, with all other arguments zero.
 fn errors(calls: &[(c_long, i32)]) -> Vec<i32> {
     let calls: Vec<String> = calls.iter().map(|(call, first)| format!("{call}:{first}")).collect();
     let arguments: Vec<&str> = ["-e", CALLS].into_iter().chain(calls.iter().map(String::as_str)).collect();
@@ -21,7 +21,7 @@ fn errors(calls: &[(c_long, i32)]) -> Vec<i32> {
 }
 
 #[test]
-fn calls_that_attack_others_or_the_machine_fail() {
+fn dangerous_system_calls_are_denied() {
     let attacks = [
         libc::SYS_ptrace,
         libc::SYS_process_vm_readv,
@@ -56,8 +56,8 @@ fn calls_that_attack_others_or_the_machine_fail() {
 }
 
 #[test]
-fn the_filter_is_what_refuses() {
-    // Any user may do these, so only the filter can refuse them.
+fn system_calls_are_denied_by_the_filter_itself() {
+    // Any user may make these calls, so only the filter can deny them.
     let calls = [(libc::SYS_ptrace, 0), (libc::SYS_unshare, 0), (libc::SYS_keyctl, 0), (libc::SYS_clone3, 0)];
     let free = errors(&calls);
     assert!(free.iter().all(|error| *error != libc::EPERM && *error != libc::ENOSYS), "{free:?}");
@@ -66,7 +66,7 @@ fn the_filter_is_what_refuses() {
 }
 
 #[test]
-fn namespaces_and_unusual_sockets_are_refused_and_usual_ones_are_not() {
+fn namespaces_and_unusual_sockets_are_denied_and_common_calls_allowed() {
     let calls = [
         (libc::SYS_clone, libc::CLONE_NEWUSER),
         (libc::SYS_clone, libc::CLONE_NEWNET | libc::SIGCHLD),
@@ -80,13 +80,13 @@ fn namespaces_and_unusual_sockets_are_refused_and_usual_ones_are_not() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         std::os::unix::net::UnixDatagram::unbound().unwrap();
-        // Threads are made by clone too.
+        // `clone` also creates threads.
         assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
     });
 }
 
 #[test]
-fn a_role_without_programs_starts_none_and_neither_do_its_threads() {
+fn role_without_programs_cannot_execute_any_in_any_thread() {
     let refused = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
     restricted(plan(Programs::None), move |_| {
         refused(Command::new("/bin/true").output().unwrap_err());
@@ -96,7 +96,7 @@ fn a_role_without_programs_starts_none_and_neither_do_its_threads() {
 }
 
 #[test]
-fn a_confined_program_has_stream_pairs_and_no_other_unix_sockets() {
+fn unix_socket_pairs_policy_denies_all_other_unix_sockets() {
     let unix = [(libc::SYS_socket, libc::AF_UNIX)];
     let confined = |unix_sockets| {
         std::thread::spawn(move || {
@@ -116,7 +116,7 @@ fn a_confined_program_has_stream_pairs_and_no_other_unix_sockets() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn second_numbers_of_calls_are_refused() {
+fn x32_system_call_numbers_are_denied() {
     const SECOND_NUMBERS: c_long = 0x4000_0000;
     let calls = [(SECOND_NUMBERS + libc::SYS_getpid, 0), (SECOND_NUMBERS + libc::SYS_socket, libc::AF_UNIX)];
     let found = restricted(plan(Programs::Started), move |_| errors(&calls));

@@ -1,4 +1,4 @@
-//! Files.
+//! Access to files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use sandbox::{Files, Mode, Plan, Programs, State};
 use crate::{plan, restricted};
 
 #[test]
-fn files_elsewhere_are_neither_read_nor_written() {
+fn files_outside_the_plan_cannot_be_read_or_written() {
     let home = tempfile::tempdir().unwrap();
     let [data, settings, other] = ["data", "settings", "other"].map(|name| home.path().join(name));
     for folder in [&data, &settings, &other] {
@@ -19,7 +19,7 @@ fn files_elsewhere_are_neither_read_nor_written() {
     restricted(Plan { files, ..plan(Programs::None) }, move |report| {
         match &report.files {
             State::Enforced | State::Partial => {}
-            // The report says so, and so does the log: this kernel has nothing to test.
+            // This kernel has no Landlock, and the report says so. There is nothing to test.
             State::Missing(why) if why.contains("no Landlock") => return,
             state => panic!("{state}"),
         }
@@ -33,7 +33,7 @@ fn files_elsewhere_are_neither_read_nor_written() {
         denied(fs::remove_file(other.join("file")));
         denied(fs::write(settings.join("file"), "after"));
         denied(fs::write(settings.join("new"), "after"));
-        // A link leads nowhere else.
+        // A symbolic link gives no access to other files.
         std::os::unix::fs::symlink(other.join("file"), data.join("link")).unwrap();
         denied(fs::read(data.join("link")).map(drop));
 
@@ -49,7 +49,7 @@ fn files_elsewhere_are_neither_read_nor_written() {
 }
 
 #[test]
-fn a_program_with_read_only_files_writes_to_its_folders_alone() {
+fn read_only_plan_allows_writes_only_in_its_folders() {
     let home = tempfile::tempdir().unwrap();
     let [data, other] = ["data", "other"].map(|name| home.path().join(name));
     for folder in [&data, &other] {
@@ -85,7 +85,7 @@ fn a_program_with_read_only_files_writes_to_its_folders_alone() {
 }
 
 #[test]
-fn off_is_off_and_says_so() {
+fn mode_off_restricts_nothing_and_is_reported() {
     let plan = Plan { mode: Mode::Off, ..plan(Programs::None) };
     restricted(plan, |report| {
         assert!(report.states().iter().all(|(_, state)| state.to_string() == "off: sandbox.mode is off"));

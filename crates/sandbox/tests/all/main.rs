@@ -1,4 +1,4 @@
-//! What a restricted thread and its programs can still do. Restrictions of a thread are for good, so each test has its own.
+//! What a restricted thread and its programs can still do. Restrictions are permanent, so each test uses a new thread.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
@@ -11,12 +11,12 @@ use std::thread;
 
 use sandbox::{Capabilities, Files, Mode, Plan, Programs, Report};
 
-/// A plan without rules about files.
+/// Returns a plan without rules for files.
 pub(crate) fn plan(programs: Programs) -> Plan {
     Plan { mode: Mode::BestEffort, programs, capabilities: Capabilities::NONE, files: Files::Any("a test") }
 }
 
-/// Does `work` under the plan.
+/// Runs `work` in a new thread under the plan.
 pub(crate) fn restricted<T: Send + 'static>(
     plan: Plan,
     work: impl FnOnce(&Report) -> T + Send + 'static,
@@ -28,7 +28,7 @@ pub(crate) fn restricted<T: Send + 'static>(
     thread.join().unwrap()
 }
 
-/// Runs a program, which inherits what holds for this thread.
+/// Runs a program, which inherits the restrictions of this thread.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     let ran = Command::new(program).args(arguments).output();
     ran.unwrap_or_else(|error| panic!("{program}: {error}; apt-get install -y perl-base coreutils"))

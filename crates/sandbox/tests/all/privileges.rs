@@ -4,7 +4,7 @@ use sandbox::{Capabilities, Plan, Programs, SandboxError};
 
 use crate::{plan, restricted, run};
 
-/// A field of /proc/self/status, of a program that the thread starts.
+/// Returns a field of /proc/self/status of a program that this thread starts.
 fn status(field: &str) -> String {
     let ran = run("cat", &["/proc/self/status"]);
     let text = String::from_utf8(ran.stdout).unwrap();
@@ -15,14 +15,14 @@ fn status(field: &str) -> String {
 const NONE: &str = "0000000000000000";
 
 #[test]
-fn no_capability_stays_and_no_program_gains_one() {
+fn no_capability_remains_and_no_program_gains_one() {
     let root = rustix::process::geteuid().is_root();
     restricted(plan(Programs::Started), move |report| {
         assert_eq!(report.held, Capabilities::NONE);
         for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
             assert_eq!(status(set), NONE, "{set}");
         }
-        // Only root can take something from what programs could gain.
+        // Only root can reduce the bounding set.
         if root {
             assert_eq!(status("CapBnd"), NONE);
         }
@@ -32,12 +32,12 @@ fn no_capability_stays_and_no_program_gains_one() {
 }
 
 #[test]
-fn what_a_role_needs_stays_if_it_was_there() {
+fn required_capabilities_are_kept_if_held_before() {
     let plan = Plan { capabilities: Capabilities::OTHER_USERS, ..plan(Programs::Started) };
     if rustix::process::geteuid().is_root() {
         restricted(plan, |report| {
             assert_eq!(report.held.to_string(), "CAP_KILL CAP_SETGID CAP_SETUID");
-            // 5, 6 and 7.
+            // Capabilities 5, 6 and 7.
             for set in ["CapPrm", "CapEff", "CapBnd"] {
                 assert_eq!(status(set), "00000000000000e0", "{set}");
             }
@@ -48,8 +48,8 @@ fn what_a_role_needs_stays_if_it_was_there() {
 }
 
 #[test]
-fn a_process_that_has_threads_is_not_restricted_by_halves() {
-    // Tests run in threads.
+fn process_with_threads_is_rejected_without_partial_restriction() {
+    // Tests run in threads, so this process has several.
     let error = sandbox::enter(&plan(Programs::None)).unwrap_err();
     assert!(matches!(error, SandboxError::Threads(2..)), "{error}");
     assert_eq!(sandbox::report(), None);

@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn indefinite_lengths_and_strings_in_pieces_are_read() {
+    fn indefinite_lengths_and_constructed_strings_are_parsed() {
         let bytes = b"\x30\x80\x24\x80\x04\x02ab\x04\x01c\0\0\x02\x01\x05\0\0\x05\0";
         let mut elements = Elements::new(bytes);
         let sequence = elements.next().unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded_and_cut_off_elements_are_none() {
+    fn nesting_is_limited_and_truncated_elements_are_ignored() {
         let deep = [0x30, 0x80].repeat(100_000);
         assert_eq!(Elements::new(&deep).next(), None);
         for cut in [&b"\x30"[..], b"\x30\x05\x01", b"\x30\x84\xff\xff\xff\xff", b"\x04\x80\0\0"] {
@@ -155,14 +155,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(tag in 1_u8..31, content in proptest::collection::vec(any::<u8>(), 0..70_000)) {
+        fn written_elements_are_parsed_back(tag in 1_u8..31, content in proptest::collection::vec(any::<u8>(), 0..70_000)) {
             let bytes = write(tag, &[&content]);
             let element = Elements::new(&bytes).next().unwrap();
             prop_assert_eq!((element.tag, element.content, element.whole), (tag, &content[..], &bytes[..]));
         }
 
         #[test]
-        fn no_octets_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             for element in Elements::new(&bytes) {
                 let _ = element.octets();
             }

@@ -83,7 +83,7 @@ impl World {
 }
 
 #[test]
-fn every_format_openssl_writes_is_read_to_the_octet() {
+fn all_openssl_certificate_formats_are_read_unchanged() {
     let world = World::new();
     world.openssl("x509 -in root.pem -trustout -addtrust serverAuth -out trusted.pem");
     world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -out bundle.p7b");
@@ -113,7 +113,7 @@ fn every_format_openssl_writes_is_read_to_the_octet() {
 }
 
 #[test]
-fn pkcs12_is_opened_with_the_password_that_fits_and_no_other() {
+fn pkcs12_opens_only_with_the_right_password() {
     let world = World::new();
     let export = "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem -name server";
     for (name, how) in [
@@ -135,7 +135,7 @@ fn pkcs12_is_opened_with_the_password_that_fits_and_no_other() {
 }
 
 #[test]
-fn pkcs12_that_needs_no_password_is_read_without() {
+fn pkcs12_without_required_password_is_read() {
     let world = World::new();
     let export = "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem";
     world.openssl(&format!("{export} -certpbe NONE -passout pass:right -out clear.p12"));
@@ -152,7 +152,7 @@ fn pkcs12_that_needs_no_password_is_read_without() {
 }
 
 #[test]
-fn pkcs12_in_ber_as_browsers_write_it_is_read() {
+fn pkcs12_in_ber_encoding_is_read() {
     let world = World::new();
     world.openssl(
         "pkcs12 -export -inkey key.pem -in leaf.pem -certfile root.pem -passout pass:right -out der.p12",
@@ -177,7 +177,7 @@ fn pkcs12_in_ber_as_browsers_write_it_is_read() {
 }
 
 #[test]
-fn java_key_stores_are_read_without_the_password_and_sealed_with_it() {
+fn java_keystores_are_read_without_and_verified_with_a_password() {
     for (name, format) in [("store.jks", Format::Jks), ("store.jceks", Format::Jceks)] {
         let bytes = fixture(name);
         let found = contents(&bytes, &Passwords::default()).unwrap();
@@ -198,7 +198,7 @@ fn java_key_stores_are_read_without_the_password_and_sealed_with_it() {
 }
 
 #[test]
-fn the_certificates_of_one_key_share_its_entry() {
+fn certificates_of_one_key_share_its_entry() {
     let found = contents(&fixture("store.jks"), &Passwords::default()).unwrap();
     let of_server: Vec<_> =
         places(&found).into_iter().filter(|(alias, ..)| *alias == Some("server")).collect();
@@ -207,7 +207,7 @@ fn the_certificates_of_one_key_share_its_entry() {
 }
 
 #[test]
-fn certificates_that_follow_their_subject_are_its_chain_and_roots_stay_single() {
+fn certificates_are_grouped_into_chains_in_file_order() {
     let world = World::new();
     let (leaf, root, other) = (world.bytes("leaf.pem"), world.bytes("root.pem"), fixture("chain.pem"));
     let lengths = |parts: &[&Vec<u8>]| -> Vec<usize> {
@@ -226,7 +226,7 @@ fn certificates_that_follow_their_subject_are_its_chain_and_roots_stay_single() 
 }
 
 #[test]
-fn secret_keys_in_the_way_are_stepped_over() {
+fn secret_keys_in_a_jceks_store_are_skipped() {
     let bytes = fixture("store.jceks");
     let object = bytes.windows(4).position(|window| window == b"\xac\xed\x00\x05").unwrap();
     let found = contents(&bytes, &Passwords::default()).unwrap();
@@ -238,7 +238,7 @@ fn secret_keys_in_the_way_are_stepped_over() {
 }
 
 #[test]
-fn what_keytool_writes_as_pkcs12_is_read() {
+fn pkcs12_of_keytool_is_read() {
     let found = contents(&fixture("keytool.p12"), &passwords("changeit")).unwrap();
     let [leaf, root] = chain();
     assert_eq!(ders(&found).into_iter().collect::<BTreeSet<_>>(), BTreeSet::from([leaf, root]));
@@ -247,7 +247,7 @@ fn what_keytool_writes_as_pkcs12_is_read() {
 }
 
 #[test]
-fn pem_is_read_tolerantly_and_keys_are_passed_over() {
+fn pem_is_parsed_leniently_and_private_keys_are_skipped() {
     let world = World::new();
     let (leaf, root) = (world.bytes("leaf.pem"), world.bytes("root.pem"));
     let key = world.bytes("key.pem");
@@ -270,7 +270,7 @@ fn pem_is_read_tolerantly_and_keys_are_passed_over() {
 }
 
 #[test]
-fn broken_blocks_are_told_and_cost_no_others() {
+fn broken_pem_blocks_are_reported_and_the_others_are_read() {
     let good = fixture("chain.pem");
     let cases: [(&[u8], &str); 3] = [
         (b"-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n", "certificate 1 is not base64"),
@@ -289,7 +289,7 @@ fn broken_blocks_are_told_and_cost_no_others() {
 }
 
 #[test]
-fn what_only_resembles_a_certificate_is_none() {
+fn files_without_certificates_are_rejected() {
     let world = World::new();
     world.openssl("req -in leaf.csr -outform DER -out request.der");
     world.openssl("pkcs8 -topk8 -nocrypt -in key.pem -outform DER -out key8.der");
@@ -303,7 +303,7 @@ fn what_only_resembles_a_certificate_is_none() {
 }
 
 #[test]
-fn files_cut_off_anywhere_are_an_error_or_fewer_certificates() {
+fn truncated_files_yield_an_error_or_fewer_certificates() {
     let world = World::new();
     world.openssl("crl2pkcs7 -nocrl -certfile leaf.pem -certfile root.pem -outform DER -out bundle.p7c");
     let files = [
@@ -341,7 +341,7 @@ fn walked(root: &Path, passwords: &Passwords) -> (Vec<String>, WalkCounts) {
 }
 
 #[test]
-fn a_folder_is_walked_to_its_ends_and_no_further() {
+fn walk_reads_the_whole_tree_but_no_links_out_of_it() {
     let (world, outside) = (World::new(), World::new());
     let chain = fixture("chain.pem");
     world.write("tree/a/b/c/chain.crt", &chain);
@@ -358,7 +358,7 @@ fn a_folder_is_walked_to_its_ends_and_no_further() {
 }
 
 #[test]
-fn what_is_named_itself_may_be_a_link_and_must_hold_a_certificate() {
+fn named_path_may_be_a_symlink_and_must_contain_a_certificate() {
     let world = World::new();
     world.write("real/chain.pem", fixture("chain.pem"));
     world.write("real/empty.txt", "");
@@ -373,7 +373,7 @@ fn what_is_named_itself_may_be_a_link_and_must_hold_a_certificate() {
 }
 
 #[test]
-fn pipes_and_sockets_are_never_opened_and_large_files_never_read() {
+fn special_and_oversized_files_are_rejected() {
     let world = World::new();
     let pipe = world.path("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
@@ -390,7 +390,7 @@ fn pipes_and_sockets_are_never_opened_and_large_files_never_read() {
 }
 
 #[test]
-fn a_walk_that_finds_nothing_can_be_stopped() {
+fn walk_without_results_can_be_stopped() {
     let world = World::new();
     for number in 0..20 {
         world.write(&format!("tree/{number}"), "nothing");
@@ -406,7 +406,7 @@ fn a_walk_that_finds_nothing_can_be_stopped() {
 }
 
 #[test]
-fn folders_deeper_than_the_bound_are_told() {
+fn directories_beyond_the_depth_limit_are_reported() {
     let world = World::new();
     let deep = vec!["d"; DEPTH_MAX + 3].join("/");
     world.write(&format!("tree/{deep}/chain.pem"), fixture("chain.pem"));
@@ -419,7 +419,7 @@ fn folders_deeper_than_the_bound_are_told() {
 }
 
 #[test]
-fn a_password_file_is_lines_and_its_content_is_never_shown() {
+fn password_file_has_one_password_per_line_and_is_not_shown() {
     let world = World::new();
     let path = world.write("passwords", "first\r\n with spaces \n\nlast");
     let read = Passwords::read(&path).unwrap();
@@ -430,7 +430,7 @@ fn a_password_file_is_lines_and_its_content_is_never_shown() {
 }
 
 #[test]
-fn a_large_file_of_lone_markers_is_read_in_one_pass() {
+fn many_unterminated_pem_markers_are_read_in_one_pass() {
     // If the rest were examined once per block, this would be 10^12 bytes.
     let text = b"-----BEGIN X-----\n".repeat(900_000);
     assert!(matches!(contents(&text, &Passwords::default()), Err(FileError::NoCertificate)));
@@ -438,7 +438,7 @@ fn a_large_file_of_lone_markers_is_read_in_one_pass() {
 
 proptest! {
     #[test]
-    fn no_octets_panic(
+    fn arbitrary_bytes_do_not_panic(
         head in proptest::sample::select(vec![&b"\xfe\xed\xfe\xed\0\0\0\x02"[..], b"\xce\xce\xce\xce\0\0\0\x01", b"\x30\x80", b"-----BEGIN CERTIFICATE-----\n", b""]),
         rest in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -446,7 +446,7 @@ proptest! {
     }
 
     #[test]
-    fn no_near_miss_panics(
+    fn fixtures_with_one_changed_byte_do_not_panic(
         name in proptest::sample::select(vec!["store.jks", "store.jceks", "open.p12", "chain.pem"]),
         at: proptest::sample::Index,
         octet: u8,

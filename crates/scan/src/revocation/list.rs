@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_compared_as_names_of_distribution_points() {
+    fn crl_url_comparison_ignores_case_of_scheme_and_host_only() {
         for (left, right, same) in [
             ("http://c.example/a.crl", "http://c.example/a.crl", true),
             ("HTTP://C.example/a.crl", "http://c.EXAMPLE/a.crl", true),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn crl_numbers_are_numbers() {
+    fn crl_numbers_are_compared_numerically() {
         let number = |octets: &[u8]| SerialNumber::from_content(octets);
         for (left, right, less) in [
             (&[1][..], &[2][..], true),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_costs_its_serial_and_six_octets() {
+    fn packed_entry_takes_its_serial_and_six_bytes() {
         let entries = (0..1_000_u32).map(|n| {
             let mut serial = [0x40; 16];
             serial[12..].copy_from_slice(&n.wrapping_mul(2_654_435_761).to_be_bytes());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_however_they_are_written() {
+    fn serial_lookup_ignores_redundant_leading_zeros() {
         let serials = Serials::pack([revoked(&[0, 0x9f, 1], 5, None)].into_iter()).unwrap();
         for (asked, found) in [
             (&[0, 0x9f, 1][..], true),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_entries_counts() {
+    fn last_entry_for_a_serial_number_wins() {
         let all = [
             revoked(&[7], 1, Some(Reason::CertificateHold)),
             revoked(&[9], 2, None),
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_number_beyond_reason_is_refused() {
+    fn oversized_serial_number_is_rejected() {
         let long = revoked(&[1; SERIAL_MAX + 1], 0, None);
         assert_eq!(Serials::pack([long].into_iter()).unwrap_err(), TooLong(SERIAL_MAX + 1));
     }
 
     proptest! {
         #[test]
-        fn packed_is_what_was_listed(
+        fn packed_entries_equal_the_listed_entries(
             list in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 1..5), -9_000_000_000_i64..9_000_000_000, 0_usize..10),
                 0..200,

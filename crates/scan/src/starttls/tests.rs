@@ -50,7 +50,7 @@ fn play(script: &Script, size: usize) -> Step {
 }
 
 #[test]
-fn every_dialogue_leads_to_tls_however_its_octets_are_cut() {
+fn every_starttls_dialogue_succeeds_for_any_chunk_size() {
     for script in DIALOGUES {
         for size in [1, 2, 3, 7, 1_000] {
             assert_eq!(end(&play(script, size)), "ready", "{} in pieces of {size}", script.name);
@@ -59,7 +59,7 @@ fn every_dialogue_leads_to_tls_however_its_octets_are_cut() {
 }
 
 #[test]
-fn clear_text_after_the_go_ahead_is_told() {
+fn plaintext_after_starttls_is_reported() {
     for script in DIALOGUES {
         let mut dialogue = Dialogue::new(script.protocol, "chat.example").unwrap();
         let all: Vec<u8> = script.said().chain(*b"220 injected\r\n").collect();
@@ -180,7 +180,7 @@ const REFUSALS: &[(Protocol, &[u8], &str)] = &[
 ];
 
 #[test]
-fn every_way_of_having_no_tls_is_told_apart() {
+fn starttls_refusals_are_classified() {
     for &(protocol, said, expected) in REFUSALS {
         let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
         let step = dialogue.receive(said);
@@ -190,7 +190,7 @@ fn every_way_of_having_no_tls_is_told_apart() {
 }
 
 #[test]
-fn servers_that_talk_without_end_are_cut_off() {
+fn endless_server_dialogues_are_aborted() {
     let mut endless_lines = b"220-mx\r\n".repeat(20_000);
     endless_lines.extend(b"220 mx\r\n");
     let cases: [(Protocol, Vec<u8>, &str); 7] = [
@@ -227,7 +227,7 @@ fn servers_that_talk_without_end_are_cut_off() {
 }
 
 #[test]
-fn words_are_safe_to_show() {
+fn server_text_is_sanitized_and_truncated() {
     let shown = words(b"\x1b]0;evil\x07 \xff\r\n\xe2\x80\xaetxt ");
     assert!(!shown.contains(|c: char| c.is_control()) && !shown.contains('\u{202e}'), "{shown:?}");
     assert_eq!(words(&[b'a'; 5_000]).chars().count(), WORDS_MAX);
@@ -237,7 +237,7 @@ fn words_are_safe_to_show() {
 }
 
 #[test]
-fn tls_travels_inside_tds_packets() {
+fn tls_is_wrapped_in_tds_packets() {
     let tls: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();
     let wire = Wrapping::new(Protocol::Mssql).wrap(tls.clone());
     assert_eq!(wire.len(), 10_000 + 3 * 8);
@@ -277,7 +277,7 @@ fn outcome(protocol: Protocol, bytes: &[u8], size: usize) -> (Vec<u8>, String) {
 
 proptest! {
     #[test]
-    fn octet_by_octet_is_the_same_as_all_at_once(
+    fn dialogue_outcome_does_not_depend_on_chunking(
         protocol in protocols(),
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
@@ -288,7 +288,7 @@ proptest! {
 
     /// Real dialogues with a few changed bytes reach more states than random bytes.
     #[test]
-    fn near_misses_do_not_depend_on_how_they_are_cut(
+    fn modified_dialogues_do_not_depend_on_chunking(
         which in 0..DIALOGUES.len(),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..4),
         size in 1_usize..9,
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn no_octets_break_the_unwrapping(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
+    fn arbitrary_tds_bytes_do_not_panic(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
         let mut wrapping = Wrapping::new(Protocol::Mssql);
         for piece in pieces {
             let _ = wrapping.unwrap(&piece);

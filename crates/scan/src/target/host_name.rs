@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_lower_case_a_labels_without_a_trailing_dot() {
+    fn host_names_are_normalized_to_lower_case_a_labels() {
         let cases: [(&str, Result<&str, NotAHost>); 8] = [
             ("WWW.Example.COM.", Ok("www.example.com")),
             ("xn--bcher-kva.example", Ok("xn--bcher-kva.example")),

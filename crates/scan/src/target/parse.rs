@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_target_is_read() {
+    fn every_target_form_is_parsed() {
         let cases = [
             ("example.com", "name example.com"),
             ("Example.COM.:8443", "name example.com port 8443"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_precisely() {
+    fn invalid_targets_are_rejected_with_a_precise_reason() {
         let cases = [
             ("", "nothing is named"),
             ("@", "nothing is named"),
@@ -275,12 +275,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC{0,60}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,60}") {
             let _ = spec(&text);
         }
 
         #[test]
-        fn no_near_miss_panics(text in "[\\[\\]:/=@.,%a-z0-9ü-]{0,24}") {
+        fn near_valid_text_does_not_panic(text in "[\\[\\]:/=@.,%a-z0-9ü-]{0,24}") {
             let _ = spec(&text);
         }
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_ranges_are_sorted_and_merged() {
+    fn port_lists_and_ranges_are_sorted_and_merged() {
         let cases = [
             ("443", "443", 1),
             ("443,8443", "443,8443", 2),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_port_is_named() {
+    fn invalid_ports_are_rejected_and_named() {
         let cases = [
             ("", InvalidPorts::Missing),
             ("443,", InvalidPorts::Missing),

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_protocol_is_found_by_its_name_its_scheme_and_its_port() {
+    fn protocols_are_found_by_name_scheme_and_port() {
         for protocol in Protocol::UPGRADED {
             assert_eq!(Protocol::named(protocol.name()), Some(protocol));
             assert_eq!(of_scheme(protocol.name()), Some((protocol, protocol.default_port())));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_are_tls_from_the_first_byte_are_not_guessed_to_be_upgraded() {
+    fn implicit_tls_ports_are_not_guessed_as_starttls() {
         for port in [443, 465, 563, 636, 853, 990, 993, 995, 5_223, 8_443] {
             assert_eq!(Protocol::of_port(port), None, "port {port}");
         }

@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_comes_exactly_once(count in 0_u64..5_000, seed: u64) {
+        fn shuffle_yields_every_number_exactly_once(count in 0_u64..5_000, seed: u64) {
             let mut numbers: Vec<u64> = Shuffled::new(count, seed).collect();
             prop_assert_eq!(numbers.len() as u64, count);
             numbers.sort_unstable();
@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_same_every_time() {
+    fn shuffle_order_is_reproducible_from_its_seed() {
         let first: Vec<u64> = Shuffled::new(1_000, 7).collect();
         assert_eq!(first, Shuffled::new(1_000, 7).collect::<Vec<_>>());
         assert_ne!(first, Shuffled::new(1_000, 8).collect::<Vec<_>>());
     }
 
     #[test]
-    fn neighbours_are_not_visited_in_sequence() {
+    fn shuffle_separates_neighboring_numbers() {
         let order: Vec<u64> = Shuffled::new(65_536, 1).collect();
         let close = order.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 16).count();
         // By chance 31 of 65,535 steps would be that short.
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_range_starts_at_once() {
+    fn shuffle_of_the_largest_range_starts_immediately() {
         let mut all = Shuffled::new(u64::MAX, 3);
         assert!(all.next().is_some());
     }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn suites_are_graded_as_those_that_servers_choose() {
+    fn weak_suites_are_graded_by_their_weakness() {
         assert_eq!(WEAK_SUITES.len(), 48);
         for suite in &WEAK_SUITES[..BROKEN_SUITES] {
             assert!(weaknesses(*suite).contains(&Weakness::Broken), "{}", names::cipher_suite(*suite));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_offered_counts_as_accepted() {
+    fn only_offered_versions_and_suites_count_as_accepted() {
         use Question::{BrokenSuite, ObsoleteVersion, WeakSuite};
         let accepted = |version, suite| Some(ServerReply::Accepted { version, suite });
         let table = [
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_pieces_is_read() {
+    fn server_reply_is_parsed_byte_by_byte() {
         let (mut inquiry, _) = Inquiry::start(Question::ObsoleteVersion, None, &[], &[0; 32]);
         let mut bytes = vec![ALERT, 3, 1, 0, 2, 1, 112];
         bytes.extend(server_hello(0x0301, 0x000a));

@@ -200,7 +200,7 @@ fn feed(handshake: &mut Handshake, octets: &[u8], size: usize) -> Step {
 }
 
 #[test]
-fn both_generations_are_read_to_their_proof() {
+fn tls_1_2_and_1_3_handshakes_are_verified() {
     let (mut handshake, hello) = start(&modern());
     assert_eq!(feed(&mut handshake, &flight_13(&hello), usize::MAX), Step::Done(Vec::new()));
     let seen = handshake.into_evidence();
@@ -218,7 +218,7 @@ fn both_generations_are_read_to_their_proof() {
 }
 
 #[test]
-fn a_signature_over_another_handshake_proves_nothing() {
+fn signature_over_another_handshake_is_invalid() {
     let replayed = {
         let (_, hello) = start(&Offer::default());
         let server = Server13::new(&hello);
@@ -239,7 +239,7 @@ fn a_signature_over_another_handshake_proves_nothing() {
 }
 
 #[test]
-fn messages_out_of_place_are_named() {
+fn unexpected_handshake_messages_are_named() {
     type Case = (fn(Server13) -> Server13, Failure);
     let cases: &[Case] = &[
         (
@@ -303,7 +303,7 @@ fn messages_out_of_place_are_named() {
 }
 
 #[test]
-fn what_is_not_tls_is_recognised() {
+fn non_tls_servers_are_recognized() {
     let cases: &[(&[u8], Failure)] = &[
         (b"HTTP/1.1 400 Bad Request\r\n", not_tls(b"HTTP/1.1 400 Bad Request\r\n", Some("HTTP"))),
         (b"SSH-2.0-OpenSSH_9.9\r\n", not_tls(b"SSH-2.0-OpenSSH_9.9\r\n", Some("SSH"))),
@@ -337,7 +337,7 @@ fn not_tls(first: &[u8], guess: Option<&'static str>) -> Failure {
 }
 
 #[test]
-fn a_warning_is_passed_over_and_remembered() {
+fn warning_alerts_are_ignored_recorded_and_limited() {
     let warning = record::plain(record::ALERT, 0x0301, &[1, 112]);
     let (mut handshake, _) = start(&modern());
     let flight = [warning.clone(), in_records(&messages_12(), 9_999)].concat();
@@ -354,7 +354,7 @@ fn a_warning_is_passed_over_and_remembered() {
 }
 
 #[test]
-fn endless_records_and_messages_end_at_a_limit() {
+fn endless_handshake_messages_stop_at_a_limit() {
     let (mut handshake, _) = start(&modern());
     let endless = in_records(&server_hello(0x0303, 0xc02b, SERVER_RANDOM, &[]), 9_999);
     assert_eq!(handshake.receive(&endless), Step::More);
@@ -369,7 +369,7 @@ fn endless_records_and_messages_end_at_a_limit() {
 }
 
 #[test]
-fn a_server_that_claims_to_resume_is_refused() {
+fn server_that_claims_to_resume_is_rejected() {
     let (mut handshake, _) = start(&modern());
     let mut flight = in_records(&server_hello(0x0303, 0xc02b, SERVER_RANDOM, &[]), 9_999);
     flight.extend_from_slice(&[20, 3, 3, 0, 1, 1]);
@@ -388,7 +388,7 @@ fn a_server_that_claims_to_resume_is_refused() {
 }
 
 #[test]
-fn a_server_signs_once() {
+fn repeated_server_key_exchange_is_rejected() {
     let messages = messages_12();
     let done_at = messages.len() - 4;
     let status = certificate_status();
@@ -403,7 +403,7 @@ fn a_server_signs_once() {
 }
 
 #[test]
-fn a_downgrade_is_noticed_where_tls_1_3_was_offered() {
+fn downgrade_is_detected_only_if_tls_1_3_was_offered() {
     for (profile, noticed) in [(Profile::Modern, true), (Profile::Legacy, false)] {
         let mut random = SERVER_RANDOM;
         random[24..].copy_from_slice(b"DOWNGRD\x01");
@@ -421,7 +421,7 @@ fn retry_request(extensions: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_second_hello_carries_the_cookie_and_only_the_share_asked_for() {
+fn second_client_hello_has_the_cookie_and_the_requested_share() {
     let cookie = [0, 44, 0, 7, 0, 5, b'c', b'o', b'o', b'k', b'y'];
     let p256 = [0, 51, 0, 2, 0, 0x17];
     for (extensions, group, share) in
@@ -457,7 +457,7 @@ fn a_second_hello_carries_the_cookie_and_only_the_share_asked_for() {
 }
 
 #[test]
-fn no_hello_has_a_length_that_hangs_load_balancers() {
+fn client_hello_length_is_never_256_to_511_bytes() {
     for profile in [Profile::Modern, Profile::Compact, Profile::Legacy] {
         for name in 1..=253 {
             let server_name = Some("n".repeat(name));
@@ -472,7 +472,7 @@ fn no_hello_has_a_length_that_hangs_load_balancers() {
 }
 
 #[test]
-fn an_address_is_never_sent_as_a_name() {
+fn ip_address_is_never_sent_as_sni() {
     for (name, sent) in [("a.example.", true), ("192.0.2.1", false), ("2001:db8::1", false), ("[::1]", false)]
     {
         let (_, hello) = start(&Offer { server_name: Some(name.into()), ..Offer::default() });
@@ -482,7 +482,7 @@ fn an_address_is_never_sent_as_a_name() {
 }
 
 #[test]
-fn the_key_schedule_is_that_of_rfc_8448() {
+fn key_schedule_matches_rfc_8448() {
     // RFC 8448 section 3, "Simple 1-RTT Handshake".
     let agreed = hex("8bd4054fb55b9d63fdfbacf9f04b9f0d35e6d63f537563efd46272900f89492d");
     let to_server_hello = hex("860c06edc07858ee8e78f0e7428c58edd6b43f2ca3e6e95f02ed063cf0e1cad8");
@@ -500,7 +500,7 @@ fn the_key_schedule_is_that_of_rfc_8448() {
 }
 
 #[test]
-fn a_retry_request_is_known_by_its_random() {
+fn hello_retry_request_is_recognized_by_its_random() {
     let record = retry_request(&[]);
     assert!(ServerHello::read(&record[9..]).unwrap().is_retry_request());
 }
@@ -571,12 +571,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_octets_are_survived(octets: Vec<u8>, size in 1_usize..50) {
+    fn arbitrary_bytes_parse_equally_in_any_chunking(octets: Vec<u8>, size in 1_usize..50) {
         same_in_pieces(&modern(), &octets, size);
     }
 
     #[test]
-    fn a_damaged_flight_in_clear_is_survived(
+    fn damaged_plaintext_flight_parses_equally_in_any_chunking(
         changes in damage(), fragment in 1_usize..2_000, size in 1_usize..50, whole: bool,
     ) {
         // Modifies the messages, or the records around them.
@@ -589,7 +589,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_flight_under_encryption_is_survived(
+    fn damaged_encrypted_flight_parses_equally_in_any_chunking(
         changes in damage(), fragment in 1_usize..2_000, size in 1_usize..50, finish: bool,
     ) {
         let offer = Offer { finish, ..modern() };
@@ -609,7 +609,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_record_never_opens(changes in damage(), size in 1_usize..50) {
+    fn damaged_encrypted_records_parse_equally_in_any_chunking(changes in damage(), size in 1_usize..50) {
         let (_, hello) = start(&modern());
         let flight = damaged(flight_13(&hello), &changes);
         same_in_pieces(&modern(), &flight, size);

@@ -1,4 +1,4 @@
-//! What the engine promises: fresh evidence, nothing left behind, nobody held up by the dead.
+//! Tests of the engine: evidence is fresh, no tasks are left behind, and dead endpoints do not delay others.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ async fn targets_of(world: &World) -> Vec<String> {
     world.fleet.truth().into_iter().map(|truth| truth.target).collect()
 }
 
-/// What is not connected to is told, by literal addresses in every notation that leads there.
+/// Addresses that the guard blocks are reported, in every notation of a literal address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_guard_keeps_a_scan_from_metadata_services() {
+async fn guard_blocks_metadata_addresses_in_a_scan() {
     let world = World::of(&healthy(2)).await;
     let here = targets_of(&world).await;
     let away = ["169.254.169.254:80", "[::ffff:169.254.169.254]:443", "100.100.100.200:443", "[fe80::1]:443"];
@@ -42,9 +42,9 @@ async fn the_guard_keeps_a_scan_from_metadata_services() {
     world.fleet.stop().await;
 }
 
-/// Servers resume whenever they are asked; the scanner never asks, so a replaced certificate shows at once.
+/// The servers resume sessions on request. The scanner never requests it, so a replaced certificate is seen at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replaced_certificate_is_seen_by_the_next_scan() {
+async fn replaced_certificate_is_seen_by_the_next_scan() {
     let world = World::of(&healthy(4)).await;
     let truth = world.fleet.truth();
     let target = truth.iter().find(|t| t.kind == "p256").expect("an ordinary host").clone();
@@ -60,10 +60,10 @@ async fn a_replaced_certificate_is_seen_by_the_next_scan() {
     world.fleet.stop().await;
 }
 
-/// The old address goes on serving the old certificate: anyone who keeps an answer longer than its TTL sees
-/// a mismatch that is not there.
+/// The old address continues to serve the old certificate. A client that keeps an answer longer than its TTL reports a mismatch
+/// that does not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_moves_is_followed_when_its_ttl_is_over() {
+async fn moved_name_is_resolved_again_after_its_ttl() {
     let world = World::of(&healthy(200)).await;
     let truth = world.fleet.truth();
     let moving = truth.iter().find(|t| t.kind == "short-ttl").expect("one with a TTL of a second").clone();
@@ -85,10 +85,11 @@ async fn a_name_that_moves_is_followed_when_its_ttl_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_healthy_endpoint_costs_one_full_handshake_and_no_second_hello() {
+async fn healthy_endpoint_needs_one_full_handshake_without_retry() {
     let world = World::of(&healthy(300)).await;
     let targets = targets_of(&world).await;
-    // The short handshakes that ask what else a server accepts count as certificates chosen, and end before any is sent.
+    // The short handshakes that probe accepted versions and suites select a certificate and end before it is sent. They are
+    // disabled, because they would be counted.
     let seen = world.scan(ScanOptions { accepted: false, ..patient() }, &targets).await;
     assert!(seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Answered));
     let counters = world.fleet.counters();
@@ -97,9 +98,9 @@ async fn every_healthy_endpoint_costs_one_full_handshake_and_no_second_hello() {
     world.fleet.stop().await;
 }
 
-/// 200 names on one address, at most so many at once, and all of them answered.
+/// 200 names on one address, with a limit of concurrent connections for each address. All of them are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_behind_one_address_wait_for_their_turn_and_all_get_it() {
+async fn all_names_behind_one_address_are_answered_under_its_limit() {
     let world = World::of(&Plan { mix: Mix::Balancer { names: 200 }, ..healthy(200) }).await;
     let targets = targets_of(&world).await;
     let seen = world.scan(ScanOptions { per_address: 8, ..patient() }, &targets).await;
@@ -109,7 +110,7 @@ async fn names_behind_one_address_wait_for_their_turn_and_all_get_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_given_twice_is_looked_at_once_and_a_known_one_not_at_all() {
+async fn duplicate_targets_are_scanned_once_and_known_ones_skipped() {
     let world = World::of(&healthy(3)).await;
     let targets = targets_of(&world).await;
     let twice: Vec<_> = targets.iter().chain(&targets).cloned().collect();
@@ -126,10 +127,10 @@ async fn a_target_given_twice_is_looked_at_once_and_a_known_one_not_at_all() {
     world.fleet.stop().await;
 }
 
-/// Nobody reads: looks end and wait with their observation, so that no more begin than fit into the channel
-/// and the budget. Then somebody reads, and nothing is lost.
+/// Without a receiver, finished scans wait with their observation. No more scans begin than fit into the channel and the
+/// concurrency limit. Once a receiver reads, no observation is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_reader_slows_the_scan_and_loses_nothing() {
+async fn slow_receiver_applies_backpressure_without_loss() {
     const IN_CHANNEL: u64 = 256;
     const IN_FLIGHT: usize = 64;
     let world = World::of(&healthy(2_000)).await;
@@ -152,9 +153,9 @@ async fn a_slow_reader_slows_the_scan_and_loses_nothing() {
     world.fleet.stop().await;
 }
 
-/// The first limit is far below what any endpoint takes: the last try decides, and it shows the same.
+/// The first time limit is far below the response time of every endpoint. The retry decides, and it yields the same result.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_endpoints_are_not_dead_and_show_what_they_show_to_everybody() {
+async fn slow_endpoints_are_answered_on_retry_with_the_same_profile() {
     let slow = Duration::from_millis(400)..=Duration::from_millis(600);
     let none = Duration::ZERO..=Duration::ZERO;
     let latency = Latency::Custom { dns: none.clone(), dial: none, handshake: slow };
@@ -169,9 +170,9 @@ async fn slow_endpoints_are_not_dead_and_show_what_they_show_to_everybody() {
     world.fleet.stop().await;
 }
 
-/// What has not ended at the deadline is reported as such, and not as dead.
+/// Targets that are not finished at the deadline are reported as cancelled, not as dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deadline_ends_the_scan_and_reports_every_target() {
+async fn deadline_ends_the_scan_and_reports_every_target() {
     let never = Duration::from_secs(3_600)..=Duration::from_secs(3_600);
     let none = Duration::ZERO..=Duration::ZERO;
     let latency = Latency::Custom { dns: none.clone(), dial: none, handshake: never };

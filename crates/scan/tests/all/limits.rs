@@ -5,8 +5,7 @@ use std::time::Duration;
 use outbound::resolve::Families;
 use scan::{Limits, ScanOptions};
 
-/// Limits that a busy machine keeps for anyone who answers, and that keep the test short for those who do
-/// not.
+/// Limits that are long enough for endpoints that answer on a busy machine, and short for those that do not.
 pub(crate) fn options() -> ScanOptions {
     ScanOptions {
         families: Families::V4,
@@ -16,7 +15,7 @@ pub(crate) fn options() -> ScanOptions {
     }
 }
 
-/// Limits for where everybody answers: however busy the machine, nobody is given up.
+/// Limits for tests in which every endpoint answers: no endpoint is given up, however busy the machine is.
 pub(crate) fn patient() -> ScanOptions {
     let limits = Limits::each(Duration::from_secs(60));
     ScanOptions { first: limits, second: limits, ..options() }

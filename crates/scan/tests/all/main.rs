@@ -1,4 +1,4 @@
-//! Everything that needs a peer: the fleet, openssl, real servers.
+//! Integration tests with peers: the fleet, openssl and real servers.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 

@@ -1,4 +1,4 @@
-//! Revocation against authorities and servers that break every rule of theirs.
+//! Tests of revocation checks with CAs and servers that violate the specifications.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl RevokingSite {
         self.checker.check(certificate, &self.issuer, Some(staple), now()).await
     }
 
-    /// What one answer says of the certificate of [`SERIAL`].
+    /// An OCSP response entry for the certificate with the serial number [`SERIAL`].
     fn says(&self, status: Status, this_update: i64, next_update: Option<i64>) -> ResponseEntry {
         let id = CertificateId::of(&self.issuer, SerialNumber::from_content(SERIAL), OcspHash::Sha1);
         (id, status, now().plus(this_update), next_update.map(|due| now().plus(due)))
@@ -54,7 +54,7 @@ fn cause(verdict: &Verdict) -> &'static str {
 }
 
 #[tokio::test]
-async fn a_list_says_good_and_revoked() {
+async fn crl_yields_good_and_revoked_verdicts() {
     let place = RevokingSite::new().await;
     let order = CrlOrder { revoked: vec![entry(SERIAL, Some(Reason::KeyCompromise))], ..CrlOrder::default() };
     place.publish("/a.crl", &order);
@@ -66,9 +66,9 @@ async fn a_list_says_good_and_revoked() {
     assert_eq!(place.server.counts().requests, 1, "one list for both");
 }
 
-/// Issuers write numbers with more bytes than they need; `4abc01` within `114abc01` is another number.
+/// Issuers may encode serial numbers with redundant bytes. `4abc01` is part of `114abc01` but another number.
 #[tokio::test]
-async fn serial_numbers_are_compared_as_numbers() {
+async fn serial_numbers_are_compared_numerically() {
     let place = RevokingSite::new().await;
     let revoked = vec![entry(&[0, 0, 0x4a, 0xbc, 1], None), entry(&[0, 0x9a], None)];
     place.publish("/a.crl", &CrlOrder { revoked, ..CrlOrder::default() });
@@ -85,7 +85,7 @@ async fn serial_numbers_are_compared_as_numbers() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_list_is_told() {
+async fn unusable_crls_are_reported_with_their_cause() {
     let place = RevokingSite::new().await;
     let mine = place.server.url("/list.crl");
     let elsewhere = place.server.url("/other.crl");
@@ -106,7 +106,7 @@ async fn what_is_wrong_with_a_list_is_told() {
             "wrong-distribution-point",
             of(CrlOrder { distribution_point: Some(elsewhere), ..CrlOrder::default() }),
         ),
-        // A distribution point named by a directory name only: which one it is nobody here can tell.
+        // The distribution point is only a directory name, which cannot be compared with a URL.
         (
             "wrong-distribution-point",
             of(with(
@@ -130,9 +130,9 @@ async fn what_is_wrong_with_a_list_is_told() {
     }
 }
 
-/// The URL of the list's distribution point must be one of the certificate's, as a name; then a list in parts counts.
+/// The distribution point URL of the CRL must equal one of the certificate's URLs. Only then is a partitioned CRL accepted.
 #[tokio::test]
-async fn lists_in_parts_are_held_to_their_distribution_point() {
+async fn partitioned_crl_must_match_its_distribution_point() {
     let place = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None)];
     let part = |path: &str| CrlOrder {
@@ -155,7 +155,7 @@ async fn lists_in_parts_are_held_to_their_distribution_point() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_sign_lists_is_not_believed() {
+async fn crl_of_a_ca_without_crl_sign_usage_is_rejected() {
     let ca = RevokingAuthority::with_usage(1, KeyUsage::KEY_CERT_SIGN).unwrap();
     let server = RevocationServer::start(Duration::ZERO).await.unwrap();
     server.put_octets("/a.crl", ca.crl(&CrlOrder::default()).unwrap());
@@ -166,9 +166,9 @@ async fn whoever_may_not_sign_lists_is_not_believed() {
     assert_eq!(cause(&verdict), "may-not-sign");
 }
 
-/// A list that is out of date still tells what cannot be taken back; a hold can be.
+/// A stale CRL still proves a final revocation. A hold may have been lifted since.
 #[tokio::test]
-async fn revoked_stays_revoked() {
+async fn stale_crl_still_proves_revocation_but_not_hold() {
     let place = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None), entry(&[2], Some(Reason::CertificateHold))];
     let (this_update, next_update) = (now().plus(-9 * DAY), now().plus(-DAY));
@@ -181,7 +181,7 @@ async fn revoked_stays_revoked() {
 }
 
 #[tokio::test]
-async fn servers_that_fail_are_causes() {
+async fn crl_server_failures_are_reported_with_their_cause() {
     let place =
         RevokingSite::with(RevocationOptions { list_octets_max: 2_000_000, ..RevocationOptions::default() })
             .await;
@@ -203,7 +203,7 @@ async fn servers_that_fail_are_causes() {
     let hasty = checker(RevocationOptions { limit: Duration::from_secs(2), ..RevocationOptions::default() });
     let verdict = hasty.check(&place.leaf(SERIAL, "/hang"), &place.issuer, None, now()).await;
     assert_eq!(cause(&verdict), "timed-out");
-    // A port that the system gives to nobody.
+    // A port that the system never assigns.
     let free = "127.0.0.1:1";
     for (url, code) in [
         (format!("http://{free}/a.crl"), "unreachable"),
@@ -219,9 +219,9 @@ async fn servers_that_fail_are_causes() {
     }
 }
 
-/// Authorities move their CRLs: three redirects are followed, each only where the guard lets it, and the condition goes along.
+/// CRLs may move: three redirects are followed, each only if the guard permits it. The conditional request headers are sent along.
 #[tokio::test]
-async fn a_list_that_has_moved_is_followed_a_few_times() {
+async fn crl_redirects_are_followed_up_to_three_times_within_the_guard() {
     let place = RevokingSite::new().await;
     let moved = |path: &str, to: &str| {
         place.server.put(path, Document { moved_to: Some(to.to_owned()), ..Document::default() });
@@ -248,14 +248,14 @@ async fn a_list_that_has_moved_is_followed_a_few_times() {
         assert_eq!(cause(&place.check(&place.leaf(SERIAL, path)).await), code, "{path}");
     }
     assert_eq!(place.server.asked("/circle"), 4, "the first and three redirects");
-    // Once it is due again it is asked for on condition, wherever it is by then.
+    // When the CRL is due again, a conditional request is sent to its current location.
     let (asked, sent) = (place.server.asked("/list"), place.server.not_modified());
     pass(KEEP_MAX).await;
     assert_eq!(place.check(&place.leaf(SERIAL, "/3")).await.code(), "revoked");
     assert_eq!((place.server.asked("/list"), place.server.not_modified()), (asked + 1, sent + 1));
 }
 
-/// What is counted: verdicts by their word, fetches by what they came to, what was at hand, and how old it was.
+/// Verdicts are counted by code, and fetches by result. The age of the CRLs in use is measured.
 #[tokio::test]
 async fn verdicts_fetches_and_ages_are_counted() {
     let place = RevokingSite::new().await;
@@ -278,9 +278,9 @@ async fn verdicts_fetches_and_ages_are_counted() {
     assert!((2 * 30 * 3_600 + 60..2 * 30 * 3_600 + 600).contains(&counts.list_ages_sum_s), "{counts:?}");
 }
 
-/// Larger than what is read side by side, and still within the limit.
+/// Larger than a CRL that is read concurrently with others, and within the size limit.
 #[tokio::test]
-async fn a_large_list_is_read_among_few() {
+async fn large_crl_is_read_once_and_packed() {
     let place = RevokingSite::new().await;
     let revoked =
         (0..40_000_u32).map(|n| entry(&[&[0x40; 12][..], &n.to_be_bytes()].concat(), None)).collect();
@@ -294,7 +294,7 @@ async fn a_large_list_is_read_among_few() {
 }
 
 #[tokio::test]
-async fn there_is_nothing_to_ask_about_some() {
+async fn certificates_without_applicable_revocation_send_no_request() {
     let place = RevokingSite::new().await;
     let (long, ca) = (LeafOrder::default(), &place.issuer);
     let at = now();
@@ -334,7 +334,7 @@ async fn there_is_nothing_to_ask_about_some() {
 }
 
 #[tokio::test]
-async fn a_list_is_asked_for_once_however_many_name_it() {
+async fn crl_named_by_many_certificates_is_fetched_once() {
     const CERTIFICATES: usize = 300;
     let place = RevokingSite::new().await;
     let body = place.ca.crl(&CrlOrder { revoked: vec![entry(&[5], None)], ..CrlOrder::default() }).unwrap();
@@ -352,9 +352,9 @@ async fn a_list_is_asked_for_once_however_many_name_it() {
     assert_eq!(revoked, [5, 105, 205], "in the order asked");
 }
 
-/// As a stranger's: its certificate names our list, and nothing it does changes what is known by ours.
+/// A certificate of another issuer names our CRL. It must not change the cached result for our certificates.
 #[tokio::test]
-async fn a_stranger_who_names_our_list_gets_no_say() {
+async fn foreign_issuer_naming_our_crl_does_not_affect_its_verdicts() {
     let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
     let stranger = RevokingAuthority::new(1).unwrap();
@@ -366,7 +366,7 @@ async fn a_stranger_who_names_our_list_gets_no_say() {
     assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
 }
 
-/// Moves tokio's time, by which caches expire; certificates know the system's.
+/// Advances tokio's clock, by which caches expire. Certificate times are checked with the system clock.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -374,7 +374,7 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test]
-async fn a_list_is_asked_for_again_on_condition_and_goes_on_when_nobody_answers() {
+async fn crl_is_revalidated_and_kept_until_next_update_on_failure() {
     let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder::default());
     let leaf = place.leaf(SERIAL, "/a.crl");
@@ -402,7 +402,7 @@ async fn a_list_is_asked_for_again_on_condition_and_goes_on_when_nobody_answers(
 }
 
 #[tokio::test]
-async fn a_failure_is_remembered_for_its_own_time() {
+async fn fetch_failure_is_cached_for_a_limited_time() {
     let place = RevokingSite::new().await;
     place.server.put("/a.crl", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
     let leaf = place.leaf(SERIAL, "/a.crl");
@@ -416,7 +416,7 @@ async fn a_failure_is_remembered_for_its_own_time() {
 }
 
 #[tokio::test]
-async fn delta_lists_add_and_take_away() {
+async fn delta_crl_adds_and_removes_entries() {
     let place = RevokingSite::new().await;
     let held = entry(&[2], Some(Reason::CertificateHold));
     let complete = CrlOrder {
@@ -479,7 +479,7 @@ async fn delta_lists_add_and_take_away() {
 }
 
 #[tokio::test]
-async fn staples_come_first() {
+async fn valid_ocsp_staple_takes_precedence_over_the_crl() {
     let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder::default());
     let leaf = place.leaf(SERIAL, "/a.crl");
@@ -496,9 +496,9 @@ async fn staples_come_first() {
     let Verdict::Good { source: Source::Crl { .. }, .. } = verdict else { panic!("{verdict}") };
 }
 
-/// Without another source, what was wrong with the staple is the cause.
+/// If there is no other source, the problem of the staple is the reported cause.
 #[tokio::test]
-async fn what_is_wrong_with_a_staple_is_told() {
+async fn invalid_ocsp_staple_is_reported_with_its_cause() {
     let place = RevokingSite::new().await;
     let leaf = place.leaf_of(LeafOrder { serial: Some(SERIAL.to_vec()), ..LeafOrder::default() });
     let good = place.says(Status::Good, -3_600, Some(DAY));
@@ -544,7 +544,7 @@ async fn what_is_wrong_with_a_staple_is_told() {
 }
 
 #[tokio::test]
-async fn responders_are_asked_last_and_once() {
+async fn ocsp_responder_is_queried_after_crls_and_cached() {
     let place = RevokingSite::with(RevocationOptions { ocsp: true, ..RevocationOptions::default() }).await;
     let statuses =
         HashMap::from([(vec![1], Status::Good), (vec![2], Status::Revoked { at: REVOKED_AT, reason: None })]);
@@ -599,9 +599,9 @@ fn openssl(folder: &std::path::Path, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Everything made by OpenSSL: authority, certificates, CRL, OCSP responses by a delegate.
+/// The CA, certificates, CRLs and OCSP responses of a delegated responder are made by OpenSSL.
 #[tokio::test]
-async fn what_openssl_makes_is_read() {
+async fn crl_and_ocsp_responses_of_openssl_are_accepted() {
     let server = RevocationServer::start(Duration::ZERO).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
@@ -672,7 +672,7 @@ async fn what_openssl_makes_is_read() {
     );
 }
 
-/// The endpoints with that finding.
+/// Returns the endpoints with the finding `code`.
 fn with_finding(seen: &Seen, code: &str) -> Vec<String> {
     let has = |findings: &[x509::Finding]| findings.iter().any(|finding| finding.rule.code == code);
     let found = seen.observations.iter().filter(|observation| has(&observation.findings));
@@ -682,7 +682,7 @@ fn with_finding(seen: &Seen, code: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_tells_of_what_is_revoked_and_still_served() {
+async fn scan_reports_revoked_certificates_still_served() {
     let plan = Plan { endpoints: 600, mix: Mix::AllKinds, revocation: true, ..Plan::default() };
     let world = World::of(&plan).await;
     let truth = world.fleet.truth();
@@ -708,7 +708,7 @@ async fn a_scan_tells_of_what_is_revoked_and_still_served() {
     world.fleet.stop().await;
 }
 
-/// Anyone who serves an untrusted chain chooses the URLs in it, and so what this host would connect to.
+/// A server with an untrusted chain chooses the URLs in it, and so the hosts that this host would connect to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_fetched_for_an_untrusted_chain() {
     let plan = Plan { endpoints: 60, mix: Mix::AllKinds, revocation: true, ..Plan::default() };
@@ -725,10 +725,10 @@ async fn nothing_is_fetched_for_an_untrusted_chain() {
     world.fleet.stop().await;
 }
 
-/// Handshakes do not wait for a CRL that never comes; their observations do, as long as the limit.
+/// Handshakes do not wait for a CRL that never arrives. The observations wait for it, up to the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handshakes_do_not_wait_for_lists() {
-    /// Longer than all looks take on a slow machine. There are four lists.
+async fn handshakes_do_not_wait_for_crls() {
+    /// Longer than all handshakes take on a slow machine. There are four CRLs.
     const LIMIT: Duration = Duration::from_secs(15);
     let plan =
         Plan { endpoints: 100, mix: Mix::Healthy, dead_fraction: 0.0, revocation: true, ..Plan::default() };
@@ -765,7 +765,7 @@ async fn handshakes_do_not_wait_for_lists() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scan_that_is_stopped_leaves_no_check_behind() {
+async fn cancelled_scan_drops_pending_revocation_checks() {
     let plan =
         Plan { endpoints: 60, mix: Mix::Healthy, dead_fraction: 0.0, revocation: true, ..Plan::default() };
     let world = World::of(&plan).await;
@@ -792,14 +792,15 @@ async fn a_scan_that_is_stopped_leaves_no_check_behind() {
     world.fleet.stop().await;
 }
 
-/// A name server that knows one address for every name.
+/// A name server that answers every query with one address.
 async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
     let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let at = socket.local_addr().unwrap();
     tokio::spawn(async move {
         let mut question = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut question).await {
-            // Header, then one name, then type and class (RFC 1035 section 4.1); what follows is not repeated.
+            // A query has a header, one name, type and class (RFC 1035 section 4.1). The remaining bytes are not copied into the
+            // answer.
             let name = question[12..length].iter().position(|octet| *octet == 0).unwrap();
             let end = 12 + name + 1 + 4;
             let is_a = question[end - 4..end - 2] == [0, 1];
@@ -815,9 +816,9 @@ async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
     at
 }
 
-/// A harmless name that leads to a cloud's metadata service is refused once it is resolved, and told as that.
+/// An unsuspicious name that resolves to a cloud metadata address is rejected after resolution, with that cause.
 #[tokio::test]
-async fn a_name_is_looked_at_where_it_leads() {
+async fn crl_host_is_checked_by_its_resolved_address() {
     let place = RevokingSite::new().await;
     place.publish("/a.crl", &CrlOrder::default());
     let port = place.server.url("").rsplit(':').next().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! An authority that revokes, and a server for what it publishes.
+//! A CA that revokes certificates, and a server for its CRLs and OCSP responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn entry(serial: &[u8], reason: Option<Reason>) -> Revoked {
     Revoked { serial: SerialNumber::from_content(serial), at: REVOKED_AT, reason, invalidity_date: None }
 }
 
-/// An authority and a server for what it publishes.
+/// A CA and a server for its CRLs and OCSP responses.
 pub(crate) struct RevokingSite {
     pub(crate) ca: Arc<RevokingAuthority>,
     pub(crate) issuer: Arc<Certificate>,
@@ -45,7 +45,7 @@ impl RevokingSite {
         Self { ca, issuer, server, checker: checker(options) }
     }
 
-    /// A certificate that names the CRL at `path`.
+    /// Returns a certificate that names the CRL at `path`.
     pub(crate) fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
         self.leaf_of(LeafOrder {
             serial: Some(serial.to_vec()),

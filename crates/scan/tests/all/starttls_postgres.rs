@@ -1,6 +1,6 @@
-//! The dialogue and the probe against a real PostgreSQL server, with TLS and without.
+//! Tests of the STARTTLS dialogue and the probe with a real PostgreSQL server, with and without TLS.
 
-// clippy's allowance for tests covers functions marked as tests only.
+// clippy's exception for tests covers only functions that are marked as tests.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use scan::target::Protocol;
 use scan::tls::{self, Handshake, KeyShares, Offer, Profile, Proof};
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql openssl";
-/// A start takes a second; only a broken test waits that long.
+/// A server starts within a second; reached only by a broken test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster in a temporary folder, gone with the test.
+/// A PostgreSQL cluster in a temporary directory that is removed after the test.
 struct Cluster {
     folder: tempfile::TempDir,
     server: Option<Child>,
@@ -102,7 +102,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Where Debian puts it, else wherever the path leads.
+/// Returns the path of a PostgreSQL program: Debian's path if it exists, otherwise found through PATH.
 fn postgres_program(name: &str) -> PathBuf {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest =
@@ -110,7 +110,7 @@ fn postgres_program(name: &str) -> PathBuf {
     newest.unwrap_or_else(|| name.into())
 }
 
-/// Talks in clear up to TLS, or to why there is none.
+/// Runs the plaintext dialogue until TLS begins, or returns why the server offers no TLS.
 fn start_tls(stream: &mut TcpStream) -> Result<(), StartTlsError> {
     let mut dialogue = Dialogue::new(Protocol::Postgres, "db.example").unwrap();
     stream.write_all(&dialogue.opening().unwrap()).unwrap();
@@ -154,7 +154,7 @@ fn handshake(stream: &mut TcpStream) -> tls::Evidence {
 }
 
 #[test]
-fn postgresql_is_asked_for_tls_and_shows_its_certificate() {
+fn postgresql_certificate_is_read_and_missing_tls_reported() {
     let mut cluster = Cluster::new();
     cluster.serve("on");
     let mut stream = cluster.connect();

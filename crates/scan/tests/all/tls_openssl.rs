@@ -1,6 +1,5 @@
-//! The probe against `openssl s_server`: every version, every kind of key, every extension.
+//! Tests of the probe with `openssl s_server`: every version, every key type and every extension.
 
-// Helpers of tests fail by panicking, as tests do.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,13 +11,13 @@ use std::time::Duration;
 
 use scan::tls::{Evidence, Failure, Handshake, KeyShares, Offer, Profile, Proof, Step, TicketOffer, names};
 
-/// Far beyond what loopback takes; only a broken test waits that long.
+/// Far longer than needed on loopback; reached only by a broken test.
 const PATIENCE: Duration = Duration::from_secs(20);
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
 
 static SHARES: LazyLock<Arc<KeyShares>> = LazyLock::new(|| Arc::new(KeyShares::generate().unwrap()));
 
-/// A folder of keys and certificates, gone with the test.
+/// A directory of keys and certificates that is removed after the test.
 struct Workshop(tempfile::TempDir);
 
 impl Workshop {
@@ -30,7 +29,7 @@ impl Workshop {
         self.0.path().join(name)
     }
 
-    /// A self-signed certificate for `name`; gives its DER.
+    /// Creates a self-signed certificate for `name`; returns its DER.
     fn certificate(&self, name: &str, key: &[&str]) -> Vec<u8> {
         self.run(&[&["genpkey", "-out", &format!("{name}.key")], key].concat());
         self.certificate_for_key(name, &[])
@@ -61,14 +60,14 @@ impl Workshop {
     }
 }
 
-/// A running `openssl s_server`, ended with the test.
+/// A running `openssl s_server` that is stopped after the test.
 struct Server {
     child: Child,
     address: SocketAddr,
 }
 
 impl Server {
-    /// Port 0 stands for any that is free.
+    /// Starts the server. Port 0 selects a free port.
     fn start(folder: &Path, address: SocketAddr, arguments: &[&str]) -> Self {
         let mut child = Command::new("openssl")
             .current_dir(folder)
@@ -85,9 +84,9 @@ impl Server {
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("ACCEPT").map(|chosen| chosen.trim().to_owned()))
             .unwrap_or_else(|| panic!("openssl s_server {arguments:?} does not start"));
-        // Read on, lest the server block on a full pipe.
+        // Continues to read, so that the server does not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        // It names the port only where it was free to choose.
+        // The server prints the port only if it selected the port.
         Self { child, address: chosen.parse().unwrap_or(address) }
     }
 
@@ -95,7 +94,7 @@ impl Server {
         probe(self.address, offer)
     }
 
-    /// A look that must come to its end.
+    /// Runs a probe that must succeed.
     fn look(&self) -> Evidence {
         let (end, evidence) = self.probe(&offer());
         assert_eq!(end, Ok(()), "{evidence:?}");
@@ -155,8 +154,8 @@ const ED448: &[&str] = &["-algorithm", "ED448"];
 const ANYTHING: &str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0";
 
 #[test]
-fn tls_1_3_with_every_kind_of_key() {
-    // key, scheme the server signs with, whether we can check it
+fn tls_1_3_handshake_succeeds_with_every_key_type() {
+    // Key, signature scheme of the server, whether we can verify it.
     let kinds: &[(&[&str], &str, bool)] = &[
         (P256, "ecdsa_secp256r1_sha256", true),
         (P384, "ecdsa_secp384r1_sha384", true),
@@ -184,7 +183,7 @@ fn tls_1_3_with_every_kind_of_key() {
 }
 
 #[test]
-fn tls_1_3_with_every_suite() {
+fn tls_1_3_handshake_succeeds_with_every_cipher_suite() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"] {
@@ -199,7 +198,7 @@ fn tls_1_3_with_every_suite() {
 }
 
 #[test]
-fn a_server_that_wants_another_group_costs_a_second_hello() {
+fn unshared_key_exchange_group_causes_one_hello_retry() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     for (group, name) in [("P-256", "secp256r1"), ("P-384", "secp384r1"), ("P-521", "secp521r1")] {
@@ -216,7 +215,7 @@ fn a_server_that_wants_another_group_costs_a_second_hello() {
 }
 
 #[test]
-fn a_group_we_cannot_do_is_told() {
+fn server_without_a_supported_group_sends_a_failure_alert() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", "-tls1_3", "-groups", "X448"]);
@@ -225,8 +224,8 @@ fn a_group_we_cannot_do_is_told() {
 }
 
 #[test]
-fn tls_1_2_and_before() {
-    // key, arguments, version, suite, proof
+fn tls_1_2_and_older_handshakes_succeed_with_every_key_type() {
+    // Key, arguments, version, suite, proof.
     type Row = (&'static [&'static str], &'static [&'static str], u16, &'static str, Expected);
     enum Expected {
         Verified,
@@ -320,7 +319,7 @@ fn tls_1_2_and_before() {
 }
 
 #[test]
-fn dsa_and_md5_are_still_read() {
+fn dsa_and_md5_certificates_are_read() {
     let workshop = Workshop::new();
     workshop.run(&[
         "genpkey",
@@ -350,7 +349,7 @@ fn dsa_and_md5_are_still_read() {
 }
 
 #[test]
-fn a_server_that_could_do_better_says_so_only_when_it_was_asked() {
+fn no_downgrade_is_reported_if_tls_1_3_was_not_offered() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key"]);
@@ -360,7 +359,7 @@ fn a_server_that_could_do_better_says_so_only_when_it_was_asked() {
 }
 
 #[test]
-fn a_demand_for_a_client_certificate_is_seen() {
+fn client_certificate_request_is_reported() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     for (version, flag) in
@@ -373,14 +372,14 @@ fn a_demand_for_a_client_certificate_is_seen() {
         if version == "-tls1_3" {
             let (end, seen) = server.probe(&Offer { finish: true, ..offer() });
             assert_eq!(end, Ok(()));
-            // Only a server that insists ends it: certificate_required.
+            // Only a server that requires the certificate ends the handshake: certificate_required.
             assert_eq!(seen.rejected, (flag == "-Verify").then_some(116));
         }
     }
 }
 
 #[test]
-fn tickets_are_seen_when_the_handshake_is_finished() {
+fn session_tickets_are_reported() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     let base = ["-cert", "a.pem", "-key", "a.key"];
@@ -398,7 +397,7 @@ fn tickets_are_seen_when_the_handshake_is_finished() {
 }
 
 #[test]
-fn a_replaced_certificate_is_seen_at_once_though_the_server_resumes() {
+fn replaced_certificate_is_seen_despite_session_tickets() {
     let workshop = Workshop::new();
     let first = workshop.certificate("a", P256);
     let base = ["-cert", "a.pem", "-key", "a.key", "-num_tickets", "2"];
@@ -417,7 +416,7 @@ fn a_replaced_certificate_is_seen_at_once_though_the_server_resumes() {
 }
 
 #[test]
-fn names_protocols_and_staples() {
+fn sni_alpn_and_ocsp_staple_are_reported() {
     let workshop = Workshop::new();
     let default = workshop.certificate("a", P256);
     let other = workshop.certificate("b", P256);
@@ -431,7 +430,7 @@ fn names_protocols_and_staples() {
             assert_eq!(end, Ok(()), "{name}");
             seen
         };
-        // A name the server does not know earns a warning from some versions, never an end.
+        // For an unknown name some OpenSSL versions send a warning. None of them ends the handshake.
         assert_eq!(ask("127.0.0.1").chain, std::slice::from_ref(&default));
         assert_eq!(ask("b.example").chain, std::slice::from_ref(&other));
         let seen = ask("elsewhere.example");
@@ -441,11 +440,11 @@ fn names_protocols_and_staples() {
     }
 }
 
-/// An OCSP response of status "tryLater", the shortest there is.
+/// An OCSP response with the status "tryLater", the shortest valid response.
 const STAPLE: &[u8] = &[0x30, 3, 10, 1, 3];
 
 #[test]
-fn an_anonymous_server_has_no_certificate() {
+fn anonymous_server_yields_no_certificate() {
     let workshop = Workshop::new();
     let server = workshop.serve(&["-nocert", "-tls1_2", "-cipher", "aNULL:@SECLEVEL=0"]);
     let (end, seen) = server.probe(&offer());
@@ -454,7 +453,7 @@ fn an_anonymous_server_has_no_certificate() {
 }
 
 #[test]
-fn any_suite_openssl_has_is_read() {
+fn certificate_is_read_with_all_openssl_suites_enabled() {
     let workshop = Workshop::new();
     let der = workshop.certificate("a", RSA_2048);
     let base = ["-cert", "a.pem", "-key", "a.key", "-tls1_2", "-cipher", ANYTHING, "-serverpref"];
@@ -462,7 +461,7 @@ fn any_suite_openssl_has_is_read() {
     assert_eq!(seen.chain, [der]);
 }
 
-/// The codes of the findings about the protocol, by server; sorted, each once.
+/// Returns the codes of the protocol findings of each server, sorted and without duplicates.
 async fn protocol_findings(servers: &[&Server]) -> Vec<(Vec<&'static str>, Option<scan::tls::Accepted>)> {
     use scan::{Scanner, Trusted};
     let resolver = outbound::resolve::Resolver::with_upstreams(Vec::new());
@@ -481,9 +480,9 @@ async fn protocol_findings(servers: &[&Server]) -> Vec<(Vec<&'static str>, Optio
     targets.iter().map(of).collect()
 }
 
-/// All of them answer the first hello in the same way.
+/// All servers answer the first ClientHello in the same way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_accepts_is_found_where_it_chooses_the_best() {
+async fn accepted_weak_versions_and_suites_are_found_on_strong_servers() {
     let workshop = Workshop::new();
     workshop.certificate("a", RSA_2048);
     let serve = |more: &[&str]| workshop.serve(&[&["-cert", "a.pem", "-key", "a.key"], more].concat());

@@ -1,6 +1,5 @@
-//! The probe against rustls, which speaks post-quantum key exchange.
+//! Tests of the probe with rustls, which supports post-quantum key exchange.
 
-// Helpers of tests fail by panicking, as tests do.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use std::process::Command;
@@ -42,7 +41,7 @@ fn server(groups: Vec<&'static dyn rustls::crypto::SupportedKxGroup>) -> (Arc<Se
     (Arc::new(config), certificate)
 }
 
-/// Talks to the end; gives what either side has to say about it.
+/// Runs the probe to its end; returns the evidence and the server's connection.
 fn talk(config: &Arc<ServerConfig>, offer: &Offer) -> (Evidence, ServerConnection) {
     let shares = Arc::new(KeyShares::generate().unwrap());
     let mut server = ServerConnection::new(Arc::clone(config)).unwrap();
@@ -72,13 +71,13 @@ fn talk(config: &Arc<ServerConfig>, offer: &Offer) -> (Evidence, ServerConnectio
     }
 }
 
-/// Whether the server could open our goodbye and read it as one.
+/// Returns whether the server could decrypt our close_notify alert and accepted it.
 fn understood(server: &mut ServerConnection, mut farewell: &[u8]) -> bool {
     while !farewell.is_empty() {
         server.read_tls(&mut farewell).unwrap();
     }
     match server.process_new_packets() {
-        // Before TLS 1.3 it is in clear, where anybody could say it: read and passed over.
+        // Before TLS 1.3 the alert is in plaintext, so anyone could have sent it. The server reads and ignores it.
         Ok(state) => state.peer_has_closed() || server.protocol_version() == Some(ProtocolVersion::TLSv1_2),
         Err(error) => error == rustls::Error::AlertReceived(AlertDescription::CloseNotify),
     }
@@ -89,7 +88,7 @@ fn offer() -> Offer {
 }
 
 #[test]
-fn post_quantum_key_exchange_costs_no_second_hello() {
+fn post_quantum_key_exchange_needs_no_hello_retry() {
     let (config, certificate) = server(vec![kx_group::X25519MLKEM768]);
     let (seen, _) = talk(&config, &offer());
     assert_eq!(seen.group.map(names::group).as_deref(), Some("X25519MLKEM768"));
@@ -100,7 +99,7 @@ fn post_quantum_key_exchange_costs_no_second_hello() {
 }
 
 #[test]
-fn every_group_is_agreed_on() {
+fn every_supported_group_is_negotiated() {
     for (group, retry) in
         [(kx_group::X25519, false), (kx_group::SECP256R1, true), (kx_group::SECP384R1, true)]
     {
@@ -113,7 +112,7 @@ fn every_group_is_agreed_on() {
 }
 
 #[test]
-fn a_finished_handshake_is_full_every_time() {
+fn finished_handshake_is_never_resumed() {
     let (config, _) = server(vec![kx_group::X25519MLKEM768]);
     for _ in 0..3 {
         let (seen, server) = talk(&config, &Offer { finish: true, ..offer() });
@@ -123,7 +122,7 @@ fn a_finished_handshake_is_full_every_time() {
 }
 
 #[test]
-fn a_server_that_was_offered_less_is_no_suspect() {
+fn no_downgrade_is_reported_if_tls_1_3_was_not_offered() {
     let (config, _) = server(vec![kx_group::X25519]);
     let (seen, _) = talk(&config, &Offer { profile: Profile::Legacy, ..offer() });
     assert_eq!((seen.version, seen.downgraded), (Some(0x0303), false));

@@ -1,4 +1,4 @@
-//! The whole scanner against the fleet's ground truth: no finding too many, none missed.
+//! Tests of the whole scanner with the fleet's ground truth: all expected findings, and no others.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::world::World;
 
 type Verdicts = BTreeMap<String, (String, Vec<String>)>;
 
-/// What differs, a line each; as long as it is short a person can read it.
+/// Returns the differences, one line each; empty if there are none.
 fn differences(expected: &Verdicts, found: &Verdicts) -> Vec<String> {
     let mut lines: Vec<_> = expected
         .iter()
@@ -59,17 +59,17 @@ async fn assert_judged_as_it_is(plan: Plan) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_each_kind_is_judged_as_it_is() {
+async fn one_endpoint_of_each_kind_gets_the_expected_findings() {
     assert_judged_as_it_is(Plan::one_of_each()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mixed_estate_is_judged_as_it_is() {
+async fn mixed_fleet_gets_the_expected_findings() {
     assert_judged_as_it_is(Plan { endpoints: 1_800, seed: 7, mix: Mix::AllKinds, ..Plan::default() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_that_disagree_show_when_each_is_looked_at() {
+async fn addresses_with_different_certificates_are_reported() {
     let world = World::of(&Plan::one_of_each()).await;
     let truth = world.fleet.truth();
     let host = truth.iter().find(|t| t.kind == "differs-across-addresses").expect("the kind");

@@ -1,4 +1,4 @@
-//! A fleet and a scanner over it.
+//! A fleet and a scanner for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use scan::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Long enough for any scan here on a busy machine; reached only by a hang.
+/// Long enough for any scan on a busy machine; reached only by a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct World {
     pub(crate) fleet: Fleet,
 }
 
-/// What a scan of some targets showed.
+/// The result of a scan of some targets.
 pub(crate) struct Seen {
     pub(crate) observations: Vec<Observation>,
     pub(crate) estate: Vec<EstateFinding>,
@@ -59,13 +59,13 @@ pub(crate) async fn scan_with(scanner: &Scanner, targets: &[String]) -> Seen {
 }
 
 impl Seen {
-    /// The look at an endpoint.
+    /// Returns the observation of the endpoint `target`.
     pub(crate) fn of(&self, target: &str) -> Option<&Observation> {
         self.observations.iter().find(|observation| written(observation) == target)
     }
 
-    /// By endpoint, the outcome and the codes of its findings, those of the estate included, sorted, each
-    /// once.
+    /// Returns, by endpoint, the outcome and the sorted codes of its findings without duplicates. Findings about the estate are
+    /// included.
     pub(crate) fn verdicts(&self) -> BTreeMap<String, (&'static str, Vec<&'static str>)> {
         let mut together: BTreeMap<&str, Vec<&'static str>> = BTreeMap::new();
         for finding in &self.estate {
@@ -87,7 +87,7 @@ impl Seen {
     }
 }
 
-/// The target as the truth writes it.
+/// Returns the target in the notation of the ground truth.
 fn written(observation: &Observation) -> String {
     observation.target.identity()
 }

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bearer_token_or_none() {
+    fn malformed_and_repeated_bearer_tokens_are_rejected() {
         assert_eq!(bearer(&headers(&[])).unwrap(), None);
         assert_eq!(bearer(&headers(&[("authorization", "bearer  bulla_x")])).unwrap(), Some("bulla_x"));
         for bad in ["Basic YTpi", "Bearer", "bulla_x", &format!("Bearer {}", "x".repeat(300))] {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_counts_if_it_is_there_once() {
+    fn session_cookie_is_read_only_if_present_exactly_once() {
         let one = headers(&[("cookie", "a=1; __Host-bulla=secret; b=2")]);
         assert_eq!(cookie(&one, SESSION_COOKIE), Some("secret"));
         assert_eq!(cookie(&headers(&[("cookie", "x__Host-bulla=secret")]), SESSION_COOKIE), None);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn unsafe_requests_need_the_sessions_own_token() {
+    fn unsafe_methods_require_the_csrf_token_of_the_session() {
         let good = secret::csrf_of("secret");
         let with = |token: &str| headers(&[("x-csrf-token", token)]);
         assert!(check_csrf(&Method::GET, &headers(&[]), "secret").is_ok());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_makes_nobodys_browser_change_anything() {
+    fn cross_site_unsafe_requests_are_rejected() {
         let any = Uri::from_static("/");
         let post = |of: &[(&'static str, &str)]| check_site(&Method::POST, &any, &headers(of)).is_ok();
         assert!(post(&[]));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_certificates_are_mapped_by_is_written_one_way() {
+    fn certificate_matchers_are_normalized_and_invalid_ones_rejected() {
         let hex = "AB".repeat(32);
         assert_eq!(
             certificate_matcher(&format!("sha256:{hex}")).unwrap(),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_certificates_are_written_one_way() {
+    fn certificate_names_are_normalized_for_matching() {
         let dns = GeneralName::Dns("Agent.Example".to_owned());
         assert_eq!(mark_of(&dns).unwrap(), "dns:agent.example");
         let uri = GeneralName::Uri("spiffe://a/B".to_owned());

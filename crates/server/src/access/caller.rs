@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_reaches_what_lies_in_its_scope() {
+    fn grants_permit_only_objects_in_their_scope() {
         let web = caller(&[("issuer", Scope::profile("web")), ("viewer", Scope::team("core"))]);
         let request = Permission::CertificateRequest;
         assert!(web.may(request, &[Scope::profile("web"), Scope::team("other")]).is_ok());
@@ -408,14 +408,14 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_was_cloned_can_be_changed() {
+    fn roles_of_a_cloned_caller_change_independently() {
         let first = caller(&[("viewer", Scope::Any)]);
         let changed = first.clone().with_roles(vec!["viewer".to_owned()]);
         assert!(changed.has_role("viewer") && !first.has_role("viewer"));
     }
 
     #[test]
-    fn listings_are_narrowed_to_the_reach() {
+    fn listing_reach_is_limited_to_granted_scopes() {
         let two = caller(&[("viewer", Scope::team("b")), ("issuer", Scope::team("a"))]);
         assert_eq!(
             two.reach(Permission::CertificateRead),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_away_what_they_do_not_have() {
+    fn callers_cannot_grant_more_than_they_hold() {
         let of = |role: &str, scope| Granted { permissions: built_in_role(role).unwrap().permissions, scope };
         let operator = caller(&[("operator", Scope::Any)]);
         assert!(operator.covers(&of("viewer", Scope::team("a"))));

@@ -125,7 +125,7 @@ mod tests {
     use crate::access::{Permission, Scope};
 
     #[test]
-    fn a_role_that_is_not_there_gives_nothing() {
+    fn unknown_and_unreadable_roles_grant_no_permissions() {
         let roles = RoleTable::from([
             ("own".to_owned(), Some(Permissions::of(&[Permission::JobRead]))),
             ("unreadable".to_owned(), None),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_without_a_scope_is_for_everything() {
+    fn grant_without_scope_defaults_to_any() {
         assert_eq!(serde_json::from_str::<Grant>(r#"{"role":"a"}"#).unwrap().scope, Scope::Any);
     }
 }

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_tls_or_this_machine_is_trusted() {
+    fn issuer_urls_must_be_https_or_loopback() {
         for (url, good) in [
             ("https://a.example", true),
             ("http://127.0.0.1:8080/x", true),

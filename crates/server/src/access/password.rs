@@ -221,7 +221,7 @@ mod tests {
     use axum::response::IntoResponse;
 
     #[tokio::test]
-    async fn a_password_is_verified_by_its_hash() {
+    async fn password_verifies_only_against_its_argon2id_hash() {
         let good = "correct horse battery staple";
         let hash = hash(Zeroizing::new(good.to_owned())).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=65536,t=3,p=1$"), "{hash}");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_user_costs_as_much_as_a_wrong_password() {
+    async fn unknown_users_cost_as_much_hashing_as_wrong_passwords() {
         let hash = hash(Zeroizing::new("correct horse battery staple".to_owned())).await.unwrap();
         let known = compared_with(Some(&hash));
         for other in [None, Some("nonsense"), Some("$argon2id$v=19$m=8,t=1$salt$hash")] {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hashes_at_once_and_waiting_are_bounded() {
+    async fn concurrent_and_queued_password_hashes_are_limited() {
         let queue = Arc::new(HashQueue::new(1, 1));
         let (release, held) = std::sync::mpsc::channel::<()>();
         let run = |queue: &Arc<HashQueue>, work: Box<dyn FnOnce() + Send>| {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_long_enough_and_not_too_long() {
+    fn password_length_limits_are_enforced() {
         assert!(check("twelve chars").is_ok() && check(&"x".repeat(PASSWORD_BYTES_MAX)).is_ok());
         assert!(check("eleven char").is_err() && check(&"x".repeat(PASSWORD_BYTES_MAX + 1)).is_err());
     }

@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permissions_are_named_by_noun_and_verb() {
+    fn permission_names_have_noun_and_verb() {
         for permission in Permission::ALL {
             let (noun, verb) = permission.name().split_once('.').unwrap();
             assert!(!noun.is_empty() && !verb.is_empty());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_hold_what_they_say() {
+    fn built_in_roles_exclude_privileged_permissions() {
         let of = |name: &str| built_in_role(name).unwrap().permissions;
         assert_eq!(of("admin"), Permissions::all());
         for name in ["operator", "issuer", "approver", "viewer", "auditor", "agent", "node"] {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_sets() {
+    fn permission_sets_support_set_operations() {
         let pair = Permissions::of(&[Permission::CaRead, Permission::KeyBlock]);
         assert!(pair.has(Permission::CaRead) && !pair.has(Permission::CaManage));
         assert!(Permissions::all().covers(pair) && !pair.covers(Permissions::all()));

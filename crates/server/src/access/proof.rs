@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_counts_for_a_while() {
+    fn session_proof_expires_after_its_lifetime() {
         assert_eq!(PROOF_LIFETIME_US, i64::try_from(PROOF_LIFETIME.as_micros()).unwrap());
         let session = |proved_at_us| CallerSession {
             hash: [0; 32],

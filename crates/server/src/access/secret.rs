@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_long_and_differ() {
+    fn tokens_are_unique_and_have_a_fixed_length_and_label() {
         let (a, b) = (new_token().unwrap(), new_token().unwrap());
         assert_ne!(a.as_str(), b.as_str());
         assert_eq!(a.len(), TOKEN_PREFIX.len() + 43);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_of_their_purpose_and_of_where_parts_end() {
+    fn hashes_differ_by_purpose_and_part_boundaries() {
         assert_ne!(token_hash("x"), session_hash("x"));
         assert_ne!(code_hash("x"), session_hash("x"));
         assert_ne!(subject_hash("ab", "c"), subject_hash("a", "bc"));

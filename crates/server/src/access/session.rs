@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_is_unpacked_as_it_was_packed() {
+    fn certificate_chains_roundtrip_and_truncated_ones_are_rejected() {
         let chain: [&[u8]; 3] = [b"leaf", b"", b"issuer"];
         let packed = pack_chain(chain.into_iter());
         assert_eq!(unpack_chain(&packed).unwrap(), chain);

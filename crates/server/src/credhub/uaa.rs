@@ -283,7 +283,7 @@ mod tests {
 
     /// Kubernetes and GitHub sign tokens without scope and grant type.
     #[test]
-    fn tokens_of_any_openid_issuer_name_an_actor_by_rule() {
+    fn actor_is_derived_from_oidc_claims_by_template() {
         let outcome = |rule: &str, scopes: &[&str], claims: Value| {
             let mut all = json!({ "iss": "https://k8s.example", "exp": NOW + 300, "aud": "bulla" });
             all.as_object_mut().unwrap().extend(claims.as_object().unwrap().clone());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_claim_is_checked() {
+    fn uaa_token_claims_are_validated() {
         assert_eq!(outcome(json!({})).unwrap(), "uaa-client:ci");
         let user =
             json!({ "grant_type": "password", "user_id": "7", "scope": "credhub.write x credhub.read" });

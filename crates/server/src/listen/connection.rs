@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_trusted_proxy_says_who_stands_behind_it() {
+    fn x_forwarded_for_is_used_only_from_trusted_proxies() {
         let proxies = TrustedProxies::new(&["10.0.0.0/8".parse().unwrap()]);
         let of = |from: &str, forwarded: &[&str]| {
             let mut headers = HeaderMap::new();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_has_half_of_the_memory_and_a_single_answer_may_be_larger() {
+    fn one_address_may_use_half_the_response_memory_or_one_large_response() {
         const KIB: usize = 1 << 10;
         let memory = AnswerMemory::new(100 * KIB);
         let take = |address: &str, kib: usize| memory.take(address.parse().unwrap(), kib * KIB);

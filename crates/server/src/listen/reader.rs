@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_is_served_and_one_that_takes_next_to_nothing_is_not() {
+    fn slow_readers_are_served_and_stalled_readers_time_out() {
         for (bytes, pause, wanted) in [
             (0, 4_000, 30..=30),
             // A byte every 29 s does not count as progress.
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_waits_costs_nothing() {
+    fn idle_time_without_pending_data_does_not_count_as_stalled() {
         let (begin, mut patience) = (Instant::now(), ReaderPatience::new(LIMIT));
         patience.read(begin + 20 * LIMIT, 0);
         assert!(!patience.is_over(begin + 40 * LIMIT));

@@ -124,7 +124,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_reader_is_written_to_and_one_that_takes_a_byte_now_and_then_is_not() {
+    async fn writes_to_slow_readers_succeed_and_to_stalled_readers_fail() {
         for (bytes_each, is_served) in [(9 << 10, true), (1, false)] {
             let (near, mut far) = tokio::io::duplex(4);
             let mut near = Unstalled::new(near, Duration::from_secs(10));

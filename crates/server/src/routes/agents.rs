@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_read_as_they_are_written() {
+    fn label_selectors_are_parsed() {
         let read = |text: &str| selection(text).map(|labels| serde_json::json!(labels).to_string()).ok();
         assert_eq!(read("").as_deref(), Some("{}"));
         assert_eq!(read("env=prod, role=web").as_deref(), Some(r#"{"env":"prod","role":"web"}"#));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_knows_whether_to_come_again() {
+    fn agent_errors_map_to_retryable_and_permanent_status_codes() {
         let status = |error: AgentError| Problem::from(error).status().as_u16();
         assert_eq!(status(WorkError::NotFound.into()), 404);
         assert_eq!(status(WorkError::Unavailable("x".to_owned()).into()), 503);

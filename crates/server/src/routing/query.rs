@@ -91,7 +91,7 @@ mod tests {
     use http::StatusCode;
 
     #[test]
-    fn an_unknown_parameter_is_refused_with_the_nearest() {
+    fn unknown_query_parameters_are_rejected_with_a_suggestion() {
         let names = ["limit", "cursor", "expires_before"].map(str::to_owned).to_vec();
         let parameters = QueryParameters(vec![(Method::GET, names), (Method::POST, Vec::new())]);
         let check = |method: &Method, query| parameters.check(method, query);

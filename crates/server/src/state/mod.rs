@@ -218,7 +218,7 @@ mod tests {
     use store::StoreUrl;
 
     #[tokio::test]
-    async fn the_background_tasks_are_given_out_once() {
+    async fn background_tasks_can_be_taken_once() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let state = State::builder(store, Clock::system()).build();

@@ -1,4 +1,4 @@
-//! What a few hostile clients can do to the others: nothing.
+//! Tests that a few hostile clients cannot block the others.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::world::{Plan, World, until};
 
-/// As long as something that has to happen is waited for.
+/// Maximum time to wait for something that must happen.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn with(options: impl FnOnce(&mut ServerOptions) + Send + 'static) -> World {
@@ -52,7 +52,7 @@ async fn handshake(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// The status of an answer to one request on a new connection from 127.0.0.`host`; none where it was refused.
+/// The response status of one request on a new connection from 127.0.0.`host`, or `None` if the connection was refused.
 async fn ask(world: &World, host: u8, to: SocketAddr, path: &str) -> Option<String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let stream = connect(host, to).await;
@@ -64,7 +64,7 @@ async fn ask(world: &World, host: u8, to: SocketAddr, path: &str) -> Option<Stri
     } else {
         let mut stream = handshake(world, stream, b"http/1.1").await.ok()?;
         write_and_flush(&mut stream, request.as_bytes()).await.ok()?;
-        // Some end without the alert that says so.
+        // Some connections end without a TLS `close_notify` alert.
         let _ = stream.read_to_end(&mut said).await;
     }
     let said = String::from_utf8_lossy(&said).into_owned();
@@ -78,14 +78,14 @@ fn refused(world: &World, listener: &str, reason: &str) -> bool {
 }
 
 #[tokio::test]
-async fn half_requests_from_four_addresses_shut_nobody_out() {
+async fn incomplete_requests_from_four_addresses_do_not_block_others() {
     let world = with(|options| options.connections_max = 16).await;
     let (api, public, credentials) = (world.address, world.public, credentials(&world));
     let mut held = Vec::new();
     for host in 1..=4 {
         for _ in 0..16 {
             let stream = connect(host, credentials).await;
-            // More than an address may have is closed at once.
+            // Connections beyond the limit of an address are closed at once.
             if let Ok(mut stream) = handshake(&world, stream, b"http/1.1").await
                 && write_and_flush(&mut stream, b"GET /info HTTP/1.1\r\nhost: x\r\n").await.is_ok()
             {
@@ -104,7 +104,7 @@ async fn half_requests_from_four_addresses_shut_nobody_out() {
 }
 
 #[tokio::test]
-async fn connections_that_wait_for_a_request_make_room_for_newcomers() {
+async fn idle_connections_are_evicted_for_new_connections() {
     let world = with(|options| {
         options.connections_max = 4;
         options.connections_per_address_max = Some(4);
@@ -118,7 +118,7 @@ async fn connections_that_wait_for_a_request_make_room_for_newcomers() {
         assert!(stream.read(&mut [0; 4_096]).await.unwrap() > 0);
         held.push(stream);
     }
-    // Once they have waited for a moment.
+    // Connections can be evicted only after they have been idle for a moment.
     let newcomer =
         async { while ask(&world, 9, world.address, "/healthz").await.as_deref() != Some("200") {} };
     tokio::time::timeout(LONG, newcomer).await.expect("the newcomer is served");
@@ -126,7 +126,7 @@ async fn connections_that_wait_for_a_request_make_room_for_newcomers() {
 }
 
 #[tokio::test]
-async fn a_head_is_due_on_every_listener() {
+async fn every_listener_closes_connections_after_the_header_timeout() {
     let world = with(|options| options.head_timeout = Duration::from_millis(200)).await;
     for (to, listener) in [(credentials(&world), "credentials"), (world.address, "tls")] {
         for (protocol, sent) in
@@ -145,7 +145,7 @@ async fn a_head_is_due_on_every_listener() {
     tokio::time::timeout(LONG, end).await.expect("closed by the server");
 }
 
-/// An HTTP/2 client that reads a kibibyte of an answer and then no more.
+/// An HTTP/2 client with a receive window of one kibibyte.
 async fn reluctant(world: &World, host: u8) -> (SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
     let stream = handshake(world, connect(host, world.address).await, b"h2").await.unwrap();
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -160,7 +160,7 @@ async fn description(sender: &mut SendRequest<Empty<Bytes>>) -> Response<Incomin
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answer_is_closed() {
+async fn client_not_reading_its_response_is_disconnected() {
     let world = with(|options| options.write_timeout = Duration::from_millis(300)).await;
     let (mut sender, connection) = reluctant(&world, 9).await;
     let unread = description(&mut sender).await;
@@ -171,8 +171,8 @@ async fn a_client_that_does_not_read_its_answer_is_closed() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_do_not_use_up_the_memory() {
-    // One description has more than that, and more than twice that.
+async fn responses_are_rejected_when_unread_ones_fill_the_memory_limit() {
+    // One OpenAPI document is more than twice this limit.
     let world = with(|options| options.answer_bytes_max = 64 << 10).await;
     let (mut one, _connection) = reluctant(&world, 1).await;
     let unread = description(&mut one).await;
@@ -183,7 +183,7 @@ async fn answers_that_nobody_reads_do_not_use_up_the_memory() {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(refused.headers()["retry-after"], "5");
     }
-    // Once it is read there is memory again.
+    // Reading the response frees the memory.
     unread.into_body().collect().await.unwrap();
     let (mut other, _connection) = reluctant(&world, 2).await;
     let answered = async { while description(&mut other).await.status() != StatusCode::OK {} };
@@ -191,7 +191,7 @@ async fn answers_that_nobody_reads_do_not_use_up_the_memory() {
 }
 
 #[tokio::test]
-async fn a_flood_of_pings_ends_its_connection() {
+async fn ping_flood_closes_the_connection() {
     let world = with(|_| {}).await;
     let stream = handshake(&world, connect(9, world.address).await, b"h2").await.unwrap();
     let (mut read, mut write) = tokio::io::split(stream);
@@ -208,7 +208,7 @@ async fn a_flood_of_pings_ends_its_connection() {
 }
 
 #[tokio::test]
-async fn connections_of_one_certificate_are_bounded() {
+async fn connections_per_client_certificate_are_limited() {
     let world = with(|options| options.connections_per_certificate_max = Some(1)).await;
     let client = |identity| world.builder().identity(identity).build().unwrap();
     let (one, other) = (world.ca.leaf(&["one.example"]), world.ca.leaf(&["other.example"]));
@@ -229,7 +229,7 @@ fn introduction(client: Ipv4Addr) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_states_the_address_of_its_client_on_every_listener() {
+async fn proxy_protocol_header_is_accepted_only_from_trusted_proxies() {
     let world = with(|options| {
         options.trusted_proxies = TrustedProxies::new(&["127.0.0.7/32".parse().unwrap()]);
         options.connections_per_address_max = Some(1);
@@ -245,7 +245,7 @@ async fn a_trusted_proxy_states_the_address_of_its_client_on_every_listener() {
         let _held = through(7, one).await.expect("the first connection of a client");
         assert!(through(7, one).await.is_err(), "the second one of this client");
         let _other = through(7, other).await.expect("another client");
-        // A connection of the proxy's own, without a header.
+        // A connection of the proxy itself, without a PROXY header.
         let _own =
             handshake(&world, connect(7, to).await, b"http/1.1").await.expect("a proxy without a header");
         assert!(through(8, one).await.is_err(), "who is no trusted proxy states nothing");
@@ -256,7 +256,7 @@ async fn a_trusted_proxy_states_the_address_of_its_client_on_every_listener() {
     let mut said = String::new();
     stream.read_to_string(&mut said).await.unwrap();
     assert!(said.starts_with("HTTP/1.1 404"), "{said}");
-    // A header that cannot be accepted.
+    // An invalid PROXY header.
     let mut stream = connect(7, world.public).await;
     stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c").await.unwrap();
     assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or(0), 0, "closed");
@@ -264,7 +264,7 @@ async fn a_trusted_proxy_states_the_address_of_its_client_on_every_listener() {
 }
 
 #[tokio::test]
-async fn each_face_limits_an_address_in_the_words_of_its_protocol() {
+async fn address_rate_limits_use_the_error_format_of_each_protocol() {
     let limits = || LimitOptions {
         protocol_address: Some(Rate::new(1, 2)),
         credential_address: Some(Rate::new(1, 2)),
@@ -286,7 +286,7 @@ async fn each_face_limits_an_address_in_the_words_of_its_protocol() {
         .await;
         let url = format!("{}{path}", base(&world));
         let client = world.builder().build().unwrap();
-        // One more each second: far more come than a slow machine has seconds for.
+        // One request per second is allowed: the loop sends far more, also on a slow machine.
         let refused = async {
             loop {
                 let answer = client.get(&url).send().await.unwrap();
@@ -299,13 +299,13 @@ async fn each_face_limits_an_address_in_the_words_of_its_protocol() {
         assert_eq!(refused.headers()["retry-after"], "1", "{path}");
         let text = refused.text().await.unwrap();
         assert!(text.contains(kind), "{path}: {text}");
-        // The API has limits of its own.
+        // The API has separate limits.
         world.get("/api/v1/auth/me").await.expect(200);
     }
 }
 
 #[tokio::test]
-async fn a_client_of_the_credential_store_has_a_rate_and_a_busy_one_its_own() {
+async fn credential_store_limits_clients_and_honours_token_rates() {
     let limits = LimitOptions {
         credential_caller: Some(Rate::new(1, 2)),
         tokens: vec![("busy".to_owned(), Rate::new(10_000, 20_000))],
@@ -334,13 +334,13 @@ async fn a_client_of_the_credential_store_has_a_rate_and_a_busy_one_its_own() {
     let (busy, usual) =
         (world.token("busy", "admin", "any").await, world.token("usual", "admin", "any").await);
     assert!(ask(&busy, 100).await.is_none());
-    // Far more than a slow machine has seconds for.
+    // Far more requests than the limit allows, also on a slow machine.
     let refused = ask(&usual, 200).await.expect("a burst of two");
     assert_eq!(refused.headers()["retry-after"], "1");
 }
 
 #[tokio::test]
-async fn failed_logins_are_slowed_by_account() {
+async fn failed_logins_are_rate_limited_by_account() {
     let limits = LimitOptions { account_failures: Some(Rate::new(1, 2)), ..LimitOptions::unlimited() };
     let world = World::start_with(Plan {
         state: Box::new(move |state| state.limits(limits)),
@@ -367,7 +367,7 @@ async fn failed_logins_are_slowed_by_account() {
     };
     let refused = tokio::time::timeout(LONG, refused).await.expect("a burst of two");
     assert_eq!(refused.headers()["retry-after"], "1");
-    // Nobody locks out another.
+    // Failed attempts do not lock out the correct secret or other accounts.
     assert_eq!(log_in("ci", &token).await.status(), StatusCode::OK);
     assert_eq!(log_in("other", "bulla_guess").await.status(), StatusCode::UNAUTHORIZED);
 }

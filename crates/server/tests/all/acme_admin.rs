@@ -1,4 +1,4 @@
-//! What the API shows and ends of the ACME server's clients.
+//! Management of ACME accounts, orders and keys over the API.
 
 use authority::acme::{Acme, AcmeOptions};
 use authority::keystore::KeyStore;
@@ -56,7 +56,7 @@ impl Api {
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    /// An account with one pending order, as its client would have made them.
+    /// An account with one pending order, written directly to the store.
     async fn account(&self) -> (Uuid, Uuid) {
         let (account, order) = (Uuid::now_v7(), Uuid::now_v7());
         let new = NewAcmeAccount {
@@ -105,7 +105,7 @@ impl Api {
 const KEYS: &str = "/api/v1/acme/external-keys";
 
 #[tokio::test]
-async fn external_keys_are_made_shown_withdrawn_and_removed() {
+async fn acme_external_account_keys_are_created_disabled_and_deleted() {
     let api = Api::new().await;
     let new = json!({ "kid": "web", "label": "web team", "names": ["a.example"], "profiles": ["default"] });
     let (status, made) = api.ask(Method::POST, KEYS, new.clone()).await;
@@ -134,7 +134,7 @@ async fn external_keys_are_made_shown_withdrawn_and_removed() {
 }
 
 #[tokio::test]
-async fn accounts_and_orders_are_shown_and_ended() {
+async fn acme_accounts_and_orders_are_listed_and_accounts_revoked() {
     let api = Api::new().await;
     let (account, order) = api.account().await;
     let path = format!("/api/v1/acme/accounts/{account}");
@@ -145,7 +145,7 @@ async fn accounts_and_orders_are_shown_and_ended() {
     for query in [String::new(), format!("?account={account}")] {
         let (_, listed) = api.ask(Method::GET, &format!("/api/v1/acme/orders{query}"), Value::Null).await;
         assert_eq!(listed["items"][0]["id"], json!(order), "{query}");
-        // As its client sees it: its time is over.
+        // The order has expired, so its status is `invalid`, as ACME clients see it.
         assert_eq!(listed["items"][0]["status"], "invalid", "{query}");
     }
     let other = format!("/api/v1/acme/orders?account={}", Uuid::nil());
@@ -161,13 +161,13 @@ async fn accounts_and_orders_are_shown_and_ended() {
 }
 
 #[tokio::test]
-async fn limits_of_single_clients_are_set_and_lifted() {
+async fn acme_limit_overrides_are_set_replaced_and_deleted() {
     let api = Api::new().await;
     let path = "/api/v1/acme/limit-overrides";
     let lift = json!({ "kind": "new_accounts", "subject": "10.0.0.0/8", "seconds": 60, "note": "a lab" });
     let (status, made) = api.ask(Method::POST, path, lift.clone()).await;
     assert_eq!((status, &made["allowed"]), (200, &Value::Null), "{made}");
-    // For the same subject it is replaced.
+    // An override for the same subject replaces the existing one.
     let mut fewer = lift;
     fewer["allowed"] = json!(5);
     let (_, again) = api.ask(Method::POST, path, fewer).await;

@@ -1,4 +1,4 @@
-//! Agents against the whole house: enrolled, given work, and retired over the API, with our own CA.
+//! Agents with a complete server: enrollment, deployment, and retirement over the API, with an internal CA.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::parts::{Parts, names_under};
 use crate::world::{self, TestResponse, send};
 
-/// A server with everything that agents need behind it.
+/// A server with all components that agents need.
 struct House {
     lifecycle: Lifecycle,
     running: Running,
@@ -44,7 +44,7 @@ impl House {
         let Parts { clock, keystore, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
         let web = Profile::for_servers("web", names_under("example"));
         authority.put_profile(web, None, "test").await.unwrap();
-        // The listener's certificate is another authority's: agents trust what enrolment tells them.
+        // The listener's certificate is from another CA: agents trust the roots that enrollment returns.
         let ca = world::Authority::new("listener's root");
         let ca_pem = x509::pem::encode("CERTIFICATE", &ca.root);
         let agents = Agents::new(AgentsParts {
@@ -126,7 +126,7 @@ impl House {
         Agent::open(&self.state(), PolicyFile::new(&policy), Clock::system()).await.unwrap()
     }
 
-    /// A folder of the server's that is deployed to.
+    /// A file in the folder that is deployed to.
     fn etc(&self, name: &str) -> PathBuf {
         let folder = self.folder.path().join("etc");
         std::fs::create_dir_all(&folder).unwrap();
@@ -140,7 +140,7 @@ impl House {
         made.json()["id"].as_str().unwrap().parse().unwrap()
     }
 
-    /// Works until the certificate is where it belongs.
+    /// Runs the agent until the certificate has this state.
     async fn work_until(&self, certificate: Uuid, state: state::State) -> Worked {
         let mut all = Worked::default();
         let mut agent = self.agent().await;
@@ -163,7 +163,7 @@ impl Drop for House {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_made_on_a_host_and_deployed_there() {
+async fn certificate_with_agent_key_is_issued_and_deployed() {
     let house = House::new().await;
     let agent = house.enrolled().await;
     let target = house.target(agent.agent, "web").await;
@@ -197,7 +197,7 @@ async fn a_certificate_is_made_on_a_host_and_deployed_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_is_for_the_team_in_its_label() {
+async fn agent_is_usable_only_by_the_team_in_its_label() {
     let house = House::new().await;
     let agent = house.enrolled().await.agent;
     let target = house.target(agent, "shop's").await;
@@ -224,14 +224,14 @@ async fn a_host_is_for_the_team_in_its_label() {
         assert_eq!(create("shop", key.clone()).await, status, "{label:?}");
         assert_eq!(create("other", json!({})).await, 403);
     }
-    // A target of one host is none of another's.
+    // A target of one agent cannot be used with another agent.
     let elsewhere = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": Uuid::new_v4() }] });
     assert_eq!(create("shop", elsewhere).await, 403);
     assert_eq!(create("shop", json!({})).await, 201);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_kept_by_the_server_is_deployed_by_agents_too() {
+async fn agent_deploys_server_stored_keys_and_keeps_no_copy() {
     let house = House::new().await;
     let agent = house.enrolled().await;
     let target = house.target(agent.agent, "web").await;
@@ -247,10 +247,10 @@ async fn a_key_kept_by_the_server_is_deployed_by_agents_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_else_is_an_agent() {
+async fn agent_endpoints_reject_tokens_and_retired_agents() {
     let house = House::new().await;
     let agent = house.enrolled().await;
-    // A token may hold the permission and is still no agent.
+    // A token is rejected on agent endpoints, even if its role has the permission.
     for (method, path, body) in [
         (Method::GET, "/api/v1/agent/work", None),
         (Method::GET, "/api/v1/agent/targets", None),
@@ -264,13 +264,13 @@ async fn nobody_else_is_an_agent() {
         let refused = house.ask(method, path, body).await.expect(403);
         assert_eq!(refused.problem(), "forbidden");
     }
-    // Retired is out at once, and so is the certificate.
+    // Retiring an agent rejects its certificate at once.
     let path = format!("/api/v1/agents/{}", agent.agent);
     house.ask(Method::POST, &format!("{path}/retire"), None).await.expect(204);
     let error = house.agent().await.work_once().await.unwrap_err().to_string();
     assert!(error.contains("401") || error.contains("403") || error.contains("409"), "{error}");
     assert!(house.ask(Method::GET, &path, None).await.expect(200).json()["retired_at"].is_string());
-    // An open route with a token that is none.
+    // The enrollment endpoint needs no authentication, but it rejects an unknown join token.
     let body = json!({"token": "bulla-enroll-none", "csr_pem": csr()});
     let request = house.client.post(format!("{}/api/v1/agent/enroll", house.url())).json(&body);
     assert_eq!(send(request).await.expect(401).problem(), "unauthenticated");
@@ -285,7 +285,7 @@ fn csr() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_and_targets_have_revisions_and_hide_passwords() {
+async fn targets_have_revisions_and_hide_passwords_and_groups_select_agents() {
     let house = House::new().await;
     let agent = house.enrolled().await.agent;
     let store = json!({"type": "jks", "file": "/srv/a.jks", "password": "open sesame"});
@@ -294,7 +294,7 @@ async fn groups_and_targets_have_revisions_and_hide_passwords() {
     assert!(!made.text.contains("sesame"), "{}", made.text);
     assert_eq!(made.header("etag"), "\"1\"");
     let path = made.header("location").to_owned();
-    // As it is shown, with another name.
+    // Sends the target back as it was shown, with another name.
     let again = json!({"name": "java-2", "agent": agent, "target": made.json()["target"]});
     let request = house.client.put(format!("{}{path}", house.url())).bearer_auth(&house.admin).json(&again);
     send(request.try_clone().unwrap().header("if-match", "\"7\"")).await.expect(412);

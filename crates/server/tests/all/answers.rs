@@ -1,4 +1,4 @@
-//! What every answer has: problems, headers, ETags, repeats, the description, metrics, events.
+//! Common properties of all responses: problem documents, headers, ETags, idempotency, the OpenAPI document, metrics, events.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::world::{World, send};
 const TOKENS: &str = "/api/v1/tokens";
 
 #[tokio::test]
-async fn every_refusal_is_a_problem() {
+async fn error_responses_are_problem_documents_with_expected_status() {
     let world = World::start().await;
     let with = |method: Method, path: &str| world.with(&world.admin, method, path);
     let json_type = ("content-type", "application/json");
@@ -60,7 +60,7 @@ async fn every_refusal_is_a_problem() {
 }
 
 #[tokio::test]
-async fn answers_are_safe_for_browsers_and_say_which_version_answers() {
+async fn responses_have_security_headers_and_the_server_version() {
     let world = World::start().await;
     for path in ["/healthz", "/nowhere", TOKENS] {
         let answer = send(world.bare(Method::GET, path).header("origin", "https://evil.example")).await;
@@ -70,13 +70,13 @@ async fn answers_are_safe_for_browsers_and_say_which_version_answers() {
         assert_eq!(answer.header("bulla-version"), env!("CARGO_PKG_VERSION"));
         assert!(answer.header("strict-transport-security").starts_with("max-age="));
         assert!(answer.headers.contains_key("x-request-id"));
-        // No other site may read it.
+        // No CORS header allows other sites to read the response.
         assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("access-control-")));
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_has_not_changed_is_not_sent_again() {
+async fn matching_if_none_match_returns_304() {
     let world = World::start().await;
     let first = world.get(TOKENS).await.expect(200);
     let tag = first.header("etag").to_owned();
@@ -90,14 +90,14 @@ async fn an_answer_that_has_not_changed_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_change_of_what_has_changed_is_refused() {
+async fn stale_if_match_returns_412() {
     let world = World::start().await;
     world.token("ci", "viewer", "any").await;
     let id = world.get(TOKENS).await.json()["items"][0]["id"].as_str().unwrap().to_owned();
     let path = format!("{TOKENS}/{id}");
     let tag = world.get(&path).await.header("etag").to_owned();
     assert_eq!(tag, "\"1\"");
-    // A narrowed view can be changed from as well.
+    // The ETag of a partial response is accepted in `If-Match`.
     let narrow = world.get(&format!("{path}?fields=name")).await.expect(200);
     assert_eq!(narrow.json(), json!({ "name": "ci" }));
     let patch = |tag: &str, name: &str| {
@@ -115,7 +115,7 @@ async fn a_change_of_what_has_changed_is_refused() {
 }
 
 #[tokio::test]
-async fn a_repeated_request_is_answered_once() {
+async fn repeated_idempotency_key_returns_the_stored_response() {
     let world = World::start().await;
     let body = json!({ "name": "alice", "subject": "1", "issuer": "https://i.example" });
     let post = |token: &str, key: &str, body: &Value| {
@@ -127,17 +127,17 @@ async fn a_repeated_request_is_answered_once() {
     assert_eq!(first.json(), again.json());
     assert_eq!(first.header("location"), again.header("location"));
     assert_eq!((first.header("etag"), again.header("idempotency-replayed")), (again.header("etag"), "true"));
-    // A refusal is repeated too.
+    // Error responses are repeated too.
     let taken = post(&admin, "k2", &body).await.expect(409);
     assert_eq!(post(&admin, "k2", &body).await.expect(409).json()["detail"], taken.json()["detail"]);
-    // Another body under the key is another request; another caller's key is another key.
+    // The same key with another body is rejected. The same key of another caller is independent.
     let other = json!({ "name": "bob", "subject": "2", "issuer": "https://i.example" });
     assert_eq!(post(&admin, "k1", &other).await.expect(422).problem(), "idempotency-mismatch");
     let second = world.token("second", "admin", "any").await;
     post(&second, "k1", &other).await.expect(201);
     let users = world.get("/api/v1/users").await.json()["items"].as_array().unwrap().len();
     assert_eq!(users, 2);
-    // At the same moment: one makes it, the others get its answer or are told to wait for it.
+    // Concurrent requests with the same key: one is executed, the others get its response or a conflict error.
     let body = json!({ "name": "carol", "subject": "3", "issuer": "https://i.example" });
     let answers = futures_util::future::join_all((0..8).map(|_| post(&admin, "k3", &body))).await;
     for answer in answers {
@@ -148,7 +148,7 @@ async fn a_repeated_request_is_answered_once() {
 }
 
 #[tokio::test]
-async fn a_secret_is_not_kept_for_repeats() {
+async fn responses_with_secrets_are_not_replayed() {
     let world = World::start().await;
     let body = json!({ "name": "ci", "grants": [] });
     let post =
@@ -158,7 +158,7 @@ async fn a_secret_is_not_kept_for_repeats() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other() {
+async fn cursor_pagination_returns_each_item_once() {
     let world = World::start().await;
     for name in ["a", "b", "c", "d"] {
         world.token(name, "viewer", "any").await;
@@ -173,13 +173,13 @@ async fn pages_follow_each_other() {
         path = format!("{TOKENS}?limit=2&fields=name&cursor={next}");
     }
     assert_eq!(names, ["a", "b", "c", "d", "first-admin"]);
-    // A cursor of another listing.
+    // A cursor of another listing is rejected.
     let next = world.get(&format!("{TOKENS}?limit=1")).await.json()["next"].as_str().unwrap().to_owned();
     world.get(&format!("/api/v1/users?cursor={next}")).await.expect(400);
 }
 
 #[tokio::test]
-async fn the_audit_trail_is_listed_exported_and_verified() {
+async fn audit_log_is_listed_exported_and_verified_over_the_api() {
     let world = World::start().await;
     for name in ["a", "b", "c"] {
         world.token(name, "viewer", "any").await;
@@ -205,7 +205,7 @@ async fn the_audit_trail_is_listed_exported_and_verified() {
 }
 
 #[tokio::test]
-async fn events_are_followed_as_they_happen_and_from_where_one_was() {
+async fn event_stream_delivers_live_events_and_resumes_from_last_event_id() {
     let world = World::start().await;
     let emit = |kind: &'static str, number: i64| {
         let event = store::NewEvent {
@@ -235,14 +235,14 @@ async fn events_are_followed_as_they_happen_and_from_where_one_was() {
     let data: Value = serde_json::from_str(data).unwrap();
     assert_eq!(data, json!({ "at": "1970-01-01T00:00:00Z", "subject": "x/1", "body": { "n": 1 } }));
     assert!(!read(&mut some, "other.done").await.contains("test.done"));
-    // Another reader, from the first of them on.
+    // A second subscriber resumes after the first event.
     let id = text.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
     let mut again = follow("/api/v1/events", Some(id)).await.unwrap();
     emit("test.later", 3).await.unwrap();
     let text = read(&mut again, "test.later").await;
     let kinds: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     assert_eq!(kinds, ["other.done", "test.later"], "none lost, none twice");
-    // A body that cannot be read, of a kind that is known: passed on as it is.
+    // An unreadable body of a known kind is sent unchanged.
     let (kind, subject, body) = ("agent.offline", "agent/1".to_owned(), "not JSON".to_owned());
     let event = store::NewEvent { at_us: 0, kind, subject, body };
     let put = world
@@ -265,7 +265,7 @@ async fn read(response: &mut reqwest::Response, until: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_description_is_openapi_3_1_and_hangs_together() {
+async fn openapi_document_is_version_3_1_and_all_references_resolve() {
     let world = World::start().await;
     let answer = send(world.bare(Method::GET, "/openapi.json")).await.expect(200);
     let document = answer.json();
@@ -303,7 +303,7 @@ fn references(value: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn metrics_are_counted_by_template_and_only_for_those_who_may_see() {
+async fn metrics_are_labelled_by_route_template_and_require_permission() {
     let world = World::start().await;
     let id = uuid::Uuid::nil();
     world.get(&format!("{TOKENS}/{id}")).await.expect(404);
@@ -324,7 +324,7 @@ async fn metrics_are_counted_by_template_and_only_for_those_who_may_see() {
 }
 
 #[tokio::test]
-async fn health_needs_nobody_and_readiness_the_database() {
+async fn health_and_readiness_need_no_authentication() {
     let world = World::start().await;
     for path in ["/healthz", "/readyz", "/healthz?probe=1"] {
         let answer = send(world.bare(Method::GET, path)).await.expect(200);
@@ -333,7 +333,7 @@ async fn health_needs_nobody_and_readiness_the_database() {
 }
 
 #[tokio::test]
-async fn head_is_get_without_the_body() {
+async fn head_returns_the_headers_of_get_without_a_body() {
     let world = World::start().await;
     let get = world.get(TOKENS).await.expect(200);
     let head = send(world.with(&world.admin, Method::HEAD, TOKENS)).await.expect(200);

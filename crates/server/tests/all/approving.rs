@@ -1,4 +1,4 @@
-//! One person is one principal: nobody approves what they asked for by another way to log in.
+//! All identities of a person are one principal: no identity can approve a request of another one of the same person.
 
 use authority::est::{ClientCa, Est, EstOptions};
 use http::Method;
@@ -33,7 +33,7 @@ async fn plan() -> Plan {
     }
 }
 
-/// A client that shows a certificate with these names, and asks for one of its own with the first.
+/// A client with a certificate for these names, which requests a certificate for the first name.
 struct Holder<'a> {
     world: &'a World,
     client: reqwest::Client,
@@ -52,7 +52,7 @@ impl<'a> Holder<'a> {
         send(post.header("content-type", "application/pkcs10").body(self.csr.clone())).await
     }
 
-    /// Asks, and returns the path of the enrolment that waits.
+    /// Sends the request, and returns the path of the pending enrollment.
     async fn ask(&self) -> String {
         self.enrol().await.expect(202);
         let waiting = self.world.get("/api/v1/enrolments").await.expect(200).json();
@@ -62,7 +62,7 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// Nobody's own request: 403, and it still waits.
+/// Asserts that the approval is rejected with 403 and the enrollment remains pending.
 async fn refused(world: &World, path: &str, approve: RequestBuilder) {
     let refused = send(approve.json(&json!({}))).await.expect(403);
     assert_eq!(refused.problem(), "forbidden");
@@ -77,7 +77,7 @@ async fn made(world: &World, create: RequestBuilder, body: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_client_certificate_does_not_approve_what_it_asked_for_over_est() {
+async fn client_certificate_cannot_approve_its_own_est_enrollment() {
     let world = World::start_with(plan().await).await;
     let holder = Holder::new(&world, &["own.a.example"]);
     let grants = json!([{ "role": "approver", "scope": "any" }]);
@@ -95,7 +95,7 @@ async fn a_client_certificate_does_not_approve_what_it_asked_for_over_est() {
 }
 
 #[tokio::test]
-async fn a_token_that_a_user_made_is_that_user() {
+async fn tokens_created_by_a_user_cannot_approve_requests_of_the_user() {
     let scene = Scene::start_plan(SessionOptions::default(), plan().await).await;
     let world = &scene.world;
     let ann = json!({ "name": "ann", "subject": "subject-1", "email": "Ann@a.example",
@@ -115,7 +115,7 @@ async fn a_token_that_a_user_made_is_that_user() {
     let by_token = world.with(&direct, Method::POST, tokens);
     let indirect = made(world, by_token, json!({ "name": "indirect", "grants": grants })).await;
 
-    // Ann is known by the address that an administrator entered.
+    // An administrator entered this e-mail address for Ann.
     let holder = Holder::new(world, &["own.a.example", "ann@a.example"]);
     let path = holder.ask().await;
     let approve = format!("{path}/approve");

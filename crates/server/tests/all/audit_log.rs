@@ -1,4 +1,4 @@
-//! The audit log over the API: signed heads, segments, the export.
+//! Signed heads, segments and export of the audit log over the API.
 
 use api::audit::{InclusionProof, SignedHead, VerificationView};
 use audit::{AuditLog, AuditOptions, AuditParts, Retention, Step};
@@ -18,7 +18,7 @@ use crate::world::{Plan, World};
 const DAY_US: i64 = 86_400_000_000;
 
 #[tokio::test]
-async fn an_export_with_segments_continues_the_head_that_was_signed_before() {
+async fn audit_export_with_segments_matches_an_earlier_signed_head() {
     let (database, clock) = (Database::sqlite(), Clock::system());
     let store = database.open().await;
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
@@ -55,7 +55,7 @@ async fn an_export_with_segments_continues_the_head_that_was_signed_before() {
     assert_eq!(head::line(&signed), before, "the answer is the line that is signed and hashed");
     head::check(&signed, Some(&key)).unwrap();
 
-    // Sealed, and the rows are still there: the export has each event once.
+    // The segment is sealed and its rows still exist: the export contains each event once.
     assert_eq!(log.retain().await.unwrap(), Step::Sealed(1));
     for when in ["with the rows", "without them"] {
         let exported = get("/api/v1/audit/export").await;
@@ -89,7 +89,7 @@ async fn an_export_with_segments_continues_the_head_that_was_signed_before() {
     world.get("/api/v1/audit/segments/2").await.expect(404);
     let heads = get("/api/v1/audit/heads").await;
     assert_eq!(heads, format!("{before}\n"));
-    // Signing is for auditors, not for operators.
+    // Auditors can sign heads, operators cannot.
     let operator = world.token("op", "operator", "any").await;
     let refused = world.with(&operator, Method::POST, "/api/v1/audit/heads").send().await.unwrap();
     assert_eq!(refused.status(), 403);

@@ -1,4 +1,4 @@
-//! Authorities, profiles, issuing, revocation over the API.
+//! Certification authorities, profiles, issuance and revocation over the API.
 
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
@@ -62,7 +62,7 @@ impl Api {
         self.as_whom(&self.admin, method, path, body, &[]).await
     }
 
-    /// A token that may do this within this scope only.
+    /// A token with this role in this scope only.
     async fn token(&self, role: &str, scope: &str) -> String {
         let body = json!({ "name": format!("{role} {scope}"), "grants": [{ "role": role, "scope": scope }] });
         let (status, made) = self.ask(Method::POST, "/api/v1/tokens", body).await;
@@ -84,7 +84,7 @@ impl Api {
 }
 
 #[tokio::test]
-async fn a_certificate_is_issued_shown_and_revoked() {
+async fn certificate_is_issued_listed_and_revoked_over_the_api() {
     let api = Api::new().await.with_authority().await;
     let path = "/api/v1/profiles/web/certificates";
     let body = json!({ "csr": world::request_for("a.example") });
@@ -147,7 +147,7 @@ async fn a_certificate_is_issued_shown_and_revoked() {
 }
 
 #[tokio::test]
-async fn profiles_are_changed_only_as_they_were_read() {
+async fn profile_updates_require_the_current_revision_and_approval() {
     let api = Api::new().await.with_authority().await;
     let (status, mut shown) = api.ask(Method::GET, "/api/v1/profiles/web", Value::Null).await;
     assert_eq!((status, &shown["validity"]["default_seconds"]), (200, &json!(4_060_800)));
@@ -182,7 +182,7 @@ async fn profiles_are_changed_only_as_they_were_read() {
         status == 422 && refused["detail"].as_str().unwrap().contains("unknown field `dns`"),
         "{refused}"
     );
-    // It requires approval by now: so does its removal.
+    // The profile now requires approval, so its deletion requires approval too.
     let (status, change) = api.ask(Method::DELETE, "/api/v1/profiles/web", Value::Null).await;
     assert_eq!((status, &change["action"]), (202, &json!("profile.delete")), "{change}");
     assert_eq!(api.ask(Method::GET, "/api/v1/profiles/web", Value::Null).await.0, 200);
@@ -203,7 +203,7 @@ async fn profiles_are_changed_only_as_they_were_read() {
 }
 
 #[tokio::test]
-async fn a_scope_reaches_its_profile_and_no_further() {
+async fn profile_scope_limits_issuance_reads_and_revocation() {
     let api = Api::new().await.with_authority().await;
     let other = json!({ "name": "other", "names": { "dns_allowed": [".example"] } });
     assert_eq!(api.ask(Method::POST, "/api/v1/profiles", other).await.0, 201);
@@ -237,7 +237,7 @@ async fn a_scope_reaches_its_profile_and_no_further() {
 }
 
 #[tokio::test]
-async fn authorities_are_made_shown_and_retired() {
+async fn certification_authorities_are_created_set_default_and_retired() {
     let api = Api::new().await.with_authority().await;
     let (_, listed) = api.ask(Method::GET, "/api/v1/authorities", Value::Null).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! The client of the credential store against a real one, on SQLite and on PostgreSQL.
+//! The client of the credential store with a real server, on SQLite and on PostgreSQL.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use testbed::Database;
 
 use crate::world::{Authority, HOUR, now};
 
-/// A long while, after which something did not happen.
+/// Maximum time to wait before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A store, its server, and the port that it comes back to.
+/// A credential store and its server, which restarts on the same port.
 struct CredentialServer {
     store: Store,
     clock: Clock,
@@ -33,7 +33,7 @@ struct CredentialServer {
     address: SocketAddr,
     api: Option<SocketAddr>,
     running: Option<Running>,
-    // Last: the store's connections go before it.
+    // Keep this field last: the store must be dropped before the database.
     database: Database,
 }
 
@@ -58,7 +58,7 @@ impl CredentialServer {
         Self::down(database).await.started().await
     }
 
-    /// With everything in place to start it.
+    /// A server that is configured but not started.
     async fn down(database: Database) -> Self {
         let store = database.open().await;
         let clock = Clock::manual(now() * 1_000_000);
@@ -99,7 +99,7 @@ impl CredentialServer {
             let state = State::builder(self.store.clone(), self.clock.clone()).limits(unlimited);
             match Server::start(options.clone(), state.components(components).build()).await {
                 Ok(running) => break running,
-                // While it was down a connection of somebody else may have got the port.
+                // Another process may have taken the port while the server was down.
                 Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -115,7 +115,7 @@ impl CredentialServer {
     async fn set(&self, name: &str, value: &str) {
         let request = SetRequest::new(at(name), Kind::Password, json!(value));
         self.credentials.set(&admin(), request).await.unwrap();
-        // On PostgreSQL an event is seen once every transaction that was open before it has ended, another test's too.
+        // On PostgreSQL an event is visible after all earlier transactions have ended, including those of other tests.
         testbed::until_async(&format!("the event of {name} is seen"), async || {
             self.store.outbox_seen().await.unwrap() == self.store.outbox_end().await.unwrap()
         })
@@ -128,7 +128,7 @@ impl CredentialServer {
         self.credentials.grant(&admin(), actor, &path, read).await.unwrap();
     }
 
-    /// A new API token of this name that holds nothing.
+    /// A new API token of this name with the role `viewer`, which has no permission on credentials.
     async fn token(&self, name: &str) -> String {
         let root = reqwest::Certificate::from_der(&self.ca.root).unwrap();
         let http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
@@ -157,13 +157,13 @@ impl CredentialServer {
         Client::builder(format!("https://{}", self.address)).roots(root)
     }
 
-    /// Of an administrator that does not follow changes and remembers for long.
+    /// An administrator's client that does not subscribe to changes and caches for a long time.
     fn client(&self) -> Client {
         self.builder().bearer(&self.admin).limits(Limits { follow: false, ..long() }).build().unwrap()
     }
 }
 
-/// Nothing is asked for again by its age.
+/// Cache entries do not become stale during a test.
 fn long() -> Limits {
     Limits {
         ttl: Duration::from_secs(86_400),
@@ -174,7 +174,7 @@ fn long() -> Limits {
     }
 }
 
-/// All is asked for again each time, and answered from the cache where there is no answer.
+/// Every value is requested again each time. Cached values are used only if the server does not respond.
 fn anew() -> Limits {
     let none = Duration::ZERO;
     Limits { ttl: none, negative_ttl: none, revalidate: none, ..long() }
@@ -184,7 +184,7 @@ async fn value(client: &Client, name: &str) -> Result<String, Error> {
     Ok(client.get(name).await?.text(&[]).unwrap().expose().to_owned())
 }
 
-/// Waits until a name has this value for the client.
+/// Waits until the client reads this value for the name.
 async fn until_value(client: &Client, name: &str, wanted: &str) {
     let began = std::time::Instant::now();
     loop {
@@ -201,7 +201,7 @@ async fn next(changes: &mut client::Changes) -> Change {
     tokio::time::timeout(PATIENCE, changes.next()).await.expect("a change")
 }
 
-/// The next change of a name. That rights have changed is told as well ([`Change::Any`]), before or after it.
+/// The next change of a name. Skips [`Change::Any`], which reports changed permissions before or after it.
 async fn next_named(changes: &mut client::Changes) -> Change {
     loop {
         match next(changes).await {
@@ -216,16 +216,16 @@ fn named(name: &str) -> Change {
 }
 
 testbed::on_both! { super::CredentialServer:
-    changes_are_told_to_those_who_may_read_and_to_nobody_else
-    what_changes_is_answered_anew_at_once
-    what_changed_before_a_fall_is_known_after_it
-    a_stream_that_broke_goes_on_where_it_was
-    after_a_gap_everything_is_asked_for_once
-    what_may_be_read_no_more_is_forgotten
+    changes_are_sent_only_to_clients_with_read_permission
+    changed_value_is_refetched_and_others_stay_cached
+    changed_value_is_cached_before_an_outage
+    interrupted_change_stream_resumes_without_a_gap
+    cached_values_are_refetched_once_in_one_request_after_a_gap
+    cached_value_is_dropped_when_permission_or_token_is_revoked
 }
 
 #[tokio::test]
-async fn a_thousand_who_ask_for_one_name_make_one_request() {
+async fn concurrent_lookups_of_one_name_share_one_request() {
     let place = CredentialServer::sqlite().await;
     place.set("/a", "one").await;
     let client = place.client();
@@ -244,7 +244,7 @@ async fn a_thousand_who_ask_for_one_name_make_one_request() {
 }
 
 #[tokio::test]
-async fn what_is_missed_together_is_asked_for_together() {
+async fn concurrent_cache_misses_share_batched_requests() {
     let place = CredentialServer::sqlite().await;
     for number in 0..20 {
         place.set(&format!("/main/p{number}/s"), &format!("p{number}")).await;
@@ -259,14 +259,14 @@ async fn what_is_missed_together_is_asked_for_together() {
     }
     let stats = client.stats();
     assert!(stats.requests <= 4, "400 names: {stats:?}");
-    // What the lists said of single names is known: also of those that are not there.
+    // Each name of the lists is cached separately, including missing names.
     client.lookup(&["/main/p150/s", "/main/s"]).await.unwrap().unwrap();
     assert_eq!(client.stats().requests, stats.requests);
 }
 
-/// One caller's impossible name is not the others' trouble.
+/// An invalid name of one caller does not affect the other callers.
 #[tokio::test]
-async fn a_name_that_cannot_be_fails_alone() {
+async fn invalid_name_fails_alone_in_a_batched_lookup() {
     let place = CredentialServer::sqlite().await;
     place.set("/a", "one").await;
     let client = place.client();
@@ -282,7 +282,7 @@ async fn a_name_that_cannot_be_fails_alone() {
 }
 
 #[tokio::test]
-async fn one_login_serves_all_and_an_ended_one_is_renewed() {
+async fn concurrent_lookups_share_one_login_and_expired_tokens_are_renewed() {
     let place = CredentialServer::sqlite().await;
     place.set("/t/a", "one").await;
     place.grant("uaa-client:ci", "/t/*").await;
@@ -295,7 +295,7 @@ async fn one_login_serves_all_and_an_ended_one_is_renewed() {
         answer.unwrap().unwrap();
     }
     assert_eq!((client.stats().logins, client.stats().connections), (1, 1));
-    // The server's clock, not the client's: to the client the token is still good.
+    // Only the server's clock advances: the client still considers the token valid.
     place.clock.advance(Duration::from_secs(2 * HOUR.unsigned_abs()));
     assert_eq!(value(&client, "/t/a").await.unwrap(), "one");
     assert_eq!(client.stats().logins, 2);
@@ -307,7 +307,7 @@ async fn one_login_serves_all_and_an_ended_one_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_opens_the_door() {
+async fn client_certificate_authenticates_to_the_credential_store() {
     let place = CredentialServer::sqlite().await;
     place.set("/m/a", "one").await;
     let leaf = place.ca.leaf(&["app.example"]);
@@ -322,9 +322,9 @@ async fn a_client_certificate_opens_the_door() {
     assert_eq!(value(&client, "/m/a").await.unwrap(), "one");
 }
 
-/// What ends by its time to live is not remembered past it.
+/// A value with a time to live is not cached beyond its expiry.
 #[tokio::test]
-async fn a_version_that_ends_is_not_answered_past_its_end() {
+async fn expired_versions_are_not_served_from_the_cache() {
     let place = CredentialServer::sqlite().await;
     let ending = |ttl_s| SetRequest {
         ttl_s: Some(ttl_s),
@@ -338,7 +338,8 @@ async fn a_version_that_ends_is_not_answered_past_its_end() {
     place.credentials.set(&admin(), ending(1)).await.unwrap();
     let client = place.client();
     assert_eq!(value(&client, "/short").await.unwrap(), "one");
-    // By the client's clock it ends within two seconds; the server's stands still, so it is asked for again.
+    // By the client's clock the value expires within two seconds. The server's clock stands still, so the client reads the value
+    // again.
     testbed::until_async("the value is asked for again", async || {
         assert_eq!(value(&client, "/short").await.unwrap(), "one");
         client.stats().requests > 1
@@ -346,7 +347,7 @@ async fn a_version_that_ends_is_not_answered_past_its_end() {
     .await;
 }
 
-async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: CredentialServer) {
+async fn changes_are_sent_only_to_clients_with_read_permission(place: CredentialServer) {
     place.grant("uaa-client:ci", "/Mine/*").await;
     place.grant("uaa-client:ci", "/theirs/one").await;
     let client = place.builder().bearer(place.token("ci").await).limits(long()).build().unwrap();
@@ -367,7 +368,7 @@ async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: Creden
     for wanted in ["/theirs/two", "/mineral", "/mine/a", "/theirs/one/more", "/theirs/one", "/mine/a"] {
         assert_eq!(next(&mut everything).await, named(wanted));
     }
-    // What is granted or taken away counts for the next event.
+    // Granted and revoked permissions apply to the next event.
     place.grant("uaa-client:ci", "/theirs/*").await;
     place.set("/theirs/two", "again").await;
     assert_eq!(next_named(&mut changes).await, named("/theirs/two"));
@@ -379,7 +380,7 @@ async fn changes_are_told_to_those_who_may_read_and_to_nobody_else(place: Creden
     assert_eq!(next_named(&mut changes).await, named("/mine/last"));
 }
 
-async fn what_changes_is_answered_anew_at_once(place: CredentialServer) {
+async fn changed_value_is_refetched_and_others_stay_cached(place: CredentialServer) {
     place.set("/a", "one").await;
     place.set("/b", "kept").await;
     let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
@@ -393,7 +394,7 @@ async fn what_changes_is_answered_anew_at_once(place: CredentialServer) {
     assert_eq!(value(&client, "/a").await.unwrap(), "two");
     assert_eq!(value(&client, "/b").await.unwrap(), "kept");
     assert_eq!(client.stats().requests, before.requests + 1, "the other is still known");
-    // Names that were not there are told of, too.
+    // Subscribers also receive changes of names that did not exist before.
     assert!(client.get("/new").await.is_err());
     place.set("/new", "here").await;
     assert_eq!(next(&mut changes).await, named("/new"));
@@ -403,8 +404,8 @@ async fn what_changes_is_answered_anew_at_once(place: CredentialServer) {
     assert!(matches!(client.get("/a").await, Err(Error::NotFound(_))));
 }
 
-/// Nobody asks between the change and the fall.
-async fn what_changed_before_a_fall_is_known_after_it(mut place: CredentialServer) {
+/// No value is requested between the change and the outage.
+async fn changed_value_is_cached_before_an_outage(mut place: CredentialServer) {
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
@@ -414,12 +415,12 @@ async fn what_changed_before_a_fall_is_known_after_it(mut place: CredentialServe
     place.set("/a", "two").await;
     assert_eq!(next(&mut changes).await, named("/a"));
     testbed::until("the value is asked for", || client.stats().requests != before.requests).await;
-    // A stop lets what is under way come to its end.
+    // A graceful shutdown completes the requests in flight.
     place.stop().await;
     assert_eq!(value(&client, "/a").await.unwrap(), "two");
 }
 
-async fn a_stream_that_broke_goes_on_where_it_was(mut place: CredentialServer) {
+async fn interrupted_change_stream_resumes_without_a_gap(mut place: CredentialServer) {
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(long()).build().unwrap();
     let mut changes = client.changes();
@@ -434,7 +435,7 @@ async fn a_stream_that_broke_goes_on_where_it_was(mut place: CredentialServer) {
     assert_eq!(client.stats().gaps, 1, "the beginning alone");
 }
 
-async fn after_a_gap_everything_is_asked_for_once(mut place: CredentialServer) {
+async fn cached_values_are_refetched_once_in_one_request_after_a_gap(mut place: CredentialServer) {
     for name in ["/a", "/b", "/c"] {
         place.set(name, "one").await;
     }
@@ -445,7 +446,7 @@ async fn after_a_gap_everything_is_asked_for_once(mut place: CredentialServer) {
     assert!(client.lookup_many(&all).await.iter().all(Result::is_ok));
     place.stop().await;
     place.set("/a", "two").await;
-    // What happened meanwhile is no longer kept.
+    // Delete the events of the outage from the outbox.
     assert!(place.store.outbox_trim(i64::MAX).await.unwrap() > 0);
     place.start().await;
     assert_eq!(next(&mut changes).await, Change::Any);
@@ -458,13 +459,13 @@ async fn after_a_gap_everything_is_asked_for_once(mut place: CredentialServer) {
     assert_eq!(stats.gaps, 2, "{stats:?}");
 }
 
-async fn what_may_be_read_no_more_is_forgotten(place: CredentialServer) {
+async fn cached_value_is_dropped_when_permission_or_token_is_revoked(place: CredentialServer) {
     place.set("/a/x", "one").await;
     let token = place.token("reader").await;
     let path = PermissionPath::parse("/a/*").unwrap();
     let read = Operations::parse(&["read"]).unwrap();
     let granted = place.credentials.grant(&admin(), "uaa-client:reader", &path, read).await.unwrap();
-    // By its age nothing is read again for a day.
+    // Cache entries do not expire for a day.
     let client = place.builder().bearer(&token).limits(long()).build().unwrap();
     let mut changes = client.changes();
     assert_eq!(next(&mut changes).await, Change::Any);
@@ -481,7 +482,7 @@ async fn what_may_be_read_no_more_is_forgotten(place: CredentialServer) {
     };
     place.credentials.revoke_permission(&admin(), granted.id).await.unwrap();
     until_refused(|error| matches!(error, Error::NotFound(_))).await;
-    // That it is not there is not believed for a day either.
+    // The cached "not found" is also replaced before its day is over.
     place.grant("uaa-client:reader", "/a/x").await;
     until_value(&client, "/a/x", "one").await;
     place.forget_token("reader").await;
@@ -489,7 +490,7 @@ async fn what_may_be_read_no_more_is_forgotten(place: CredentialServer) {
 }
 
 #[tokio::test]
-async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
+async fn client_starts_while_the_store_is_down_and_serves_cached_values() {
     let mut place = CredentialServer::down(Database::sqlite()).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
@@ -505,7 +506,7 @@ async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
     assert!(client.stats().stale_hits >= 1);
     assert!(value(&forgetful, "/a").await.unwrap_err().is_unavailable(), "past its lifetime");
     assert!(client.get("/unknown").await.unwrap_err().is_unavailable());
-    // While it is known to be away nobody asks again and again.
+    // While the store is known to be unavailable, the client sends few requests.
     let before = client.stats();
     for _ in 0..500 {
         assert_eq!(value(&client, "/a").await.unwrap(), "one");
@@ -519,7 +520,7 @@ async fn a_client_is_built_while_the_store_is_down_and_outlives_its_falls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_falls_is_covered_by_the_cache() {
+async fn cached_values_are_served_while_the_database_is_down() {
     let place = CredentialServer::on(Database::postgres_of_its_own().await).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
@@ -544,7 +545,7 @@ async fn a_database_that_falls_is_covered_by_the_cache() {
 }
 
 #[tokio::test]
-async fn nothing_secret_is_shown() {
+async fn debug_output_contains_no_secrets() {
     let place = CredentialServer::sqlite().await;
     place.set("/a", "canary-51f0").await;
     let builder = place.builder().client_credentials("ci", "canary-51f0");

@@ -1,4 +1,4 @@
-//! The credential store for pages of the server's process: a browser's session may there what its identity may, and no more.
+//! The credential store on the console's router: a browser session has the permissions of its identity and no others.
 
 use axum::Router;
 use axum::body::Body;
@@ -14,7 +14,7 @@ use crate::logging_in::Scene;
 use crate::signing_in::{link, signed_in};
 use crate::world::{Plan, World, now, send};
 
-/// Asks with headers of a browser or a program.
+/// Sends a request with these headers.
 async fn ask(
     store: &Router,
     (method, path): (Method, &str),
@@ -33,7 +33,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_session_may_what_its_identity_may() {
+async fn browser_session_has_the_credential_permissions_of_its_identity() {
     let scene =
         Scene::start_plan(SessionOptions::default(), Plan { credentials: true, ..Plan::default() }).await;
     let (mut browser, _) = scene.log_in().await;
@@ -60,7 +60,7 @@ async fn a_session_may_what_its_identity_may() {
     assert_eq!(ask(&store, (Method::GET, &read("/b/x")), &session, None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(ask(&store, (Method::GET, &read("/a/x")), &[], None).await.0, StatusCode::UNAUTHORIZED);
 
-    // A change needs the session's token, from a page of this site.
+    // A change requires the CSRF token of the session and a same-origin request.
     let put = (Method::PUT, "/api/v1/data");
     let changed = ask(&store, put.clone(), &session, Some(password("/a/x", "two"))).await;
     assert_eq!(changed.0, StatusCode::FORBIDDEN, "{}", changed.1);
@@ -75,16 +75,16 @@ async fn a_session_may_what_its_identity_may() {
     let (_, kept) = ask(&store, (Method::GET, &read("/b/x")), &admin, None).await;
     assert_eq!(kept["data"][0]["value"], "one");
 
-    // The listener knows no sessions.
+    // The credential listener accepts no session cookies.
     let address = scene.world.running.as_ref().unwrap().credential_address.unwrap();
     let url = format!("https://{address}{}", read("/a/x"));
     let client = scene.world.builder().build().unwrap();
     send(client.get(url).header("cookie", &cookie)).await.expect(401);
 }
 
-/// What a session may do only within 15 minutes after its person proved who they are, and what goes on.
+/// Operations that a session may perform only within 15 minutes after its last confirmation, and operations without this limit.
 #[tokio::test]
-async fn a_session_needs_a_recent_proof_to_reveal_and_to_change() {
+async fn session_needs_recent_confirmation_to_reveal_or_change_credentials() {
     let clock = Clock::manual(now() * 1_000_000);
     let plan = Plan { clock: clock.clone(), credentials: true, ..Plan::default() };
     let world = World::start_with(plan).await;
@@ -134,14 +134,14 @@ async fn a_session_needs_a_recent_proof_to_reveal_and_to_change() {
         assert!(kind.ends_with("/reauthentication-required"), "{path}: {problem}");
         assert!(!problem.to_string().contains("PRIVATE KEY"), "{path}: {problem}");
     };
-    // Asked more often than an address may guess: this is no guess.
+    // More requests than the limit for failed authentication: they do not count as failures.
     for path in reveals.iter().cycle().take(200) {
         unproved(path, ask(&store, (Method::GET, path), &own, None).await);
     }
     for (method, path, body) in changes {
         unproved(path, ask(&store, (method, path), &own, Some(body)).await);
     }
-    // Names, versions and permissions are no values, and a token proves who it is each time.
+    // Names, versions and permissions reveal no values. A token authenticates each request.
     for path in
         ["data?path=/a", "data?name-like=ca", "versions?name=/a/ca", "certificates", "access?name=/a/ca"]
     {

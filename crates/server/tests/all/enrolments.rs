@@ -1,4 +1,4 @@
-//! Enrolments over EST that wait for a second person, decided over the API.
+//! EST enrollments that wait for approval, decided over the API.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ async fn authority() -> (tempfile::TempDir, store::Store, Authority) {
     (folder, store, authority)
 }
 
-/// An authority with profiles that require approval.
+/// A CA with profiles that require approval.
 pub(crate) async fn authority_in(store: &store::Store) -> Authority {
     let clock = Clock::system();
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
@@ -38,7 +38,7 @@ pub(crate) async fn authority_in(store: &store::Store) -> Authority {
     authority
 }
 
-/// A request in PEM.
+/// A certificate signing request in PEM.
 pub(crate) fn request(name: &str) -> String {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
@@ -54,7 +54,7 @@ async fn enrol(world: &World, request: &str) -> TestResponse {
 }
 
 #[tokio::test]
-async fn failed_passwords_over_est_are_slowed() {
+async fn failed_est_passwords_are_rate_limited() {
     let (_folder, store, authority) = authority().await;
     let options = EstOptions { profiles: vec!["vip".to_owned()], ..EstOptions::default() };
     let passwords = FixedPasswords::new().with("vip", "alice", "secret");
@@ -70,7 +70,7 @@ async fn failed_passwords_over_est_are_slowed() {
         send(post.body(request("a.a.example")))
     };
     wrong().await.expect(401);
-    // One more is told each second: far more come than a slow machine has seconds for.
+    // One attempt per second is allowed: the loop sends far more, also on a slow machine.
     let mut refused = None;
     for _ in 0..200 {
         let answer = wrong().await;
@@ -81,7 +81,7 @@ async fn failed_passwords_over_est_are_slowed() {
 }
 
 #[tokio::test]
-async fn what_waits_is_seen_and_decided() {
+async fn pending_enrollments_are_listed_approved_and_rejected_by_profile() {
     let (_folder, store, authority) = authority().await;
     let options = EstOptions { profiles: vec!["vip".to_owned()], ..EstOptions::default() };
     let passwords = FixedPasswords::new().with("vip", "alice", "secret");
@@ -102,7 +102,7 @@ async fn what_waits_is_seen_and_decided() {
     assert_eq!((&items[0]["state"], &items[0]["requester"]), (&json!("open"), &json!("est:alice")));
     let path = |at: usize| format!("/api/v1/enrolments/{}", items[at]["id"].as_str().unwrap());
 
-    // Who decides for one profile sees nothing of another.
+    // An approver for one profile does not see the enrollments of another.
     let mut tokens = Vec::new();
     for profile in ["vip", "web"] {
         let grants = json!([{ "role": "approver", "scope": format!("profile:{profile}") }]);

@@ -1,4 +1,4 @@
-//! Changes of what decides whether issuance waits for approval: they wait for approval themselves.
+//! Changes to objects that decide whether issuance needs approval (gates) need approval themselves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use uuid::Uuid;
 use crate::parts::Parts;
 use crate::world::{Plan, TestResponse, World, issuance, send};
 
-/// A server on which a profile `vip` requires approval, with everything that has gates.
+/// A server with a profile `vip` that requires approval, and with all kinds of gates.
 struct House {
     world: World,
     store: Store,
     authority: Authority,
     lifecycle: Lifecycle,
-    /// Another person who may approve.
+    /// The token of another person with the approver role.
     bob: String,
 }
 
@@ -72,7 +72,7 @@ impl House {
         Self { world, store, authority, lifecycle, bob }
     }
 
-    /// From here on the profile `vip` requires approval by so many people.
+    /// Makes the profile `vip` require this number of approvals.
     async fn guard(&self, approvals: u32) {
         let vip = Profile { requires_approval: true, approvals, ..profile("vip", ".vip.example") };
         self.authority.put_profile(vip, None, "test").await.unwrap();
@@ -90,7 +90,7 @@ impl House {
 
     async fn shown(&self, path: &str) -> Value {
         let mut shown = self.world.get(path).await.expect(200).json();
-        // When a token was used is noted by using it.
+        // Reading with a token changes its `last_used_at`.
         shown.as_object_mut().unwrap().remove("last_used_at");
         shown
     }
@@ -100,14 +100,14 @@ const VIP: &str = "/api/v1/profiles/vip";
 
 testbed::on_both! {
     super::House:
-    a_change_of_a_guarded_profile_waits_and_is_applied_as_shown
-    a_change_is_void_when_its_object_changed_meanwhile
-    a_token_over_a_guarded_profile_works_once_it_is_approved
-    as_many_people_as_the_profile_says_have_to_approve_a_change
-    every_route_that_writes_a_gate_waits
+    guarded_profile_change_requires_approval_and_is_applied_as_shown
+    change_is_void_when_its_object_was_modified
+    token_for_a_guarded_profile_is_usable_after_approval
+    change_requires_the_number_of_approvals_of_the_profile
+    every_route_that_changes_a_guarded_object_requires_approval
 }
 
-async fn a_change_of_a_guarded_profile_waits_and_is_applied_as_shown(house: House) {
+async fn guarded_profile_change_requires_approval_and_is_applied_as_shown(house: House) {
     house.guard(1).await;
     let before = house.shown(VIP).await;
     let mut weaker = before.clone();
@@ -124,7 +124,7 @@ async fn a_change_of_a_guarded_profile_waits_and_is_applied_as_shown(house: Hous
     let own = house.approve(&house.world.admin, &change, plan).await.expect(403);
     assert!(own.text.contains("the same person as you"), "{own:?}");
     house.approve(&house.bob, &change, &json!("00".repeat(32))).await.expect(409);
-    // Anyone who may decide about another profile only cannot decide this.
+    // The rejected approvals changed nothing.
     assert_eq!(house.shown(VIP).await, before);
     let applied = house.approve(&house.bob, &change, plan).await.expect(200).json();
     assert_eq!((&applied["state"], &applied["approvers"]), (&json!("applied"), &json!(["token:bob"])));
@@ -140,11 +140,11 @@ async fn a_change_of_a_guarded_profile_waits_and_is_applied_as_shown(house: Hous
     for action in ["change.request", "change.approve", "change.apply"] {
         assert!(actions.contains(&action), "{actions:?}");
     }
-    // The profile guards nothing any more.
+    // The changed profile no longer requires approval.
     house.ask(Method::PUT, VIP, &before).await.expect(200);
 }
 
-async fn a_change_is_void_when_its_object_changed_meanwhile(house: House) {
+async fn change_is_void_when_its_object_was_modified(house: House) {
     house.guard(1).await;
     let before = house.shown(VIP).await;
     let mut changes = Vec::new();
@@ -159,7 +159,7 @@ async fn a_change_is_void_when_its_object_changed_meanwhile(house: House) {
     let path = format!("/api/v1/changes/{}", changes[1]["id"].as_str().unwrap());
     assert_eq!(house.shown(&path).await["state"], "void");
     assert_eq!(house.shown(VIP).await["validity"]["default_seconds"], 30 * 86_400);
-    // A rejected one changes nothing.
+    // A rejected change is not applied.
     let deleted = house.ask(Method::DELETE, VIP, &Value::Null).await.expect(202).json();
     assert!(deleted["changes"].as_array().unwrap().iter().all(|change| change["after"] == json!([])));
     let reject = format!("/api/v1/changes/{}/reject", deleted["id"].as_str().unwrap());
@@ -170,10 +170,10 @@ async fn a_change_is_void_when_its_object_changed_meanwhile(house: House) {
     house.shown(VIP).await;
 }
 
-async fn a_token_over_a_guarded_profile_works_once_it_is_approved(house: House) {
+async fn token_for_a_guarded_profile_is_usable_after_approval(house: House) {
     house.guard(1).await;
     let body = |name: &str, role: &str, scope: &str| json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
-    // What reads only, or reaches another profile only, needs nobody.
+    // Read-only tokens and tokens for another profile need no approval.
     for (name, role, scope) in [("sees", "viewer", "any"), ("other", "issuer", "profile:web")] {
         house.ask(Method::POST, "/api/v1/tokens", &body(name, role, scope)).await.expect(201);
     }
@@ -186,10 +186,10 @@ async fn a_token_over_a_guarded_profile_works_once_it_is_approved(house: House) 
     let shown = house.world.get(&path).await.expect(200);
     assert!(!shown.text.contains(secret), "the secret is in the first answer only");
     house.approve(&house.bob, &change, &change["plan_sha256"]).await.expect(200);
-    // The refusal is remembered for two seconds at most, and forgotten at once where access changes.
+    // The failed authentication is cached for two seconds at most, and the cache is cleared when access changes.
     list().await.expect(200);
 
-    // Nobody becomes Bob by giving his token another secret.
+    // Rotating Bob's token requires approval, so nobody can take over his identity.
     let tokens = house.world.get("/api/v1/tokens").await.expect(200).json();
     let bobs = tokens["items"].as_array().unwrap().iter().find(|token| token["name"] == "bob").unwrap();
     let rotate = format!("/api/v1/tokens/{}/rotate", bobs["id"].as_str().unwrap());
@@ -199,7 +199,7 @@ async fn a_token_over_a_guarded_profile_works_once_it_is_approved(house: House) 
     send(house.world.with(&house.bob, Method::GET, "/api/v1/changes")).await.expect(200);
 }
 
-async fn as_many_people_as_the_profile_says_have_to_approve_a_change(house: House) {
+async fn change_requires_the_number_of_approvals_of_the_profile(house: House) {
     let carl = house.world.token("carl", "approver", "any").await;
     let dora = house.world.token("dora", "approver", "profile:web").await;
     house.guard(2).await;
@@ -219,11 +219,11 @@ async fn as_many_people_as_the_profile_says_have_to_approve_a_change(house: Hous
     assert_eq!(house.shown(VIP).await["approvals"], 1);
 }
 
-/// What a route of a gate does, once a profile that requires approval depends on the gate.
+/// The behavior of a route that writes a gate, once a profile that requires approval depends on the gate.
 enum Route {
-    /// It waits: the path, and the body that it is asked with.
+    /// The change waits for approval. Contains the path and the request body.
     Waits(String, Value),
-    /// It gives nobody anything, and why.
+    /// The change grants nothing and needs no approval. Contains the reason.
     Free(#[expect(dead_code, reason = "for the reader")] &'static str),
 }
 
@@ -231,7 +231,7 @@ enum Route {
 const AREAS: [&str; 8] =
     ["profiles", "roles", "tokens", "users", "client-certificates", "issuers", "targets", "policies"];
 
-async fn every_route_that_writes_a_gate_waits(house: House) {
+async fn every_route_that_changes_a_guarded_object_requires_approval(house: House) {
     let routes = gates(&house).await;
     house.guard(1).await;
     let (_, all) = server::router(&house.world.state);
@@ -253,7 +253,7 @@ async fn every_route_that_writes_a_gate_waits(house: House) {
         assert!(!change["changes"].as_array().unwrap().is_empty(), "{name}: {change}");
     }
     assert_eq!(seen, routes.len(), "every line of this test is a route");
-    // Nothing of all that happened.
+    // None of the pending changes has been applied.
     let policy = house.shown("/api/v1/policies/two").await;
     assert_eq!(policy["policy"]["requires_approval"], true);
     assert_eq!(house.shown("/api/v1/roles/plain").await["permissions"], json!(["profile.read"]));
@@ -268,7 +268,7 @@ async fn every_route_that_writes_a_gate_waits(house: House) {
     assert_eq!(names(house.world.get("/api/v1/targets").await.json()), ["web"]);
 }
 
-/// Makes one gate of each kind that `vip` depends on, while nothing requires approval yet.
+/// Creates one gate of each kind that `vip` depends on, before any profile requires approval.
 async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
     let made = async |path: &str, body: Value| {
         let made = house.ask(Method::POST, path, &body).await.expect(201).json();
@@ -301,7 +301,7 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
     let files = json!({ "name": "elsewhere", "agent": Uuid::nil(),
         "target": { "type": "files", "key": { "path": "/tmp/a.key", "mode": "0644" }, "fullchain": "/tmp/a.pem" } });
     BTreeMap::from([
-        // Another profile for the same names, without approval.
+        // Another profile for the same names that does not require approval.
         ("POST /api/v1/profiles", waits("/api/v1/profiles", evading)),
         ("PUT /api/v1/profiles/{name}", waits(VIP, weaker)),
         ("DELETE /api/v1/profiles/{name}", waits(VIP, Value::Null)),
@@ -322,7 +322,7 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
         ("POST /api/v1/client-certificates", waits("/api/v1/client-certificates", laptop("eve"))),
         ("PATCH /api/v1/client-certificates/{id}", waits(&certificate, renamed)),
         ("DELETE /api/v1/client-certificates/{id}", Route::Free("takes away")),
-        // An issuer of a name that certificates of `vip` have.
+        // An issuer with a name that certificates of `vip` refer to.
         ("POST /api/v1/issuers", waits("/api/v1/issuers", json!({ "name": "gone", "config": elsewhere }))),
         ("PATCH /api/v1/issuers/{id}", waits(&issuer, json!({ "config": elsewhere }))),
         ("DELETE /api/v1/issuers/{id}", waits(&issuer, Value::Null)),
@@ -336,7 +336,7 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
     ])
 }
 
-/// A target to which a certificate of `vip` goes, whose issuer is `outside`; and another of an issuer that is gone.
+/// A target of a `vip` certificate with the issuer `outside`. Another certificate refers to a deleted issuer.
 async fn target(house: &House) -> String {
     house.authority.put_profile(profile("vip", ".vip.example"), None, "test").await.unwrap();
     let id = Uuid::now_v7();

@@ -1,4 +1,4 @@
-//! Issuers over the API, and answers to http-01 validations.
+//! Issuers over the API, and responses to http-01 validations.
 
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
@@ -77,7 +77,7 @@ fn webhook(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_issuer_lives_from_its_making_to_its_removal() {
+async fn issuer_is_created_updated_tested_and_deleted_over_the_api() {
     let api = Api::new().await;
     let (status, made, headers) = api.ask(Method::POST, ISSUERS, webhook("hook"), None).await;
     assert_eq!((status, &made["type"], &made["enabled"]), (201, &json!("webhook"), &json!(true)), "{made}");
@@ -89,8 +89,8 @@ async fn an_issuer_lives_from_its_making_to_its_removal() {
     assert_eq!(status, 409, "{problem}");
     let (status, shown, _) = api.ask(Method::GET, &place, Value::Null, None).await;
     assert_eq!((status, &shown), (200, &made));
-    // Switched off; settings and secret stay.
-    // The revision is in the document too: the tag of a read is no revision, since the health is a part of it.
+    // The issuer is disabled and keeps its settings and secret. The revision is in the document: the ETag of a read differs,
+    // because it includes the health.
     assert_eq!(first_tag, format!("\"{}\"", shown["revision"]));
     let off = json!({"enabled": false});
     let (status, changed, _) = api.ask(Method::PATCH, &place, off.clone(), Some(&first_tag)).await;
@@ -100,7 +100,7 @@ async fn an_issuer_lives_from_its_making_to_its_removal() {
     assert_eq!(status, 412);
     let (_, listed, _) = api.ask(Method::GET, ISSUERS, Value::Null, None).await;
     assert_eq!((listed["items"].as_array().unwrap().len(), &listed["items"][0]["name"]), (1, &json!("hook")));
-    // Nothing listens there: the test says so, and is itself no failure.
+    // No server listens at that URL: the test succeeds and reports the failure.
     let (status, tested, _) = api.ask(Method::POST, &format!("{place}/test"), Value::Null, None).await;
     assert_eq!(
         (status, &tested["ok"], &tested["code"]),
@@ -115,7 +115,7 @@ async fn an_issuer_lives_from_its_making_to_its_removal() {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_work_are_refused_with_the_reason() {
+async fn invalid_issuer_settings_are_rejected_with_a_reason() {
     let api = Api::new().await;
     let bad = [
         ("name", json!({"name": "A b", "config": {"type": "exec", "issue": "sign"}})),
@@ -140,7 +140,7 @@ async fn settings_that_cannot_work_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn an_operator_runs_nothing_on_the_server() {
+async fn operator_cannot_configure_commands_on_the_server() {
     let mut api = Api::new().await;
     let body = json!({ "name": "operator", "grants": [{ "role": "operator", "scope": "any" }] });
     let (status, made, _) = api.ask(Method::POST, "/api/v1/tokens", body, None).await;
@@ -158,7 +158,7 @@ async fn an_operator_runs_nothing_on_the_server() {
 }
 
 #[tokio::test]
-async fn open_challenges_are_answered_without_tls_and_without_a_token() {
+async fn http_01_challenges_are_answered_without_tls_and_authentication() {
     let api = Api::new().await;
     let until = Clock::system().now_us() + 60_000_000;
     let answers = vec![("tok_en-1".to_owned(), "tok_en-1.thumb".to_owned())];

@@ -1,4 +1,4 @@
-//! Nothing takes access from the last identity that can manage access.
+//! The last identity that can manage access cannot lose this permission.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testbed::Database;
 
 use crate::world::{Plan, TestResponse, World, now, send};
 
-/// A server with one admin, and its clock.
+/// A server with one admin and a manual clock.
 pub(crate) struct Place {
     world: World,
     clock: Clock,
@@ -31,7 +31,7 @@ impl Place {
         Self::on(Database::postgres().await).await
     }
 
-    /// The path of the first admin's token.
+    /// The API path of the first admin's token.
     async fn first(&self) -> String {
         let found = self.world.get("/api/v1/tokens").await.expect(200).json();
         let first = found["items"].as_array().unwrap().iter().find(|one| one["name"] == "first-admin");
@@ -47,7 +47,7 @@ impl Place {
         send(request.header("if-match", self.revision(path).await).json(&body)).await
     }
 
-    /// A token of a role: its secret and its path.
+    /// A token with this role: its secret and its API path.
     async fn token(&self, name: &str, role: &str, lives: Option<Duration>) -> (String, String) {
         let ends = lives.map(|lives| self.clock.now_us() + i64::try_from(lives.as_micros()).unwrap());
         let grants = json!([{ "role": role, "scope": "any" }]);
@@ -57,7 +57,7 @@ impl Place {
         (made["token"].as_str().unwrap().to_owned(), path)
     }
 
-    /// Every way to take access from the first admin is refused.
+    /// Asserts that every way to remove the first admin's access is rejected.
     async fn is_kept(&self) {
         let first = self.first().await;
         let soon = server::time::shown(self.clock.now_us() + 3_600_000_000);
@@ -79,12 +79,12 @@ impl Place {
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-async fn the_last_admin_stays(place: Place) {
+async fn last_admin_cannot_be_disabled_or_deleted(place: Place) {
     place.is_kept().await;
-    // What takes nothing away is done.
+    // Changes that remove no access are accepted.
     let first = place.first().await;
     place.change(Method::PATCH, &first, json!({ "name": "first-admin", "enabled": true })).await.expect(200);
-    // None of these can stand in: less rights, a narrow scope, a short life, no way to sign in, disabled.
+    // None of these replaces the admin: fewer permissions, a narrow scope, a short lifetime, no way to log in, disabled.
     place.token("operator", "operator", None).await;
     place.token("break-glass", "admin", Some(DAY)).await;
     let narrow = json!({ "name": "narrow", "grants": [{ "role": "admin", "scope": "team:core" }] });
@@ -99,7 +99,7 @@ async fn the_last_admin_stays(place: Place) {
     place.change(Method::PATCH, &disabled, json!({ "enabled": false })).await.expect(200);
     place.is_kept().await;
 
-    // With a password the person can sign in, and is then the last one.
+    // With a password the user can log in, and replaces the token as the last admin.
     let password = place.world.with(&place.world.admin, Method::PUT, &format!("{person}/password"));
     send(password.json(&json!({ "password": "correct horse battery staple" }))).await.expect(204);
     let (other, path) = place.token("other", "admin", Some(90 * DAY)).await;
@@ -116,8 +116,8 @@ async fn the_last_admin_stays(place: Place) {
     delete.expect(409);
 }
 
-/// A role of one's own that holds `access.manage` is no less than `admin`.
-async fn a_role_that_the_last_admin_holds_stays(place: Place) {
+/// A custom role with `access.manage` is protected like `admin`.
+async fn role_of_the_last_admin_cannot_be_deleted_or_lose_access_management(place: Place) {
     let role = "/api/v1/roles/managers";
     let held = json!({ "permissions": ["access.manage", "access.read", "job.read"] });
     let put = place.world.with(&place.world.admin, Method::PUT, role).json(&held);
@@ -139,8 +139,8 @@ async fn a_role_that_the_last_admin_holds_stays(place: Place) {
     change(Method::DELETE, &first, Value::Null).await.expect(204);
 }
 
-/// Of admins that all disable themselves at once, one stays.
-async fn one_of_many_at_once_stays(place: Place) {
+/// If all admins disable themselves at once, one remains enabled.
+async fn concurrent_disabling_of_all_admins_leaves_one(place: Place) {
     const ADMINS: usize = 8;
     let mut admins = Vec::new();
     for number in 0..ADMINS {
@@ -164,4 +164,4 @@ async fn one_of_many_at_once_stays(place: Place) {
     send(place.world.with(token, Method::GET, path)).await.expect(200);
 }
 
-testbed::on_both! { crate::last_manager::Place: the_last_admin_stays a_role_that_the_last_admin_holds_stays one_of_many_at_once_stays }
+testbed::on_both! { crate::last_manager::Place: last_admin_cannot_be_disabled_or_deleted role_of_the_last_admin_cannot_be_deleted_or_lose_access_management concurrent_disabling_of_all_admins_leaves_one }

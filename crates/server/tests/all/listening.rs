@@ -1,4 +1,4 @@
-//! The listeners, over real TLS connections.
+//! Tests of the listeners over real TLS connections.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use testbed::write_and_flush;
 
 use crate::world::{Authority, Plan, World, send, until};
 
-/// Reads until the answer's head and the text `until` are there, or the end.
+/// Reads until the response contains `text`, or until the end of the stream.
 async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), text: &str) -> String {
     let mut all = Vec::new();
     let mut part = [0; 4_096];
@@ -31,7 +31,7 @@ async fn read_until(stream: &mut (impl AsyncReadExt + Unpin), text: &str) -> Str
 }
 
 #[tokio::test]
-async fn http_1_and_2_are_spoken_over_tls_1_2_and_1_3() {
+async fn listener_accepts_http_1_1_and_2_over_tls_1_2_and_1_3() {
     let world = World::start().await;
     for http2 in [false, true] {
         for tls in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
@@ -47,14 +47,14 @@ async fn http_1_and_2_are_spoken_over_tls_1_2_and_1_3() {
 }
 
 #[tokio::test]
-async fn the_certificate_is_replaced_while_connections_stand() {
+async fn server_certificate_is_replaced_without_closing_connections() {
     let world = World::start().await;
     send(world.bare(Method::GET, "/healthz")).await.expect(200);
     let other = Authority::new("another root");
     let leaf = other.leaf(&["127.0.0.1"]);
     let running = world.running.as_ref().unwrap();
     running.replace_certificate(server_certificate(&[leaf.der], &leaf.key).unwrap());
-    // The connection that stands goes on; a new one sees the new certificate.
+    // The existing connection continues. A new connection gets the new certificate.
     send(world.bare(Method::GET, "/healthz")).await.expect(200);
     let fresh = world.builder().build().unwrap();
     assert!(fresh.get(world.url("/healthz")).send().await.is_err());
@@ -66,7 +66,7 @@ async fn the_certificate_is_replaced_while_connections_stand() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_the_certificates_is_refused() {
+async fn server_certificate_with_another_private_key_is_rejected() {
     let ca = Authority::new("root");
     let (one, other) = (ca.leaf(&["127.0.0.1"]), ca.leaf(&["127.0.0.1"]));
     assert!(server_certificate(&[one.der], &other.key).is_err());
@@ -74,7 +74,7 @@ async fn a_key_that_is_not_the_certificates_is_refused() {
 }
 
 #[tokio::test]
-async fn client_certificates_below_the_roots_stand_for_identities() {
+async fn client_certificates_are_matched_to_identities() {
     let world = World::start().await;
     let leaf = world.ca.leaf(&["deployer.example", "spiffe://example/deployer"]);
     let with = |leaf: &crate::world::Issued| world.builder().identity(leaf.identity()).build().unwrap();
@@ -82,7 +82,7 @@ async fn client_certificates_below_the_roots_stand_for_identities() {
         let url = world.url("/api/v1/auth/me");
         async move { send(client.get(url)).await }
     };
-    // Verified, and nobody: 401.
+    // The certificate is valid, but no identity matches it: 401.
     assert_eq!(me(with(&leaf)).await.expect(401).problem(), "unauthenticated");
     let fingerprint = x509::Certificate::parse(&leaf.der).unwrap().fingerprint;
     for (name, matcher) in
@@ -91,38 +91,38 @@ async fn client_certificates_below_the_roots_stand_for_identities() {
         let body =
             json!({ "name": name, "match": matcher, "grants": [{ "role": "viewer", "scope": "any" }] });
         world.post("/api/v1/client-certificates", body).await.expect(201);
-        // The fingerprint counts before a name.
+        // A match by fingerprint takes precedence over a match by name.
         let answer = me(with(&leaf)).await.expect(200);
         assert_eq!(answer.json()["actor"], format!("certificate:{name}"));
     }
-    // A certificate below another root ends the handshake; none at all does not.
+    // A certificate of an unknown CA fails the handshake. A client without a certificate is accepted.
     let stranger = Authority::new("elsewhere").leaf(&["deployer.example"]);
     assert!(with(&stranger).get(world.url("/healthz")).send().await.is_err());
     send(world.bare(Method::GET, "/healthz")).await.expect(200);
-    // Roots are replaced while it runs.
+    // The trusted roots are replaced at runtime.
     world.running.as_ref().unwrap().replace_client_roots(&[Authority::new("new").root]).unwrap();
     assert!(with(&leaf).get(world.url("/healthz")).send().await.is_err());
 }
 
 #[tokio::test]
-async fn bodies_are_bounded() {
+async fn oversized_request_bodies_are_rejected_with_413() {
     let world = World::start().await;
     let large = json!({ "name": "x".repeat(2 << 20), "grants": [] });
     let answer = world.post("/api/v1/tokens", large).await.expect(413);
     assert_eq!(answer.problem(), "payload-too-large");
-    // The same with an idempotency key, where the body is read before its handler.
+    // The same with an idempotency key: the server reads the body before it calls the handler.
     let request = world.with(&world.admin, Method::POST, "/api/v1/tokens").header("idempotency-key", "k");
     let answer = send(request.body(vec![b'x'; 2 << 20])).await.expect(413);
     assert_eq!(answer.problem(), "payload-too-large");
 }
 
 #[tokio::test]
-async fn heads_are_bounded() {
+async fn oversized_request_headers_are_rejected() {
     let world = World::start().await;
     let mut stream = world.raw().await;
     let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-long: {}\r\n\r\n", "x".repeat(400_000));
     write_and_flush(&mut stream, head.as_bytes()).await.unwrap();
-    // The server does not read what it has no room for, so its answer may be lost with the connection.
+    // The server does not read oversized headers, so the client may lose the response when the connection closes.
     let said = read_until(&mut stream, "\r\n").await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
 }
@@ -132,14 +132,14 @@ async fn with(options: impl FnOnce(&mut server::ServerOptions) + Send + 'static)
 }
 
 #[tokio::test]
-async fn slow_heads_bodies_and_handshakes_are_cut_off() {
-    // Each with the others' time to spare: what comes before is not cut off, however slow the machine is.
+async fn slow_headers_bodies_and_handshakes_time_out() {
+    // Each timeout has its own server with the other timeouts at their defaults, so that a slow machine does not trigger them.
     let short = Duration::from_millis(200);
     let world = with(move |options| options.head_timeout = short).await;
     let mut stream = world.raw().await;
-    // It may be closed before this is written.
+    // The server may close the connection before this write.
     let _ = write_and_flush(&mut stream, b"GET /healthz HTTP/1.1\r\nhost: x\r\n").await;
-    // Closed, with or without a word.
+    // Closed with or without a response.
     let said = read_until(&mut stream, "never").await;
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 408"), "{said}");
 
@@ -162,7 +162,7 @@ async fn slow_heads_bodies_and_handshakes_are_cut_off() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed() {
+async fn idle_connections_are_closed_after_the_timeout() {
     let plan = Plan {
         options: Box::new(|options| options.idle_timeout = Duration::from_millis(300)),
         ..Plan::default()
@@ -176,7 +176,7 @@ async fn idle_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn connections_of_one_address_are_bounded() {
+async fn connections_per_address_are_limited() {
     let plan = Plan {
         options: Box::new(|options| options.connections_per_address_max = Some(2)),
         ..Plan::default()
@@ -196,7 +196,7 @@ async fn connections_of_one_address_are_bounded() {
 
 type Parts = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
 
-/// A request's body whose parts are sent one by one.
+/// A request body whose parts are sent one by one.
 fn body_in_parts() -> (mpsc::Sender<Bytes>, Parts) {
     let (parts, receiver) = mpsc::channel::<Bytes>(1);
     let frames = stream::unfold(receiver, |mut receiver| async move {
@@ -207,7 +207,7 @@ fn body_in_parts() -> (mpsc::Sender<Bytes>, Parts) {
 }
 
 #[tokio::test]
-async fn an_answer_that_waits_for_no_body_does_not_reset_its_stream() {
+async fn early_response_drains_the_http2_body_up_to_a_limit() {
     let world = World::start().await;
     let io = TokioIo::new(world.raw_with(b"h2").await);
     let (mut sender, connection) =
@@ -217,18 +217,18 @@ async fn an_answer_that_waits_for_no_body_does_not_reset_its_stream() {
     let request = Request::post("https://bulla.test/api/v1/tokens").body(body).unwrap();
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.status(), 401, "before the body came");
-    // More than a window (RFC 9113 section 6.9.2): it is read, though nobody wants it.
+    // More data than the flow-control window (RFC 9113 section 6.9.2): the server reads it although the response is complete.
     let part = Bytes::from_static(&[b'x'; 16 << 10]);
     for _ in 0..20 {
         parts.send(part.clone()).await.unwrap();
     }
-    // Without end it is not.
+    // An endless body is not read forever.
     let refused = async { while parts.send(part.clone()).await.is_ok() {} };
     tokio::time::timeout(Duration::from_secs(60), refused).await.expect("the stream is reset in the end");
 }
 
 #[tokio::test]
-async fn an_answer_that_waits_for_no_body_does_not_close_its_connection() {
+async fn early_response_keeps_the_http1_connection_open() {
     let world = World::start().await;
     let mut stream = world.raw().await;
     let head = |more: &str| {
@@ -240,14 +240,14 @@ async fn an_answer_that_waits_for_no_body_does_not_close_its_connection() {
         assert!(said.starts_with("HTTP/1.1 401"), "before the body came: {said}");
         write_and_flush(&mut stream, &[b'x'; 40_000]).await.unwrap();
     }
-    // Who waits to hear whether the body is wanted hears the answer alone.
+    // With `Expect: 100-continue` the client gets only the final response.
     write_and_flush(&mut stream, head("expect: 100-continue\r\n").as_bytes()).await.unwrap();
     let said = read_until(&mut stream, "never").await;
     assert!(said.starts_with("HTTP/1.1 401"), "{said}");
 }
 
 #[tokio::test]
-async fn a_request_in_flight_is_answered_before_the_stop() {
+async fn requests_in_flight_complete_before_shutdown() {
     let mut world = World::start().await;
     let mut stream = world.raw().await;
     let body = json!({ "name": "late", "grants": [] }).to_string();
@@ -264,7 +264,7 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
     );
     write_and_flush(&mut stream, &body.as_bytes()[..5]).await.unwrap();
 
-    // The same over HTTP/2, with a body that comes in parts.
+    // The same over HTTP/2, with a body in several parts.
     let (parts, frames) = body_in_parts();
     let io = TokioIo::new(world.raw_with(b"h2").await);
     let (mut sender, connection) =
@@ -298,7 +298,7 @@ async fn a_request_in_flight_is_answered_before_the_stop() {
 }
 
 #[tokio::test]
-async fn a_stop_waits_no_longer_than_its_limit_and_events_end() {
+async fn shutdown_ends_event_streams_and_stops_after_the_drain_timeout() {
     let plan = Plan {
         options: Box::new(|options| options.drain_timeout = Duration::from_millis(300)),
         ..Plan::default()
@@ -324,7 +324,7 @@ async fn a_stop_waits_no_longer_than_its_limit_and_events_end() {
 }
 
 #[tokio::test]
-async fn the_plain_listener_has_nothing_of_the_api() {
+async fn plain_http_listener_does_not_serve_the_api() {
     let world = World::start().await;
     let client = reqwest::Client::new();
     for path in ["/healthz", "/api/v1/tokens", "/openapi.json", "/metrics"] {
@@ -334,7 +334,7 @@ async fn the_plain_listener_has_nothing_of_the_api() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_an_error_with_the_address() {
+async fn address_in_use_is_reported_with_the_address() {
     let world = World::start().await;
     let leaf = world.ca.leaf(&["127.0.0.1"]);
     let options =

@@ -1,4 +1,4 @@
-//! Logging in by OIDC, against an issuer of our own with real keys.
+//! OIDC login with a test issuer that has real keys.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -85,16 +85,16 @@ impl Key {
     }
 }
 
-/// How the issuer answers.
+/// Settings and state of the test issuer.
 struct Behaviour {
     keys: BTreeMap<String, Key>,
-    /// The key that signs.
+    /// The ID of the signing key.
     kid: String,
-    /// Changed claims; null takes one away.
+    /// Claims that replace the default ones. Null removes a claim.
     claims: Value,
-    /// A header in place of the honest one.
+    /// A JWT header that replaces the default one.
     header: Option<Value>,
-    /// What the login asked for, by its code.
+    /// The parameters of each authorization request, by code.
     asked: BTreeMap<String, BTreeMap<String, String>>,
     key_sets_given: u32,
 }
@@ -131,7 +131,7 @@ impl Issuer {
         issuer
     }
 
-    /// The person says yes: the URL that the browser is sent back to.
+    /// Simulates the consent of the user. Returns the URL that the browser is redirected to.
     fn consent(&self, redirect: &Url) -> Url {
         let asked: BTreeMap<String, String> =
             redirect.query_pairs().map(|(key, value)| (key.into_owned(), value.into_owned())).collect();
@@ -190,7 +190,7 @@ async fn token(
     headers: HeaderMap,
     Form(form): Form<BTreeMap<String, String>>,
 ) -> Response {
-    // A code is good once, for who asked for it, with the verifier whose hash was sent before.
+    // A code can be used once, by the same client, with the matching PKCE verifier.
     let Some(asked) = issuer.behaviour.lock().asked.remove(&form["code"]) else {
         return (StatusCode::BAD_REQUEST, Json(json!({ "error": "invalid_grant" }))).into_response();
     };
@@ -213,7 +213,7 @@ pub(crate) struct Scene {
     pub(crate) clock: Clock,
 }
 
-/// What a browser keeps.
+/// The cookies of a browser.
 #[derive(Clone, Default)]
 pub(crate) struct Browser {
     cookies: BTreeMap<String, String>,
@@ -252,7 +252,7 @@ impl Scene {
         Self::start_plan(sessions, Plan::default()).await
     }
 
-    /// With what the plan serves beside the login.
+    /// Starts with the server that this plan describes.
     pub(crate) async fn start_plan(sessions: SessionOptions, plan: Plan) -> Self {
         let issuer = Issuer::start().await;
         let mut options = OidcOptions::new(issuer.url(), "bulla", "https://bulla.test/api/v1/auth/callback");
@@ -290,7 +290,7 @@ impl Scene {
         answer
     }
 
-    /// From the first redirect to where the issuer sends the browser back.
+    /// Follows the login redirect and returns the issuer's redirect back to the server.
     async fn begin(&self, browser: &mut Browser, path: &str) -> Url {
         let answer = self.ask(browser, Method::GET, path, None).await.expect(303);
         let redirect = Url::parse(answer.header("location")).unwrap();
@@ -311,7 +311,7 @@ impl Scene {
         (browser, answer)
     }
 
-    /// A login that is refused, and why.
+    /// Asserts that a login is rejected, and returns the reason.
     async fn refused(&self) -> String {
         let (browser, answer) = self.log_in().await;
         assert!(browser.cookies.is_empty(), "{answer:?}");
@@ -325,14 +325,14 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_person_logs_in_works_and_logs_out() {
+async fn oidc_user_logs_in_with_mapped_role_and_logs_out() {
     let scene = Scene::start().await;
     let (mut browser, answer) = scene.log_in().await;
     assert_eq!(answer.expect(303).header("location"), "/certificates");
     let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
     assert_eq!((me["actor"].as_str(), me["kind"].as_str()), (Some("user:alice"), Some("user")));
     let csrf = me["csrf_token"].as_str().unwrap().to_owned();
-    // A viewer sees, and changes nothing.
+    // A viewer can read but not change.
     scene.ask(&mut browser, Method::GET, "/openapi.json", None).await.expect(200);
     scene.ask(&mut browser, Method::GET, "/metrics", None).await.expect(200);
     scene.ask(&mut browser, Method::GET, "/api/v1/tokens", None).await.expect(403);
@@ -345,7 +345,7 @@ async fn a_person_logs_in_works_and_logs_out() {
     let sessions = format!("/api/v1/users/{}/sessions", users["items"][0]["id"].as_str().unwrap());
     assert_eq!(scene.world.get(&sessions).await.json()["items"].as_array().unwrap().len(), 1);
 
-    // Without the token that goes with the session nothing unsafe is done, not even logging out.
+    // Without the session's CSRF token every unsafe request is rejected, even logout.
     let logout = "/api/v1/auth/logout";
     for csrf in [None, Some("wrong")] {
         assert_eq!(
@@ -357,7 +357,7 @@ async fn a_person_logs_in_works_and_logs_out() {
     let done = scene.ask(&mut browser, Method::POST, logout, Some(&csrf)).await.expect(200).json();
     assert_eq!(done["end_session_url"], format!("{}/logout?client_id=bulla", scene.issuer.url()));
     assert!(browser.cookies.is_empty());
-    // The server has forgotten it too, at once.
+    // The session is deleted on the server at once.
     scene.ask(&mut stolen, Method::GET, "/api/v1/auth/me", None).await.expect(401);
 
     let audit = scene.world.get("/api/v1/audit?actor=user:alice").await.json();
@@ -367,7 +367,7 @@ async fn a_person_logs_in_works_and_logs_out() {
 }
 
 #[tokio::test]
-async fn csrf_is_checked_for_every_unsafe_request_with_a_session() {
+async fn session_post_requires_its_own_csrf_token() {
     let scene = Scene::start().await;
     scene.claims(json!({ "groups": ["owners"] }));
     let (mut browser, _) = scene.log_in().await;
@@ -383,7 +383,7 @@ async fn csrf_is_checked_for_every_unsafe_request_with_a_session() {
         send(request.json(&body))
     };
     post(None).await.expect(403);
-    // Another session's.
+    // The token of another session.
     let (mut other, _) = scene.log_in().await;
     let theirs = scene.ask(&mut other, Method::GET, "/api/v1/auth/me", None).await.json();
     post(theirs["csrf_token"].as_str()).await.expect(403);
@@ -391,7 +391,7 @@ async fn csrf_is_checked_for_every_unsafe_request_with_a_session() {
 }
 
 #[tokio::test]
-async fn an_id_token_that_is_not_good_is_refused() {
+async fn invalid_id_tokens_are_rejected() {
     let scene = Scene::start().await;
     for (claims, why) in [
         (json!({ "nonce": "another" }), "another login"),
@@ -420,7 +420,7 @@ async fn an_id_token_that_is_not_good_is_refused() {
         let refused = scene.refused().await;
         assert!(refused.starts_with("login-refused"), "{header}: {refused}");
     }
-    // Signed by another key under the same name.
+    // Signed by another key with the same key ID.
     scene.issuer.behaviour.lock().header = None;
     scene.log_in().await.1.expect(303);
     scene.issuer.behaviour.lock().keys.insert("one".to_owned(), Key::rsa());
@@ -429,7 +429,7 @@ async fn an_id_token_that_is_not_good_is_refused() {
 }
 
 #[tokio::test]
-async fn keys_are_rotated_and_the_key_set_is_asked_for_once() {
+async fn rotated_signing_keys_are_fetched_once_and_unknown_ones_rarely() {
     let scene = Scene::start().await;
     for _ in 0..3 {
         scene.log_in().await.1.expect(303);
@@ -445,25 +445,25 @@ async fn keys_are_rotated_and_the_key_set_is_asked_for_once() {
         scene.log_in().await.1.expect(303);
     }
     assert_eq!(scene.issuer.behaviour.lock().key_sets_given, 2, "again for the new key, once");
-    // Names that nobody knows do not make the server ask again and again.
+    // Unknown key IDs do not cause a fetch each time.
     scene.issuer.behaviour.lock().header = Some(json!({ "alg": "ES256", "kid": "three" }));
     for _ in 0..3 {
         scene.refused().await;
     }
-    // At most once in ten seconds, which a slow machine may have let pass.
+    // At most one fetch in ten seconds, which may pass on a slow machine.
     let given = u64::from(scene.issuer.behaviour.lock().key_sets_given);
     assert!((2..=2 + began.elapsed().as_secs() / 10).contains(&given), "{given}");
 }
 
 #[tokio::test]
-async fn whom_nobody_gave_a_role_is_not_let_in() {
+async fn login_requires_a_mapped_group_or_an_enabled_user_with_grants() {
     let scene = Scene::start().await;
     for groups in [json!(["unmapped"]), json!([]), json!({ "staff": true }), Value::Null] {
         scene.claims(json!({ "groups": groups }));
         assert!(scene.refused().await.starts_with("forbidden"), "{groups}");
     }
     assert!(scene.world.get("/api/v1/users").await.json()["items"].as_array().unwrap().is_empty());
-    // An administrator lets them in by name.
+    // An administrator creates the user by name.
     let body = json!({ "name": "a", "subject": "subject-1", "grants": [{ "role": "approver" }] });
     let made = scene.world.post("/api/v1/users", body).await.expect(201);
     scene.claims(json!({ "groups": [] }));
@@ -471,7 +471,7 @@ async fn whom_nobody_gave_a_role_is_not_let_in() {
     answer.expect(303);
     let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
     assert_eq!(me["actor"], "user:a");
-    // Switched off: their session ends at once, and there is no new one.
+    // Disabling the user ends the session at once and rejects new logins.
     let path = made.header("location").to_owned();
     let off = scene.world.with(&scene.world.admin, Method::PATCH, &path).json(&json!({ "enabled": false }));
     send(off).await.expect(200);
@@ -481,7 +481,7 @@ async fn whom_nobody_gave_a_role_is_not_let_in() {
 }
 
 #[tokio::test]
-async fn two_people_of_one_name_are_two() {
+async fn users_with_equal_names_and_different_subjects_are_separate() {
     let scene = Scene::start().await;
     scene.log_in().await.1.expect(303);
     scene.claims(json!({ "sub": "subject-2" }));
@@ -494,12 +494,12 @@ async fn two_people_of_one_name_are_two() {
 }
 
 #[tokio::test]
-async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
+async fn login_callback_is_accepted_once_and_only_in_the_same_browser() {
     let scene = Scene::start().await;
     let login = "/api/v1/auth/login";
     let mut browser = Browser::default();
     let back = scene.begin(&mut browser, login).await;
-    // Another browser, which has begun none, or another one.
+    // Another browser, without a login or with its own login.
     scene.finish(&mut Browser::default(), &back).await.expect(400);
     let mut other = Browser::default();
     scene.begin(&mut other, login).await;
@@ -509,7 +509,7 @@ async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
             .unwrap()
             .contains("another login")
     );
-    // Another issuer's answer (RFC 9207), or nobody's.
+    // The response of another issuer (RFC 9207), or without an issuer.
     for iss in ["&iss=https%3A%2F%2Felsewhere.example", ""] {
         let mut again = browser.clone();
         let query = back.query().unwrap().split("&iss=").next().unwrap().to_owned();
@@ -518,9 +518,9 @@ async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
     }
     let kept = browser.clone();
     assert_eq!(scene.finish(&mut browser, &back).await.expect(303).header("location"), "/");
-    // The code is used up.
+    // The code has been used.
     scene.finish(&mut kept.clone(), &back).await.expect(401);
-    // The person said no.
+    // The user denied access.
     let mut browser = Browser::default();
     let back = scene.begin(&mut browser, login).await;
     let state = back.query_pairs().find(|(key, _)| key == "state").unwrap().1.into_owned();
@@ -528,7 +528,7 @@ async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
     let path = format!("/api/v1/auth/callback?error=access_denied&state={state}&iss={iss}");
     let answer = scene.ask(&mut browser, Method::GET, &path, None).await.expect(401);
     assert!(answer.json()["detail"].as_str().unwrap().contains("access_denied"));
-    // Too late.
+    // The login has expired.
     let mut browser = Browser::default();
     let back = scene.begin(&mut browser, login).await;
     scene.clock.advance(Duration::from_secs(601));
@@ -536,7 +536,7 @@ async fn an_answer_is_good_only_in_the_browser_that_asked_and_once() {
 }
 
 #[tokio::test]
-async fn nobody_is_sent_to_another_site() {
+async fn return_to_another_site_is_replaced_by_the_start_page() {
     let scene = Scene::start().await;
     for evil in ["https://evil.example/", "//evil.example", "/%5Cevil.example"] {
         let mut browser = Browser::default();
@@ -546,19 +546,19 @@ async fn nobody_is_sent_to_another_site() {
 }
 
 #[tokio::test]
-async fn sessions_end_when_idle_and_in_the_end() {
+async fn sessions_expire_after_idle_and_absolute_timeouts() {
     let minute = Duration::from_secs(60);
     let scene = Scene::start_with(SessionOptions { idle: minute * 10, absolute: minute * 60 }).await;
     let (mut browser, _) = scene.log_in().await;
     let mut me = async |forget: bool| {
         if forget {
-            // As another server sees it, or this one some seconds later.
+            // As on another server, or on this one after the cache has expired.
             scene.world.state.access().upkeep().await.unwrap();
             scene.world.state.access().forget();
         }
         scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.status.as_u16()
     };
-    // In use it lives past the idle limit, up to the absolute one.
+    // A session in use outlives the idle timeout, but not the absolute timeout.
     for _ in 0..6 {
         assert_eq!(me(true).await, 200);
         scene.clock.advance(minute * 9);
@@ -578,9 +578,9 @@ async fn sessions_end_when_idle_and_in_the_end() {
 }
 
 #[tokio::test]
-async fn an_issuer_that_is_away_or_another_one_is_not_trusted() {
+async fn oidc_issuer_without_tls_unreachable_or_mismatched_is_rejected() {
     let issuer = Issuer::start().await;
-    // It says that it is somebody else.
+    // The discovery document names another issuer.
     let claimed = format!("http://localhost.invalid:{}", issuer.address.port());
     assert!(Oidc::new(OidcOptions::new(claimed, "bulla", "https://b/cb")).is_err(), "no TLS");
     let other = format!("http://{}/realm/", issuer.address);
@@ -599,10 +599,10 @@ async fn an_issuer_that_is_away_or_another_one_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn a_login_proves_who_somebody_is_when_the_issuer_asked_them() {
+async fn oidc_login_confirms_the_session_only_after_reauthentication() {
     let scene = Scene::start().await;
     scene.claims(json!({ "groups": ["owners"], "auth_time": now() - 3_600 }));
-    // The issuer asked an hour ago.
+    // The issuer authenticated the user an hour ago.
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
     let make = async |browser: &mut Browser| {

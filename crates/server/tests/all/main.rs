@@ -1,6 +1,6 @@
-//! The server, over real connections.
+//! Tests of the server over real connections.
 
-// clippy's allowance for tests covers functions marked as tests only, and the helpers are called by those.
+// clippy allows this only in test functions, not in the helpers that they call.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod abuse;

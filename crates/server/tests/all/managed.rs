@@ -1,4 +1,4 @@
-//! The life of certificates over the API, with our own CA behind it.
+//! The certificate lifecycle over the API, with an internal CA.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use x509::crl::Reason;
 use crate::parts::{Parts, names_under};
 use crate::world::{self, TestResponse, send};
 
-/// A server with certificates and our own CA behind it.
+/// A server with managed certificates and an internal CA.
 struct House {
     authority: Authority,
     store: Store,
@@ -79,7 +79,7 @@ impl House {
         let made = self.post("/api/v1/tokens", body).await;
         let token = made.json()["token"].as_str().unwrap().to_owned();
         if made.status == 202 {
-            // A profile requires approval, so another person approves who may do what with it.
+            // If a profile requires approval, another person must approve the grant.
             let other = access::break_glass(&self.store, &Clock::system(), "a test").await.unwrap();
             let path = format!("/api/v1/changes/{}/approve", made.json()["id"].as_str().unwrap());
             let approve = self.request(other.expose_secret(), Method::POST, &path);
@@ -88,7 +88,7 @@ impl House {
         token
     }
 
-    /// The certificate once it is so.
+    /// Waits until the certificate has this status.
     async fn until(&self, id: &str, status: &str) -> TestResponse {
         for _ in 0..2_400 {
             let answer = self.get(&format!("/api/v1/certificates/{id}")).await.expect(200);
@@ -112,7 +112,7 @@ impl House {
         id
     }
 
-    /// The versions of a certificate, once there are two.
+    /// Waits until the certificate has two versions, and returns them.
     async fn two_versions(&self, path: &str) -> Vec<Value> {
         testbed::until_some("there are two versions", async || {
             let versions = self.get(&format!("{path}/versions")).await.expect(200).json();
@@ -128,9 +128,9 @@ impl House {
     }
 }
 
-/// Whoever names no revision is not refused because something else of the certificate was written meanwhile.
+/// A patch without `If-Match` is not rejected because of a concurrent write to another field.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_of_different_members_at_once_are_all_made() {
+async fn concurrent_patches_of_different_fields_are_all_applied() {
     let house = House::new().await;
     let id = house.issued("a.example").await;
     let path = format!("/api/v1/certificates/{id}");
@@ -153,7 +153,7 @@ async fn changes_of_different_members_at_once_are_all_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_lives() {
+async fn certificate_is_updated_exported_renewed_revoked_and_restored() {
     let house = House::new().await;
     let id = house.issued("a.example").await;
     let path = format!("/api/v1/certificates/{id}");
@@ -162,7 +162,7 @@ async fn a_certificate_lives() {
     let again = house.request(&house.admin, Method::GET, &path).header("if-none-match", &tag);
     send(again).await.expect(304);
 
-    // Changed by anyone who has read it as it is.
+    // Anyone who has read the current revision can change it.
     let patch = |tag: &'static str| {
         let request = house.request(&house.admin, Method::PATCH, &path).header("if-match", tag);
         send(request.json(&json!({ "owner": "ann", "tags": { "cost": "42" }, "auto_renew": false })))
@@ -176,7 +176,7 @@ async fn a_certificate_lives() {
     let none = house.request(&house.admin, Method::PATCH, &path).json(&json!({ "owner": null }));
     assert_eq!(send(none).await.expect(200).json()["owner"], Value::Null);
 
-    // Its chain is judged by openssl, its key fits.
+    // The chain has two certificates, and the exported key matches the leaf certificate.
     let chain = house.get(&format!("{path}/chain")).await.expect(200);
     assert_eq!(chain.header("content-type"), "application/pem-certificate-chain");
     assert_eq!(chain.text.matches("BEGIN CERTIFICATE").count(), 2);
@@ -189,7 +189,7 @@ async fn a_certificate_lives() {
     assert_eq!(keys::Signer::spki(&key), &*leaf.public_key.spki);
     house.post(&format!("{path}/export"), json!({ "format": "pkcs12" })).await.expect(422);
 
-    // Renewed, then revoked at the authority, too.
+    // Renewed, then revoked, also at the CA.
     house.post(&format!("{path}/renew"), json!({})).await.expect(202);
     house.two_versions(&path).await;
     let active = house.until(&id, "active").await.json();
@@ -220,7 +220,7 @@ async fn a_certificate_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_revocations_and_publications_are_listed() {
+async fn facets_jobs_revocations_and_publications_are_listed() {
     let house = House::new().await;
     let (first, second) = (house.issued("a.example").await, house.issued("b.example").await);
     let get = async |path: &str| house.get(path).await.expect(200).json();
@@ -246,7 +246,7 @@ async fn runs_revocations_and_publications_are_listed() {
     assert!(refused.text.contains("expiry_day"), "{refused:?}");
     house.get("/api/v1/certificates?serial=xyz").await.expect(400);
 
-    // What happened in a run.
+    // The events of a job.
     let jobs = get(&format!("/api/v1/certificates/{first}/jobs")).await;
     let jobs = jobs["items"].as_array().unwrap();
     let job = jobs.iter().find(|job| job["kind"] == "issuance").unwrap()["id"].as_str().unwrap();
@@ -259,7 +259,7 @@ async fn runs_revocations_and_publications_are_listed() {
     assert_eq!(scheduler["awaiting_approval"], 0, "{scheduler}");
     assert_eq!(scheduler["counted_to"], 10_000);
 
-    // Revocations and blocked keys, the last one first.
+    // Revocations and blocked keys, newest first.
     let version = |listed: Value| listed["items"][0].clone();
     let newest = version(get(&format!("/api/v1/certificates/{second}/versions")).await);
     house
@@ -297,7 +297,7 @@ async fn runs_revocations_and_publications_are_listed() {
     down.reverse();
     assert_eq!(up, down);
     let series = get("/api/v1/series?names=revoked,issued&step=hour").await;
-    // What was revoked is replaced, perhaps by now.
+    // The revoked certificates may have been replaced by now.
     assert_eq!(series["series"][0]["name"], "issued");
     assert!((2..=4).contains(&series["series"][0]["total"].as_i64().unwrap()), "{series}");
     assert_eq!(series["series"][1]["total"], 2, "{series}");
@@ -309,7 +309,7 @@ async fn runs_revocations_and_publications_are_listed() {
         "{servers}"
     );
 
-    // What is published: due, then made.
+    // The CRL is published and current.
     house.authority.tick().await.unwrap();
     let published = get("/api/v1/publications").await;
     let issuing = published["items"].as_array().unwrap().iter().find(|ca| ca["name"] == "issuing").unwrap();
@@ -323,7 +323,7 @@ async fn runs_revocations_and_publications_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_revoked_at_the_authority_is_replaced() {
+async fn certificates_revoked_at_the_ca_are_replaced_if_auto_renewed() {
     let house = House::new().await;
     let id = house.issued("a.example").await;
     let path = format!("/api/v1/certificates/{id}");
@@ -343,7 +343,7 @@ async fn what_is_revoked_at_the_authority_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_live_together() {
+async fn certificates_are_created_reassigned_revoked_and_renewed_in_bulk() {
     let house = House::new().await;
     let mut batch: Vec<Value> =
         (0..120).map(|n| json!({ "names": [format!("n{n:03}.example")], "profile": "web" })).collect();
@@ -353,7 +353,7 @@ async fn many_live_together() {
         house.post("/api/v1/certificates/batch", json!({ "certificates": batch })).await.expect(200).json();
     let items = made["items"].as_array().unwrap();
     assert_eq!(items.iter().filter(|item| item["created"].is_object()).count(), 120);
-    // One of the two of a name is first, whichever.
+    // Two items have the same name: either one is created and the other is rejected.
     let taken = [&items[0], &items[120]].iter().filter(|item| item["problem"]["status"] == 409).count();
     assert_eq!(taken, 1);
     assert_eq!(items[121]["problem"]["status"], 422);
@@ -364,12 +364,12 @@ async fn many_live_together() {
             (summary["statuses"]["active"] == wanted).then_some(summary)
         })
     };
-    // Not fifty of them: all.
+    // All 120 certificates, not just one batch of 50.
     let summary = active(120).await;
     assert_eq!((summary["certificates"].as_u64(), summary["expired"].as_u64()), (Some(120), Some(0)));
     assert_eq!(summary["expiring_days"]["90"], 120);
 
-    // Page after page, each another.
+    // The pages contain no certificate twice.
     let mut seen = std::collections::BTreeSet::new();
     let mut next = String::new();
     loop {
@@ -411,7 +411,7 @@ async fn many_live_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_person_and_narrow_grants() {
+async fn approval_needs_another_person_and_team_grants_limit_access() {
     let house = House::new().await;
     let asks = house.token("asks", "operator", "any").await;
     let decides = house.token("decides", "approver", "any").await;
@@ -423,9 +423,9 @@ async fn a_second_person_and_narrow_grants() {
     let approval = open["items"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(open["items"][0]["requested_by"], "token:asks");
     let decide = format!("/api/v1/approvals/{approval}/approve");
-    // Not without the permission, and not by oneself with it.
+    // Rejected without the permission, and also for one's own request.
     send(house.request(&asks, Method::POST, &decide).json(&json!({}))).await.expect(403);
-    // Only the plan that was shown.
+    // Only the current plan can be approved.
     let shown = house.get(&format!("/api/v1/approvals/{approval}")).await.expect(200).json();
     assert_eq!(shown["barred"], json!(["token:asks"]));
     let say = |body: Value| send(house.request(&decides, Method::POST, &decide).json(&body));
@@ -443,7 +443,7 @@ async fn a_second_person_and_narrow_grants() {
     let mine = format!("/api/v1/approvals/{}/approve", open["items"][0]["id"].as_str().unwrap());
     assert_eq!(house.post(&mine, json!({})).await.expect(403).problem(), "forbidden");
 
-    // A grant in one team sees and does what lies there.
+    // A grant for one team gives access to the certificates of that team.
     house.issued("c.example").await;
     let narrow = house.token("narrow", "operator", "team:a").await;
     let listed = send(house.request(&narrow, Method::GET, "/api/v1/certificates")).await.expect(200).json();
@@ -456,7 +456,7 @@ async fn a_second_person_and_narrow_grants() {
     send(house.request(&narrow, Method::GET, &other)).await.expect(404);
     send(house.request(&narrow, Method::POST, &format!("{other}/renew"))).await.expect(404);
     send(house.request(&narrow, Method::GET, "/api/v1/certificates/summary")).await.expect(403);
-    // Another team's certificates, and hosts that are not this team's, are out of reach, also by reference.
+    // Certificates of other teams and agents without this team's label are rejected, also as references.
     let host = uuid::Uuid::new_v4();
     for (more, what) in [
         (json!({ "team": "b" }), ""),
@@ -489,7 +489,7 @@ async fn a_second_person_and_narrow_grants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn policies_and_people() {
+async fn owners_and_policies_are_managed_and_policies_enforced() {
     let house = House::new().await;
     let team = house.post("/api/v1/teams", json!({ "name": "web team" })).await.expect(201);
     assert_eq!(team.header("location"), "/api/v1/teams/web%20team");
@@ -531,7 +531,7 @@ async fn policies_and_people() {
     send(house.request(&house.admin, Method::DELETE, "/api/v1/policies/owned")).await.expect(204);
     house.get("/api/v1/policies/owned").await.expect(404);
     let found = house.get("/api/v1/inventory").await.expect(200).json();
-    // What our authority issues is in the inventory of certificates, and no scan has seen it anywhere.
+    // Certificates of the internal CA are in the inventory, but no scan has found them at an endpoint.
     assert!(found["items"].as_array().unwrap().is_empty());
     let claim = json!({ "endpoint": { "host": "h", "port": 443, "protocol": "tls", "server_name": "h" }, "profile": "web" });
     house.post("/api/v1/inventory/claim", claim).await.expect(404);
@@ -539,7 +539,7 @@ async fn policies_and_people() {
     house.end().await;
 }
 
-/// Pages of lists: each costs the same with one certificate as with many.
+/// List pages: each uses the same number of SQL statements with one certificate as with many.
 const PAGES: &[&str] = &[
     "/console",
     "/console/certificates",
@@ -561,7 +561,7 @@ const PAGES: &[&str] = &[
 ];
 
 impl House {
-    /// The statements of a page. Other work of the server can only add some, so the smallest of a few numbers counts.
+    /// The number of SQL statements for a page. Background work can only add statements, so the minimum of several runs is used.
     async fn statements(&self, path: &str) -> u64 {
         let mut least = u64::MAX;
         for _ in 0..5 {
@@ -574,7 +574,7 @@ impl House {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_cost_a_constant_number_of_statements() {
+async fn list_pages_use_a_constant_number_of_sql_statements() {
     let mut house = House::new().await;
     house.issued("a.example").await;
     let one = house.issued("b.example").await;
@@ -595,7 +595,7 @@ async fn pages_cost_a_constant_number_of_statements() {
     }
     let after = house.statements(&format!("/console/certificates/{one}")).await;
     assert!(after <= single, "a certificate: {single} statements, then {after}");
-    // All facets together, and one grouping.
+    // All facets in one request, compared with one grouping.
     let facets =
         house.statements("/api/v1/certificates/facets?by=status,issuer,owner,algorithm,expiry_day").await;
     let groups = house.statements("/api/v1/certificates/groups?by=issuer").await;

@@ -1,4 +1,4 @@
-//! The master key's rotation over the API.
+//! Rotation of the master key over the API.
 
 use authority::keystore::KeyStore;
 use http::Method;
@@ -10,7 +10,7 @@ use store::Clock;
 use crate::world::{Plan, World, send, store};
 
 #[tokio::test]
-async fn after_a_rotation_the_old_master_key_can_go() {
+async fn keys_open_without_the_old_master_key_after_rotation() {
     let (folder, store) = store().await;
     let clock = Clock::system();
     let file = |name: &str| MasterKey::File { path: folder.path().join(name), create: true };
@@ -26,7 +26,7 @@ async fn after_a_rotation_the_old_master_key_can_go() {
     let alone = || KeyStore::new(store.clone(), ring("new", &[]), clock.clone());
     alone().signer(ids[0]).await.unwrap_err();
 
-    // As after the restart: the new one is current, the old one is there to read.
+    // As after a restart: the new key is current, and the old one can still decrypt.
     let keystore = KeyStore::new(store.clone(), ring("new", &["old"]), clock.clone());
     let master = file("new").id().unwrap().to_string();
     let components = Components { keystore: Some(keystore), ..Components::default() };
@@ -62,7 +62,7 @@ async fn after_a_rotation_the_old_master_key_can_go() {
 }
 
 #[tokio::test]
-async fn what_does_not_open_is_named_and_counted() {
+async fn rotation_reports_and_counts_values_it_cannot_decrypt() {
     let (folder, store) = store().await;
     let clock = Clock::system();
     let lost = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());

@@ -1,5 +1,5 @@
-//! The authorisation matrix: every operation of every listener, by role and scope, on a team's own objects and on another's. It comes
-//! from the tables that dispatch the operations, so an operation without a row fails. The result is
+//! The authorization matrix: every operation of every listener, by role and scope, on objects of the caller's team and of another
+//! team. It is generated from the routing tables, so an operation without a row fails the test. The result is
 //! `docs/internals/authorisation.md`; `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes it.
 
 mod api;
@@ -9,14 +9,14 @@ mod protocols;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What a caller meets.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
-    /// The operation was carried out, or refused for another reason than who asked.
+    /// The operation was executed, or failed for a reason other than authorization.
     In,
-    /// 401, or 403.
+    /// 401 or 403.
     Refused,
-    /// As if there were no such object.
+    /// The response is the same as for a missing object.
     Hidden,
 }
 
@@ -34,7 +34,7 @@ impl Verdict {
     }
 }
 
-/// A table of Markdown.
+/// A Markdown table.
 fn table(title: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut text =
         format!("## {title}\n\n| {} |\n|{}\n", columns.join(" | "), " --- |".repeat(columns.len()));
@@ -62,7 +62,7 @@ edit: `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes this 
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_matrix_is_as_it_is_written_down() {
+async fn authorization_matrix_matches_the_documentation() {
     let text =
         format!("{HEAD}{}{}{}", api::table().await, credentials::table().await, protocols::table().await);
     let text = format!("{}\n", text.trim_end());

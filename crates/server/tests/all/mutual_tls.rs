@@ -1,4 +1,4 @@
-//! Client certificates that our own CA issued, and revoked.
+//! Client certificates of the internal CA, and their revocation.
 
 use std::net::IpAddr;
 
@@ -33,14 +33,14 @@ async fn ask(router: &Router, request: Request<Body>) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-/// As the listener hands a request over, once it has verified this certificate's chain.
+/// A request as the listener forwards it after verifying this certificate's chain.
 fn by_certificate(method: Method, path: &str, der: &[u8]) -> Request<Body> {
     let address = IpAddr::from([127, 0, 0, 1]);
     let peer = Peer { address, client_certificate: PresentedChain::new([der]), channel_binding: None };
     Request::builder().method(method).uri(path).extension(peer).body(Body::empty()).unwrap()
 }
 
-/// Every listener over one authority, and a client that shows an application's certificate of it.
+/// All listeners with one CA, and a client with an application certificate of that CA.
 struct Applications {
     authority: Authority,
     server: Running,
@@ -50,7 +50,7 @@ struct Applications {
     _folder: tempfile::TempDir,
 }
 
-/// Which CA the configuration names for applications.
+/// The CA that the configuration names for application certificates.
 #[derive(Clone, Copy)]
 enum Naming {
     Root,
@@ -59,7 +59,7 @@ enum Naming {
     Nobody,
 }
 
-/// The subject by which Cloud Foundry names an application.
+/// The subject of application certificates in Cloud Foundry.
 const APPLICATION: &str = "OU=app:00000000-0000-4000-8000-000000000007";
 
 impl Applications {
@@ -133,7 +133,7 @@ impl Applications {
         Self { authority, server, chain, issued: issued.id, client, _folder: folder }
     }
 
-    /// The status of a request to each door: the API, EST, and the credential store.
+    /// The status of one request each to the API, EST, and the credential store.
     async fn doors(&self) -> [u16; 3] {
         let api = self.client.get(format!("https://{}/api/v1/auth/me", self.server.address));
         let est = format!("https://{}/.well-known/est/apps/simpleenroll", self.server.address);
@@ -146,9 +146,9 @@ impl Applications {
 }
 
 #[tokio::test]
-async fn a_revocation_counts_with_the_next_request_of_an_open_connection() {
+async fn revocation_applies_to_the_next_request_of_an_open_connection() {
     let place = Applications::start().await;
-    // Not mapped to an identity; no CSR; a name that is not there.
+    // The expected errors of an accepted certificate: no matching identity, no CSR, unknown name.
     assert_eq!(place.doors().await, [401, 400, 404]);
     let which = Selection::Id(place.issued);
     place.authority.revoke(which, Reason::KeyCompromise, None, "user:a").await.unwrap();
@@ -156,7 +156,7 @@ async fn a_revocation_counts_with_the_next_request_of_an_open_connection() {
 }
 
 #[tokio::test]
-async fn an_application_is_known_below_the_cas_named_for_that_alone() {
+async fn application_certificates_are_accepted_only_from_the_configured_ca() {
     for (naming, status) in
         [(Naming::Root, 404), (Naming::Issuing, 404), (Naming::Another, 401), (Naming::Nobody, 401)]
     {
@@ -165,7 +165,7 @@ async fn an_application_is_known_below_the_cas_named_for_that_alone() {
 }
 
 #[tokio::test]
-async fn a_certificate_below_a_revoked_authority_is_refused() {
+async fn client_certificates_of_a_revoked_ca_are_rejected() {
     let place = Applications::start().await;
     assert_eq!(place.doors().await, [401, 400, 404]);
     let issuing = Certificate::parse(&place.chain[1]).unwrap().fingerprint;
@@ -175,13 +175,13 @@ async fn a_certificate_below_a_revoked_authority_is_refused() {
 }
 
 #[tokio::test]
-async fn a_crl_tells_what_another_authority_has_revoked() {
+async fn client_certificates_are_checked_against_configured_crls() {
     let place = Applications::start().await;
     let clients = ClientCertificates::without_authority(Clock::system());
     let mut peer = Peer::at(IpAddr::from([127, 0, 0, 1]));
     peer.client_certificate = PresentedChain::new(&place.chain);
     assert!(clients.verify(&peer).await.unwrap().is_some());
-    // With any CRL, each CA needs one; and its CRL says what it has revoked.
+    // If any CRL is configured, each CA needs one. A certificate on the CRL is revoked.
     let leaf = Certificate::parse(&place.chain[0]).unwrap();
     let other = DistinguishedName::from_text("CN=Other").unwrap();
     for (issuer, serials, outcome) in [
@@ -196,7 +196,7 @@ async fn a_crl_tells_what_another_authority_has_revoked() {
             why => assert!(verified.as_ref().unwrap_err().contains(why), "{verified:?}"),
         }
     }
-    // What is no CRL changes nothing.
+    // An invalid CRL is rejected, and the previous CRLs remain active.
     assert!(clients.replace_crls(&[vec![0x30, 0]]).is_err());
     assert!(matches!(clients.verify(&peer).await, Err(ClientCertificateError::Revoked)));
 }
@@ -228,7 +228,7 @@ fn crl(issuer: &[u8], serials: &[SerialNumber]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_revoked_client_certificate_opens_no_door() {
+async fn revoked_client_certificate_and_its_session_are_rejected() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
     let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap();
@@ -261,7 +261,7 @@ async fn a_revoked_client_certificate_opens_no_door() {
         "grants": [{ "role": "viewer", "scope": "any" }],
     });
     post("/api/v1/client-certificates", identity).await;
-    // A name alone counts in certificates of other CAs, and in no other profile's.
+    // A match by name alone applies only to certificates of external CAs, and a match with a profile only to that profile.
     for profile in [None, Some("other")] {
         let identity = json!({
             "name": format!("boss {profile:?}"), "match": "dns:deployer.example", "profile": profile,
@@ -275,12 +275,12 @@ async fn a_revoked_client_certificate_opens_no_door() {
     let me = "/api/v1/auth/me";
     let (status, who) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!((status, who["actor"].as_str()), (200, Some("certificate:deployer")), "{who}");
-    // A browser shows its certificate by itself, so another site's request is none of its owner's.
+    // Browsers send the client certificate automatically, so cross-site requests are rejected.
     let mut request = by_certificate(Method::POST, "/api/v1/audit/verify", &leaf);
     request.headers_mut().insert("sec-fetch-site", "cross-site".parse().unwrap());
     assert_eq!(ask(&router, request).await.1["detail"], "the request comes from a page of another site");
 
-    // A session that it asks for is good while it is.
+    // A session created with the certificate is valid only while the certificate is.
     let mut request = by_certificate(Method::POST, "/api/v1/auth/links", &leaf);
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     *request.body_mut() = Body::from("{}");
@@ -304,9 +304,9 @@ async fn a_revoked_client_certificate_opens_no_door() {
     assert_eq!(ask(&router, by_session()).await.0, 401);
 }
 
-/// Anyone who may ask for a certificate of a profile for any host name could become anybody who is known by a name.
+/// Anyone who may request certificates for arbitrary host names could impersonate every identity that is matched by name.
 #[tokio::test]
-async fn names_that_anybody_may_ask_for_identify_nobody() {
+async fn identities_matched_by_names_of_unrestricted_profiles_are_rejected() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
     let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap();
@@ -345,7 +345,7 @@ async fn names_that_anybody_may_ask_for_identify_nobody() {
     let leaf = x509::pem::certificates(issued["chain"].as_str().unwrap().as_bytes()).next().unwrap().1;
     let me = "/api/v1/auth/me";
     assert_eq!(ask(&router, by_certificate(Method::GET, me, &leaf)).await.0, 200);
-    // Widened later, it ends the same way.
+    // The identity is no longer accepted after its profile has been widened.
     let (status, put) = send(Method::PUT, "/api/v1/profiles/narrow", profile("narrow", ".")).await;
     assert_eq!(status, 200, "{put}");
     let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;

@@ -1,4 +1,4 @@
-//! Rules of ownership over the API.
+//! Ownership rules over the API.
 
 use http::{Method, StatusCode};
 use inventory::ownership::Ownership;
@@ -7,7 +7,7 @@ use server::Components;
 
 use crate::world::{Plan, World};
 
-/// The room keeps its rules in a database of its own: the world makes the server's.
+/// The rules are in a separate database from the server's.
 async fn world() -> (World, store::Store, tempfile::TempDir) {
     let (folder, database) = crate::world::store().await;
     let ownership = Ownership::new(database.clone(), store::Clock::system());
@@ -21,7 +21,7 @@ async fn world() -> (World, store::Store, tempfile::TempDir) {
 const PATH: &str = "/api/v1/ownership-rules";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_is_made_changed_explained_and_removed() {
+async fn ownership_rules_are_created_updated_explained_and_deleted() {
     let (world, database, _folder) = world().await;
     let body = json!({"name": "payments", "when": {"host": "*.Pay.example", "network": "10.20.30.40/16"},
         "assign": {"team": "payments", "tags": {"pci": "yes"}}});
@@ -87,7 +87,7 @@ async fn a_rule_is_made_changed_explained_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_ownership_rules_are_rejected_and_viewers_are_read_only() {
     let (world, _, _folder) = world().await;
     for (change, wanted) in [
         (json!({"name": "a b"}), "a name has"),
@@ -108,7 +108,7 @@ async fn what_makes_no_sense_is_refused() {
     }
     let slip = json!({"name": "one", "when": {"hosts": "x"}, "assign": {"team": "t"}});
     assert!(!world.post(PATH, slip).await.status.is_success());
-    // A viewer sees, asks, and does not change.
+    // A viewer can list and explain rules, but not create them.
     let viewer = world.token("v", "viewer", "any").await;
     let asked = |method, path: &str| crate::world::send(world.with(&viewer, method, path).json(&json!({})));
     asked(Method::GET, PATH).await.expect(200);
@@ -117,7 +117,7 @@ async fn what_makes_no_sense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rule_looks_at_tags_and_takes_from_them() {
+async fn ownership_rules_match_tags_and_copy_values_from_them() {
     let (world, _database, _folder) = world().await;
     let ask =
         async |question: Value| world.post(&format!("{PATH}/explain"), question).await.expect(200).json();

@@ -1,4 +1,4 @@
-//! What routes need, by their kind. Who is let in is the matrix's business.
+//! The permissions that routes require. The matrix tests which callers are authorized.
 
 use http::Method;
 use server::access::Permission;
@@ -9,23 +9,23 @@ use store::Clock;
 use crate::world::store;
 
 #[tokio::test]
-async fn few_routes_need_nobody_and_changes_need_more_than_reading() {
+async fn only_listed_routes_are_open_and_changes_need_write_permissions() {
     let (_folder, store) = store().await;
     let state = State::builder(store, Clock::system()).build();
     let (_, routes) = router(&state);
     let open: Vec<_> =
         routes.iter().filter(|route| route.need == Need::Nothing).map(|route| route.path.as_str()).collect();
-    // Anyone who adds one here says why it may be called by anybody.
+    // Each route in this list has a comment that explains why it is open.
     let wanted = [
         "/healthz",
         "/readyz",
         "/api/v1/auth/login",
         "/api/v1/auth/callback",
-        // The code of a link, or the password, in the body is the credential.
+        // The credential is in the body: the code of a link, or the password.
         "/api/v1/auth/sessions",
-        // An agent that is not yet one: the enrolment token in the body is its credential.
+        // The agent has no identity yet: the join token in the body is its credential.
         "/api/v1/agent/enroll",
-        // A node likewise.
+        // The same for a key node.
         "/api/v1/key-nodes/enroll",
     ];
     let unexpected: Vec<_> = open.iter().filter(|path| !wanted.contains(path)).collect();

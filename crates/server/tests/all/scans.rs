@@ -1,4 +1,4 @@
-//! Scans over the API, and the differences between two of them.
+//! Scans over the API, and the differences between two scans.
 
 use events::ProbeOutcome;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn observation(host: &str, at_us: i64, outcome: ProbeOutcome) -> NewObservation 
     }
 }
 
-/// A finished scan of these hosts.
+/// Creates a finished scan of these hosts.
 async fn scanned(world: &World, at_us: i64, target: &str, hosts: &[(&str, ProbeOutcome)]) -> Uuid {
     let (id, scans) = (Uuid::now_v7(), Scans::of(&world.store));
     scans
@@ -58,7 +58,7 @@ fn changes(answer: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn two_scans_are_compared_endpoint_by_endpoint() {
+async fn scan_diff_reports_changes_by_endpoint() {
     let world = World::start().await;
     let missing = world.get(DIFF).await.expect(404);
     assert!(missing.json()["hint"].as_str().unwrap().contains("since"), "{missing:?}");
@@ -76,7 +76,7 @@ async fn two_scans_are_compared_endpoint_by_endpoint() {
     );
     assert_eq!(scans["items"][0]["spec"], json!({ "targets": ["net"] }), "no settings of the host");
 
-    // The last two of the same targets, whatever was scanned between them.
+    // The default is the last two scans of the same targets, even with other scans in between.
     let last = world.get(DIFF).await.expect(200).json();
     let named = world.get(&format!("{DIFF}?from={first}&to={second}")).await.expect(200).json();
     assert_eq!(last, named);

@@ -1,4 +1,4 @@
-//! Signing in to the console: one-time links, and the sessions of browsers that they begin.
+//! Logging in to the console with one-time links, and the browser sessions that they start.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ const LINKS: &str = "/api/v1/auth/links";
 const SESSIONS: &str = "/api/v1/auth/sessions";
 const ME: &str = "/api/v1/auth/me";
 
-/// A server whose time the test moves.
+/// A server with a manual clock.
 async fn world() -> (World, Clock) {
     let clock = Clock::manual(now() * 1_000_000);
     let world = World::start_with(Plan { clock: clock.clone(), ..Plan::default() }).await;
     (world, clock)
 }
 
-/// A browser in a session.
+/// A browser with a session.
 #[derive(Clone)]
 pub(crate) struct Tab {
     pub(crate) cookie: String,
@@ -55,7 +55,7 @@ impl Tab {
     }
 }
 
-/// A request of the server's own page to sign in.
+/// A sign-in request from a page of the server itself.
 fn signing_in(world: &World, body: &Value) -> reqwest::RequestBuilder {
     let request = world.bare(Method::POST, SESSIONS).header("origin", format!("https://{}", world.address));
     request.header("sec-fetch-site", "same-origin").json(body)
@@ -81,7 +81,7 @@ async fn actions(world: &World, actor: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_link_signs_in_once_as_the_one_who_asked_for_it() {
+async fn sign_in_link_works_once_with_the_permissions_of_its_token() {
     let (world, _) = world().await;
     let viewer = world.token("looker", "viewer", "any").await;
     let made = link(&world, &viewer).await;
@@ -89,7 +89,7 @@ async fn a_link_signs_in_once_as_the_one_who_asked_for_it() {
     assert_eq!(made["url"], format!("https://{}/console/sign-in#code={code}", world.address));
     let body = json!({ "code": code });
 
-    // Of several browsers at once, one signs in.
+    // Only one of several concurrent browsers is signed in.
     let tries = (0..8).map(|_| send(signing_in(&world, &body)));
     let answers = futures_util::future::join_all(tries).await;
     let (good, bad): (Vec<_>, Vec<_>) =
@@ -105,11 +105,11 @@ async fn a_link_signs_in_once_as_the_one_who_asked_for_it() {
         (me["csrf_token"].as_str(), me["session"]["method"].as_str()),
         (Some(tab.csrf.as_str()), Some("link"))
     );
-    // What the token may do, and nothing else.
+    // The session has the permissions of the token and no others.
     let by_token = send(world.with(&viewer, Method::GET, ME)).await.json();
     assert_eq!((&me["granted"], &by_token["session"]), (&by_token["granted"], &Value::Null));
     tab.get(&world, "/api/v1/tokens").await.expect(403);
-    // Without the session's own token nothing is changed.
+    // Without the session's CSRF token the logout is rejected.
     let logout = "/api/v1/auth/logout";
     send(world.bare(Method::POST, logout).header("cookie", &tab.cookie)).await.expect(403);
     tab.ask(&world, Method::POST, logout, json!({})).await.expect(200);
@@ -121,7 +121,7 @@ async fn a_link_signs_in_once_as_the_one_who_asked_for_it() {
 }
 
 #[tokio::test]
-async fn the_first_admin_token_signs_in_by_a_link_that_the_host_made() {
+async fn first_admin_token_signs_in_by_a_link_created_on_the_host() {
     let (world, clock) = world().await;
     let token = SecretString::from(world.admin.as_str());
     let made = access::sign_in_link(&world.store, &clock, &token).await.unwrap().unwrap();
@@ -135,7 +135,7 @@ async fn the_first_admin_token_signs_in_by_a_link_that_the_host_made() {
 }
 
 #[tokio::test]
-async fn links_expire_and_are_few() {
+async fn sign_in_links_expire_and_the_ninth_invalidates_the_first() {
     let (world, clock) = world().await;
     let body = code(&world, &world.admin).await;
     clock.advance(Duration::from_secs(599));
@@ -153,7 +153,7 @@ async fn links_expire_and_are_few() {
     for seconds in [0, 9, 601] {
         assert!(short(seconds).await.expect(422).text.contains("10 to 600 seconds"));
     }
-    // The ninth ends the first.
+    // The ninth link invalidates the first.
     let mut codes = Vec::new();
     for _ in 0..9 {
         clock.advance(Duration::from_millis(1));
@@ -171,7 +171,7 @@ async fn links_expire_and_are_few() {
 }
 
 #[tokio::test]
-async fn another_site_signs_nobody_in() {
+async fn sign_in_requires_a_same_origin_request() {
     let (world, _) = world().await;
     let body = code(&world, &world.admin).await;
     let own = format!("https://{}", world.address);
@@ -194,15 +194,15 @@ async fn another_site_signs_nobody_in() {
         assert_eq!(refused.problem(), "forbidden", "{bad:?}");
         assert!(!refused.headers.contains_key("set-cookie"), "{bad:?}");
     }
-    // None of these used the code up.
+    // The rejected requests did not use up the code.
     ask(&[("origin", own.as_str())]).await.expect(201);
 }
 
 #[tokio::test]
-async fn a_sign_in_gives_a_new_secret_and_ends_the_session_before() {
+async fn sign_in_replaces_the_cookie_and_ends_the_previous_session() {
     let (world, _) = world().await;
     let first = signed_in(&world, &world.admin).await;
-    // A planted secret stays worthless, and is not taken on.
+    // A cookie value that the browser sent is never reused for the new session.
     for planted in ["__Host-bulla=planted", first.cookie.as_str()] {
         let request = signing_in(&world, &code(&world, &world.admin).await).header("cookie", planted);
         let tab = Tab::of(&send(request).await.expect(201));
@@ -214,7 +214,7 @@ async fn a_sign_in_gives_a_new_secret_and_ends_the_session_before() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_identity() {
+async fn session_ends_when_its_token_is_disabled_deleted_rotated_or_expired() {
     let (world, clock) = world().await;
     let names = ["disabled", "removed", "rotated", "expired"];
     for name in names {
@@ -245,7 +245,7 @@ async fn a_session_ends_with_its_identity() {
 }
 
 #[tokio::test]
-async fn a_session_that_a_session_asked_for_has_no_more_and_no_longer() {
+async fn session_by_a_session_link_inherits_permissions_and_expiry() {
     let options = SessionOptions { absolute: Duration::from_secs(3_600), ..SessionOptions::default() };
     let scene = Scene::start_plan(options, Plan::default()).await;
     let (mut browser, answer) = scene.log_in().await;
@@ -264,7 +264,7 @@ async fn a_session_that_a_session_asked_for_has_no_more_and_no_longer() {
 }
 
 #[tokio::test]
-async fn one_signs_out_everywhere() {
+async fn logout_everywhere_ends_all_sessions_and_links_of_the_identity() {
     let (world, _) = world().await;
     let (first, second) = (signed_in(&world, &world.admin).await, signed_in(&world, &world.admin).await);
     let viewer = world.token("looker", "viewer", "any").await;
@@ -275,7 +275,7 @@ async fn one_signs_out_everywhere() {
     assert_eq!(listed.iter().filter(|one| one["current"] == true).count(), 1, "{sessions}");
     assert!(listed.iter().all(|one| one["method"] == "link" && one["address"] == "127.0.0.1"), "{sessions}");
 
-    // Another site cannot sign anybody out.
+    // Without the CSRF token the request is rejected.
     send(world.bare(Method::DELETE, SESSIONS).header("cookie", &first.cookie)).await.expect(403);
     let done = first.ask(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
     assert_eq!(done.json()["ended"], 2);
@@ -288,9 +288,9 @@ async fn one_signs_out_everywhere() {
     assert_eq!(world.get(SESSIONS).await.expect(200).json()["items"], json!([]));
 }
 
-/// Every dangerous change, and one that is not.
+/// Checks dangerous operations, and some that are not dangerous.
 #[tokio::test]
-async fn a_dangerous_change_needs_a_recent_proof() {
+async fn dangerous_operations_require_recent_confirmation() {
     let (world, clock) = world().await;
     let tab = signed_in(&world, &world.admin).await;
     let me = tab.get(&world, ME).await.json();
@@ -316,13 +316,13 @@ async fn a_dangerous_change_needs_a_recent_proof() {
         assert_eq!(refused.problem(), "reauthentication-required", "{path}");
         assert!(refused.json()["hint"].as_str().unwrap().contains("/api/v1/auth/sessions/confirm"));
     }
-    // Reading goes on, and so does a token.
+    // Reads and requests with a token need no confirmation.
     tab.get(&world, "/api/v1/tokens").await.expect(200);
     for (method, path) in dangerous.clone() {
         let answer = send(world.with(&world.admin, method, path).json(&json!({}))).await;
         assert_ne!(answer.status, StatusCode::FORBIDDEN, "{path}");
     }
-    // The session cannot prove by a link that it asked for itself who its person is.
+    // A session cannot be confirmed by a link that it created itself.
     let own = tab.ask(&world, Method::POST, LINKS, json!({})).await.expect(201).json();
     let confirm = |code: &Value| {
         tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code }))
@@ -331,7 +331,7 @@ async fn a_dangerous_change_needs_a_recent_proof() {
     let other = Tab::of(&send(signing_in(&world, &json!({ "code": own["code"] }))).await.expect(201));
     let refused = other.ask(&world, Method::PUT, "/api/v1/roles/other", json!({})).await.expect(403);
     assert_eq!(refused.problem(), "reauthentication-required");
-    // Nor by somebody else's link.
+    // Nor by a link of another identity.
     let viewer = world.token("looker", "viewer", "any").await;
     confirm(&link(&world, &viewer).await["code"]).await.expect(401);
 
@@ -342,7 +342,7 @@ async fn a_dangerous_change_needs_a_recent_proof() {
     assert_ne!(role().await.status, StatusCode::FORBIDDEN);
     confirm(&fresh).await.expect(401);
     assert!(actions(&world, "token:first-admin").await.contains(&"session.confirm".to_owned()));
-    // A token has nothing to confirm.
+    // A token cannot be confirmed.
     let body = json!({ "code": "x" });
     send(world.with(&world.admin, Method::POST, "/api/v1/auth/sessions/confirm").json(&body))
         .await
@@ -351,7 +351,7 @@ async fn a_dangerous_change_needs_a_recent_proof() {
 
 const PASSWORD: &str = "correct horse battery staple";
 
-/// A person whom no issuer knows, with a password.
+/// A user with a password and without an OIDC identity.
 async fn person(world: &World, name: &str, role: &str) -> String {
     let body = json!({ "name": name, "grants": [{ "role": role, "scope": "any" }] });
     let made = world.post("/api/v1/users", body).await.expect(201).json();
@@ -362,7 +362,7 @@ async fn person(world: &World, name: &str, role: &str) -> String {
     path
 }
 
-/// A server whose limits of passwords give nothing back while the test runs.
+/// A server whose password rate limits do not refill during the test.
 async fn limited(rates: SignInRates) -> World {
     let limits = LimitOptions { sign_in: rates, ..LimitOptions::default() };
     World::start_with(Plan { state: Box::new(move |state| state.limits(limits)), ..Plan::default() }).await
@@ -373,7 +373,7 @@ fn rate(burst: u32) -> SlowRate {
 }
 
 #[tokio::test]
-async fn a_person_signs_in_with_a_password() {
+async fn user_signs_in_with_a_password_and_changes_it() {
     let world = limited(SignInRates { pair: rate(50), address: rate(100), name: rate(100) }).await;
     let path = person(&world, "ann", "admin").await;
     let sign_in =
@@ -384,7 +384,7 @@ async fn a_person_signs_in_with_a_password() {
         (me["actor"].as_str(), me["session"]["method"].as_str()),
         (Some("user:ann"), Some("password"))
     );
-    // One answer for a wrong password, an unknown name, and someone without a password.
+    // The response is the same for a wrong password, an unknown name, and a user without a password.
     let bob = json!({ "name": "bob", "grants": [{ "role": "viewer", "scope": "any" }] });
     world.post("/api/v1/users", bob).await.expect(201);
     let mut answers = Vec::new();
@@ -407,7 +407,7 @@ async fn a_person_signs_in_with_a_password() {
         assert_eq!(send(signing_in(&world, &bad)).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{bad}");
     }
 
-    // One's own password: the other sessions end, this one goes on.
+    // Changing one's own password ends the other sessions and keeps this one.
     let other = Tab::of(&sign_in("ann", PASSWORD).await.expect(201));
     let own = format!("{path}/password");
     for short in ["eleven char", ""] {
@@ -419,14 +419,14 @@ async fn a_person_signs_in_with_a_password() {
     sign_in("ann", PASSWORD).await.expect(401);
     sign_in("ann", "another good password").await.expect(201);
 
-    // A session is confirmed by the password of its own person.
+    // A session is confirmed by the password of its user.
     let confirm = |password: &str| {
         tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "password": password }))
     };
     confirm(PASSWORD).await.expect(401);
     confirm("another good password").await.expect(200);
 
-    // Nobody sets the password of someone who may do more.
+    // Nobody can set the password of a user with more permissions.
     let manager = world.token("manager", "viewer", "any").await;
     let put = send(world.with(&manager, Method::PUT, &own).json(&json!({ "password": PASSWORD }))).await;
     assert_eq!(put.expect(403).problem(), "forbidden");
@@ -436,7 +436,7 @@ async fn a_person_signs_in_with_a_password() {
     let put = send(world.with(&manager, Method::PUT, &own).json(&json!({ "password": PASSWORD }))).await;
     assert!(put.expect(403).text.contains("exceeds your own permissions"));
 
-    // Disabled, nobody signs in.
+    // A disabled user cannot sign in.
     let patch = world.with(&world.admin, Method::PATCH, &path).header("if-match", "\"1\"");
     send(patch.json(&json!({ "enabled": false }))).await.expect(200);
     tab.get(&world, ME).await.expect(401);
@@ -448,7 +448,7 @@ async fn a_person_signs_in_with_a_password() {
 }
 
 #[tokio::test]
-async fn passwords_are_tried_seldom() {
+async fn password_sign_in_attempts_are_rate_limited() {
     let world = limited(SignInRates { pair: rate(3), address: rate(8), name: rate(100) }).await;
     person(&world, "ann", "viewer").await;
     person(&world, "bob", "viewer").await;
@@ -457,22 +457,22 @@ async fn passwords_are_tried_seldom() {
     for _ in 0..3 {
         sign_in("ann", "wrong").await.expect(401);
     }
-    // Not even the right one is looked at.
+    // Even the correct password is rejected.
     let refused = sign_in("ann", PASSWORD).await.expect(429);
     assert!(refused.header("retry-after").parse::<u64>().unwrap() > 0);
-    // Somebody else behind the same address signs in, until the address has had enough.
+    // Another user can sign in from the same address until the limit of the address is reached.
     sign_in("bob", PASSWORD).await.expect(201);
     for name in ["nobody-1", "nobody-2", "nobody-3"] {
         sign_in(name, PASSWORD).await.expect(401);
     }
     sign_in("bob", PASSWORD).await.expect(429);
-    // Links are not passwords.
+    // Sign-in links are not limited.
     signed_in(&world, &world.admin).await;
 }
 
-/// A stream that began in a session, or with a token, does not outlive it.
+/// An event stream ends with its session, or when its token loses the permission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn event_streams_end_with_the_access_of_their_reader() {
+async fn event_streams_end_when_the_reader_loses_access() {
     let world = World::start().await;
     let (tab, other) = (signed_in(&world, &world.admin).await, signed_in(&world, &world.admin).await);
     let role = json!({ "permissions": ["event.read"] });
@@ -499,7 +499,7 @@ async fn event_streams_end_with_the_access_of_their_reader() {
         let end = async { while stream.chunk().await.unwrap().is_some() {} };
         tokio::time::timeout(testbed::PATIENCE, end).await.expect("the stream ends");
     }
-    // Who still may goes on: the next event arrives.
+    // A stream with remaining access receives the next event.
     let made = async { kept.chunk().await.unwrap().expect("the stream goes on") };
     let event =
         store::NewEvent { at_us: 0, kind: "test.done", subject: "x/1".to_owned(), body: "{}".to_owned() };
@@ -508,9 +508,9 @@ async fn event_streams_end_with_the_access_of_their_reader() {
     tokio::time::timeout(testbed::PATIENCE, made).await.expect("an event");
 }
 
-/// Every route that changes something refuses a session's cookie alone: another site can make a browser send that.
+/// Every unsafe route rejects a session cookie without the CSRF token, because another site can make a browser send the cookie.
 #[tokio::test]
-async fn no_route_takes_a_cookie_without_the_csrf_token() {
+async fn unsafe_requests_with_a_session_cookie_require_the_csrf_token() {
     let plan = Plan {
         state: Box::new(|state| state.limits(LimitOptions::unlimited())),
         credentials: true,

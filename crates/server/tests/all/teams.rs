@@ -1,4 +1,4 @@
-//! Two teams on one server: each way from one into what the other owns is tried.
+//! Two teams on one server: every kind of access to the other team's objects is tested.
 
 use std::sync::Arc;
 
@@ -33,12 +33,12 @@ struct House {
     store: Store,
     running: Running,
     admin: String,
-    /// The CA of the listener and of client certificates that the server's own CA did not issue.
+    /// The CA of the listener's certificate, and of client certificates that are not from the server's internal CA.
     ca: world::Authority,
     client: reqwest::Client,
     stop: CancellationToken,
     _tasks: JoinSet<()>,
-    // Last: the database goes after those who use it.
+    // Keep this field last: the database must be dropped after its users.
     _database: Database,
 }
 
@@ -113,7 +113,7 @@ impl House {
         made.json()["token"].as_str().unwrap().to_owned()
     }
 
-    /// Makes a team, or changes the one there is.
+    /// Creates or updates a team.
     async fn team(&self, name: &str, owns: Value, quota: Value) -> TestResponse {
         let place = format!("/api/v1/teams/{name}");
         if self.get(&self.admin, &place).await.status == 404 {
@@ -136,7 +136,7 @@ impl House {
         }
     }
 
-    /// A target on a host without a label.
+    /// A target on an agent without a label.
     async fn target(&self, name: &str) -> Value {
         let (id, agent) = (Uuid::now_v7(), Uuid::now_v7());
         let settings = TargetSettings {
@@ -190,7 +190,7 @@ fn client(ca: &world::Authority) -> reqwest::ClientBuilder {
     reqwest::Client::builder().tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
 }
 
-/// A request in DER for a common name and a DNS name.
+/// A DER certificate signing request with this common name and DNS name.
 fn request(common: &str, name: &str) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let subject = DistinguishedName::from_text(&format!("CN={common}")).unwrap();
@@ -212,7 +212,7 @@ async fn databases() -> [Database; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn managed_certificates_stay_within_their_team() {
+async fn managed_certificates_are_isolated_between_teams() {
     for database in databases().await {
         let house = House::new(database).await;
         house.two_teams().await;
@@ -252,7 +252,7 @@ async fn managed_certificates_stay_within_their_team() {
         send(house.ask(&a, Method::PATCH, &place).json(&json!({ "targets": [to_a] }))).await.expect(200);
         send(house.ask(&a, Method::PATCH, &place).json(&json!({ "targets": [] }))).await.expect(200);
 
-        // The other team sees nothing of it, and does nothing with it.
+        // The other team gets 404 for every operation on the certificate.
         for (method, path) in [
             (Method::GET, place.clone()),
             (Method::PATCH, place.clone()),
@@ -290,7 +290,7 @@ async fn managed_certificates_stay_within_their_team() {
         let body = new(&["y.a.example"], "shared", Some("a"), json!([to_a]));
         house.post(&narrow, CERTIFICATES, &body).await.expect(403);
 
-        // Its names move to the other team: nobody renews it any more, the scheduler neither.
+        // The names move to the other team: renewal fails for this team and for the scheduler.
         house.team("a", json!({ "profiles": ["web-a"] }), json!({})).await.expect(200);
         let both = json!({ "names": ["a.example", "b.example"], "profiles": ["web-b"] });
         house.team("b", both, json!({})).await.expect(200);
@@ -306,7 +306,7 @@ async fn managed_certificates_stay_within_their_team() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counts_series_and_searches_stay_within_their_team() {
+async fn counts_series_and_searches_are_isolated_between_teams() {
     for database in databases().await {
         let house = House::new(database).await;
         house.two_teams().await;
@@ -331,7 +331,7 @@ async fn counts_series_and_searches_stay_within_their_team() {
         for (token, count) in [(&house.admin, 3), (&a, 1), (&b, 2)] {
             let listed = get(token, &format!("{CERTIFICATES}?limit=1&count=true")).await;
             assert_eq!(listed["total"], json!({ "value": count, "exact": true }));
-            // A filter that only another team's certificate matches.
+            // A filter that matches only a certificate of another team.
             let filtered = get(token, &format!("{CERTIFICATES}?count=true&serial={serial}")).await;
             let own = u64::from(count > 1);
             assert_eq!(filtered["total"], json!({ "value": own, "exact": true }), "{filtered}");
@@ -387,7 +387,7 @@ async fn counts_series_and_searches_stay_within_their_team() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn protocols_stay_within_their_team() {
+async fn issuance_by_api_and_est_is_isolated_between_teams() {
     for database in databases().await {
         let house = House::new(database).await;
         house.two_teams().await;
@@ -417,7 +417,7 @@ async fn protocols_stay_within_their_team() {
             let answer = issue(token, profile, &body).await;
             assert_eq!(answer.status, status, "{profile} {body}: {answer:?}");
         }
-        // What was issued is the team's: to see and to revoke.
+        // The issued certificate belongs to the team, so only its tokens can read and revoke it.
         let mine = issue(&of_profile, "web-a", &csr("y.a.example", "y.a.example")).await.json();
         let id = mine["id"].as_str().unwrap();
         let b = house.token("operator", "team:b").await;
@@ -427,7 +427,7 @@ async fn protocols_stay_within_their_team() {
         assert_eq!(house.get(&a, &format!("/api/v1/issued/{id}")).await.status, 200);
         house.post(&a, "/api/v1/revocations", &revocation).await.expect(200);
 
-        // EST by token: the profile must be within the token's scope, and the names its team's.
+        // EST with a token: the profile must be within the token's scope, and the names must belong to the team.
         for (profile, token, name, status) in [
             ("web-a", &a, "x.a.example", 200),
             ("web-a", &of_profile, "x.a.example", 200),
@@ -446,16 +446,16 @@ async fn protocols_stay_within_their_team() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_other_cas_enrol_by_their_own_profiles() {
+async fn external_ca_certificates_enroll_only_permitted_profiles_and_names() {
     let house = House::new(Database::sqlite()).await;
     house.two_teams().await;
     let names = ["device.c.example", "device.b.example"];
     let device = client(&house.ca).identity(house.ca.leaf(&names).identity()).build().unwrap();
     for (profile, name, status) in [
         ("shared", "device.c.example", 200),
-        // Offered, and not to this CA.
+        // The profile exists, but not for certificates of this CA.
         ("closed", "device.c.example", 403),
-        // Another CA's word counts for nothing where a team owns the name.
+        // A certificate of an external CA is not sufficient for names that a team owns.
         ("shared", "device.b.example", 400),
         ("shared", "other.c.example", 403),
     ] {
@@ -468,7 +468,7 @@ async fn certificates_of_other_cas_enrol_by_their_own_profiles() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn teams_have_objects_of_their_own_and_quotas() {
+async fn team_objects_are_exclusive_and_quotas_are_enforced() {
     for database in databases().await {
         let house = House::new(database).await;
         house.two_teams().await;

@@ -1,4 +1,4 @@
-//! Tokens, roles, and what everybody may do with them.
+//! Tokens, roles, and the permissions to manage them.
 
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ async fn actor(world: &World, token: &str) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn the_first_token_is_made_once() {
+async fn first_admin_token_is_created_once() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
-    // Two servers that start at the same moment.
+    // Two servers that start at the same time.
     let (one, two) = tokio::join!(access::bootstrap(&store, &clock), access::bootstrap(&store, &clock));
     let made = [one.unwrap(), two.unwrap()].into_iter().flatten().count();
     assert_eq!(made, 1);
@@ -42,7 +42,7 @@ async fn the_first_token_is_made_once() {
 }
 
 #[tokio::test]
-async fn a_token_lives_from_its_making_to_its_removal() {
+async fn token_is_created_rotated_disabled_and_deleted() {
     let world = World::start().await;
     let made =
         world.post(TOKENS, json!({ "name": "ci", "grants": [{ "role": "viewer" }] })).await.expect(201);
@@ -52,19 +52,19 @@ async fn a_token_lives_from_its_making_to_its_removal() {
     assert_eq!(place, format!("{TOKENS}/{}", id.as_str().unwrap()));
     assert_eq!(actor(&world, &token).await.unwrap(), "token:ci");
 
-    // The secret is nowhere any more.
+    // The secret is not returned again.
     let shown = world.get(&place).await.expect(200);
     assert!(!shown.text.contains(&token) && shown.json()["token"].is_null());
     assert_eq!(shown.json()["label"], token[..10]);
     assert!(!world.get(TOKENS).await.expect(200).text.contains(&token));
 
-    // A new secret ends the one before at once.
+    // Rotation invalidates the previous secret at once.
     let rotated = world.post(&format!("{place}/rotate"), Value::Null).await.expect(200);
     let new = rotated.json()["token"].as_str().unwrap().to_owned();
     assert_eq!(actor(&world, &token).await.unwrap_err(), "unauthenticated");
     assert_eq!(actor(&world, &new).await.unwrap(), "token:ci");
 
-    // Switched off and on.
+    // Disable the token, then enable and rename it.
     let patch = |body: Value| send(world.with(&world.admin, Method::PATCH, &place).json(&body));
     patch(json!({ "enabled": false })).await.expect(200);
     assert!(actor(&world, &new).await.is_err());
@@ -89,7 +89,7 @@ async fn a_token_lives_from_its_making_to_its_removal() {
 }
 
 #[tokio::test]
-async fn a_token_ends_at_its_time() {
+async fn token_is_rejected_after_its_expiry() {
     let clock = Clock::manual(now() * 1_000_000);
     let world = World::start_with(Plan { clock: clock.clone(), ..Plan::default() }).await;
     let end = server::time::shown(clock.now_us() + 60_000_000);
@@ -98,14 +98,14 @@ async fn a_token_ends_at_its_time() {
         world.post(TOKENS, body.clone()).await.expect(201).json()["token"].as_str().unwrap().to_owned();
     assert_eq!(actor(&world, &token).await.unwrap(), "token:brief");
     clock.advance(Duration::from_secs(60));
-    // Although it is remembered for some seconds more.
+    // The token is rejected although it is still cached.
     assert!(actor(&world, &token).await.is_err());
     let past = world.post(TOKENS, json!({ "name": "past", "grants": [], "expires_at": end })).await;
     assert_eq!(past.expect(422).problem(), "unprocessable");
 }
 
 #[tokio::test]
-async fn what_is_revoked_elsewhere_dies_within_five_seconds() {
+async fn token_revoked_on_another_server_is_rejected_within_five_seconds() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
     let first = access::bootstrap(&store, &clock).await.unwrap().unwrap();
@@ -144,7 +144,7 @@ async fn what_is_revoked_elsewhere_dies_within_five_seconds() {
 }
 
 #[tokio::test]
-async fn a_known_caller_costs_no_statement() {
+async fn cached_callers_are_authenticated_without_sql_statements() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
     let first = access::bootstrap(&store, &clock).await.unwrap().unwrap();
@@ -157,7 +157,7 @@ async fn a_known_caller_costs_no_statement() {
     };
     assert_eq!(status().await, 200);
     let before = store.statements_sent();
-    // It is believed for some seconds: they do not pass, however slow the machine is.
+    // The caller is cached for some seconds. With the paused clock the entry stays valid on a slow machine.
     tokio::time::pause();
     for _ in 0..20 {
         assert_eq!(status().await, 200);
@@ -166,7 +166,7 @@ async fn a_known_caller_costs_no_statement() {
 }
 
 #[tokio::test]
-async fn last_use_is_written_by_the_upkeep() {
+async fn last_use_of_tokens_is_written_by_upkeep() {
     let world = World::start().await;
     let used = |listing: Value| listing["items"][0]["last_used_at"].clone();
     assert!(used(world.get(TOKENS).await.json()).is_null());
@@ -175,7 +175,7 @@ async fn last_use_is_written_by_the_upkeep() {
 }
 
 #[tokio::test]
-async fn nobody_gives_more_than_they_have() {
+async fn access_managers_cannot_grant_more_than_they_hold() {
     let world = World::start().await;
     let role = json!({ "permissions": ["access.manage", "access.read", "certificate.read"] });
     send(world.with(&world.admin, Method::PUT, "/api/v1/roles/gatekeeper").json(&role)).await.expect(201);
@@ -183,10 +183,10 @@ async fn nobody_gives_more_than_they_have() {
     let first = world.get(TOKENS).await.json()["items"][0]["id"].as_str().unwrap().to_owned();
     let post = |path: &str, body: Value| send(world.with(&keeper, Method::POST, path).json(&body));
 
-    // Less is given.
+    // A token with fewer permissions can be created.
     let body = json!({ "name": "less", "grants": [{ "role": "gatekeeper", "scope": "team:a" }] });
     post(TOKENS, body).await.expect(201);
-    // More is not: neither a token, nor a person, nor a certificate, nor a role of one's own.
+    // More permissions are rejected: for a token, a user, a client certificate, and a custom role.
     let admin = json!([{ "role": "admin", "scope": "team:a" }]);
     for (path, body) in [
         (TOKENS, json!({ "name": "x", "grants": admin })),
@@ -198,7 +198,7 @@ async fn nobody_gives_more_than_they_have() {
     let more = json!({ "permissions": ["certificate.read", "key.rotate"] });
     send(world.with(&keeper, Method::PUT, "/api/v1/roles/own").json(&more)).await.expect(403);
     send(world.with(&keeper, Method::PUT, "/api/v1/roles/gatekeeper").json(&more)).await.expect(403);
-    // Nor is what somebody has who has more: their secret would be a way to it.
+    // Identities with more permissions cannot be changed: their secret would give access to these permissions.
     post(&format!("{TOKENS}/{first}/rotate"), Value::Null).await.expect(403);
     let path = format!("{TOKENS}/{first}");
     send(world.with(&keeper, Method::PATCH, &path).json(&json!({ "enabled": false }))).await.expect(403);
@@ -207,7 +207,7 @@ async fn nobody_gives_more_than_they_have() {
 }
 
 #[tokio::test]
-async fn roles_of_ones_own_are_made_changed_and_removed() {
+async fn custom_roles_are_created_changed_and_deleted() {
     let world = World::start().await;
     let path = "/api/v1/roles/scraper";
     let put = |permissions: Value, if_match: Option<String>| {
@@ -224,7 +224,7 @@ async fn roles_of_ones_own_are_made_changed_and_removed() {
     let token = world.token("prometheus", "scraper", "any").await;
     let scrape = || send(world.with(&token, Method::GET, "/metrics"));
     scrape().await.expect(200);
-    // In force at once.
+    // The change applies at once.
     put(json!(["job.read"]), Some(tag.clone())).await.expect(200);
     assert_eq!(scrape().await.expect(403).json()["permission"], "metrics.read");
     assert_eq!(put(json!([]), Some(tag)).await.expect(412).problem(), "precondition-failed");
@@ -243,7 +243,7 @@ async fn roles_of_ones_own_are_made_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn who_asks_too_often_is_told_when_to_come_again() {
+async fn excess_requests_and_failed_authentication_return_429() {
     let limits = LimitOptions {
         caller: Some(Rate::new(1, 3)),
         failures: Some(Rate::new(1, 2)),
@@ -252,7 +252,7 @@ async fn who_asks_too_often_is_told_when_to_come_again() {
     let world =
         World::start_with(Plan { state: Box::new(move |state| state.limits(limits)), ..Plan::default() })
             .await;
-    // One more is allowed with each second that passes: far more come together than a slow machine has seconds for.
+    // One more request is allowed per second: the test sends far more, also on a slow machine.
     let allowed = |burst: usize, began: Instant| burst + 1 + began.elapsed().as_secs() as usize;
     let began = Instant::now();
     let answer = world.get(ME).await.expect(200);
@@ -263,7 +263,7 @@ async fn who_asks_too_often_is_told_when_to_come_again() {
     assert!(good.len() < allowed(3, began), "a burst of three: {}", good.len());
     let refused = refused.first().expect("a burst of three, fifty more");
     assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("rate-limited", "1"));
-    // Guesses are slowed down, anyone who is known is not.
+    // Failed authentication attempts are rate-limited.
     let guess = || send(world.with("bulla_guess", Method::GET, ME));
     let began = Instant::now();
     assert_eq!([guess().await.status, guess().await.status].map(|status| status.as_u16()), [401, 401]);

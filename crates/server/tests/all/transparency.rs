@@ -11,8 +11,7 @@ use server::Components;
 
 use crate::world::{Plan, World};
 
-/// Nobody is asked: the monitor does not run in these tests. It keeps its domains in a database of its own: the world
-/// makes the server's.
+/// The monitor does not run in these tests. Its domains are in a separate database from the server's.
 async fn world() -> (World, store::Store, tempfile::TempDir) {
     let (folder, database) = crate::world::store().await;
     let clock = store::Clock::system();
@@ -34,7 +33,7 @@ async fn world() -> (World, store::Store, tempfile::TempDir) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_domain_is_watched_changed_paused_and_removed() {
+async fn ct_domain_is_watched_updated_paused_and_deleted() {
     let (world, database, _folder) = world().await;
     let body = json!({"name": "Example.COM.", "issuers": ["Let's Encrypt"]});
     let made = world.post("/api/v1/ct/domains", body.clone()).await.expect(201);
@@ -81,7 +80,7 @@ async fn a_domain_is_watched_changed_paused_and_removed() {
 }
 
 impl World {
-    /// One that is not there.
+    /// Asserts that deleting an unknown log returns 404, and an invalid ID 400.
     async fn delete_log(&self) {
         for (id, status) in [("ab".repeat(32), 404), ("x".to_owned(), 400)] {
             let request = self.with(&self.admin, Method::DELETE, &format!("/api/v1/ct/logs/{id}"));
@@ -91,7 +90,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_watched_is_refused_and_a_viewer_only_sees() {
+async fn invalid_ct_domains_are_rejected_and_viewers_are_read_only() {
     let (world, _, _folder) = world().await;
     for (body, wanted) in [
         (json!({"name": "com"}), "public suffix"),
@@ -111,7 +110,7 @@ async fn what_cannot_be_watched_is_refused_and_a_viewer_only_sees() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_issuance_is_decided_once() {
+async fn ct_issuance_can_be_decided_only_once() {
     let (world, database, _folder) = world().await;
     let authority = fleet::ct::CtAuthority::new(1).unwrap();
     let now = store::Clock::system().now_seconds();

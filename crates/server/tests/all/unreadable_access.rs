@@ -9,7 +9,7 @@ use crate::world::{World, send};
 const ME: &str = "/api/v1/auth/me";
 const TOKENS: &str = "/api/v1/tokens";
 
-/// Stores the permissions of a role as they are given, whatever they are.
+/// Stores the permissions of a role without validation.
 async fn store_role(world: &World, name: &str, permissions: &str) {
     let role = RoleChange {
         name: name.to_owned(),
@@ -25,7 +25,7 @@ async fn store_role(world: &World, name: &str, permissions: &str) {
     assert_eq!(stored.await.unwrap(), AccessChange::Done);
 }
 
-/// Makes a token that views, then stores its grants as they are given; returns its secret and its path.
+/// Creates a token with the role `viewer`, then stores these grants without validation. Returns its secret and its API path.
 async fn token_with(world: &World, name: &str, grants: &str) -> (String, String) {
     let body = json!({ "name": name, "grants": [{ "role": "viewer" }] });
     let made = world.post(TOKENS, body).await.expect(201);
@@ -45,7 +45,7 @@ async fn token_with(world: &World, name: &str, grants: &str) -> (String, String)
     (made.json()["token"].as_str().unwrap().to_owned(), format!("{TOKENS}/{id}"))
 }
 
-/// Makes a token with the role; returns its secret and its path.
+/// Creates a token with the role. Returns its secret and its API path.
 async fn token_of(world: &World, name: &str, role: &str) -> (String, String) {
     let body = json!({ "name": name, "grants": [{ "role": role }] });
     let made = world.post(TOKENS, body).await.expect(201).json();
@@ -53,7 +53,7 @@ async fn token_of(world: &World, name: &str, role: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn an_identity_with_an_unreadable_grant_is_refused_and_shown_as_unreadable() {
+async fn identity_with_unreadable_grants_is_rejected_and_reported() {
     let world = World::start().await;
     let cases = [
         ("damaged", r#"[{"role":"viewer""#),
@@ -70,7 +70,7 @@ async fn an_identity_with_an_unreadable_grant_is_refused_and_shown_as_unreadable
             assert!(detail.contains("access_identities.grants") && detail.contains(id), "{name}: {detail}");
         }
 
-        // The way out: an admin stores the grants again, or removes the token.
+        // Recovery: an admin stores the grants again, or deletes the token.
         let patch = |body: Value| send(world.with(&world.admin, Method::PATCH, &path).json(&body));
         patch(json!({ "name": "other" })).await.expect(500);
         patch(json!({ "grants": [{ "role": "viewer" }] })).await.expect(200);
@@ -83,7 +83,7 @@ async fn an_identity_with_an_unreadable_grant_is_refused_and_shown_as_unreadable
 }
 
 #[tokio::test]
-async fn a_role_with_an_unreadable_permission_gives_nothing_and_only_admins_change_it() {
+async fn unreadable_role_grants_nothing_and_only_admins_can_change_it() {
     let cases = [("damaged", "certificate.read"), ("newer", r#"["audit.read","moon.read"]"#)];
     for (role, permissions) in cases {
         let world = World::start().await;
@@ -97,7 +97,7 @@ async fn a_role_with_an_unreadable_permission_gives_nothing_and_only_admins_chan
             assert!(detail.contains("access_roles.permissions") && detail.contains(role), "{detail}");
         }
 
-        // The role may hold anything for a newer version: a manager of access gains nothing through it.
+        // For a newer version the role may hold any permission, so an access manager can neither grant nor change it.
         let body = json!({ "permissions": ["access.read", "access.manage", "audit.read"] });
         let manager_role = format!("/api/v1/roles/manager-{role}");
         send(world.with(&world.admin, Method::PUT, &manager_role).json(&body)).await.expect(201);
@@ -109,7 +109,7 @@ async fn a_role_with_an_unreadable_permission_gives_nothing_and_only_admins_chan
         send(world.with(&manager, Method::PUT, &path).json(&body)).await.expect(403);
         send(world.with(&manager, Method::DELETE, &path)).await.expect(403);
 
-        // An admin stores it again.
+        // An admin stores the role again.
         send(world.with(&world.admin, Method::PUT, &path).json(&body)).await.expect(200);
         send(world.with(&token, Method::GET, "/api/v1/audit")).await.expect(200);
         world.get("/api/v1/roles").await.expect(200);

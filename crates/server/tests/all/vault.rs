@@ -12,7 +12,7 @@ use testbed::Database;
 
 use crate::world::{Plan, TestResponse, World, now, send};
 
-/// A server with a credential store, and its clock.
+/// A server with a credential store and a manual clock.
 struct CredentialServer {
     world: World,
     clock: Clock,
@@ -38,7 +38,7 @@ impl CredentialServer {
         format!("https://{address}{path}")
     }
 
-    /// Without a token.
+    /// A request without a token.
     fn bare(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let client = self.world.builder().build().unwrap();
         client.request(Method::from_bytes(method.as_bytes()).unwrap(), self.url(path))
@@ -60,7 +60,7 @@ impl CredentialServer {
         send(request).await
     }
 
-    /// As anyone who may everything.
+    /// Sends a request with the admin token.
     async fn ask(&self, method: &str, path: &str, body: Value) -> TestResponse {
         self.by(&self.world.admin, method, path, body).await
     }
@@ -74,13 +74,13 @@ impl CredentialServer {
         answer.expect(200).json()["data"]["version"].as_u64().unwrap()
     }
 
-    /// By CredHub's API.
+    /// Writes a value over CredHub's API.
     async fn set(&self, name: &str, kind: &str, value: Value) {
         let body = json!({ "name": name, "type": kind, "value": value });
         self.ask("PUT", "/api/v1/data", body).await.expect(200);
     }
 
-    /// Lets a token do something below a path.
+    /// Grants an actor these operations on a path.
     async fn grant(&self, actor: &str, path: &str, operations: &[&str]) {
         let body = json!({ "actor": actor, "path": path, "operations": operations });
         self.ask("POST", "/api/v2/permissions", body).await.expect(201);
@@ -88,24 +88,24 @@ impl CredentialServer {
 }
 
 testbed::on_both! { super::CredentialServer:
-    an_address_or_a_browser_is_no_credential
-    versions_are_written_read_deleted_and_taken_back
-    every_type_reads_as_its_fields_and_is_written_by_them
-    who_may_not_is_denied_whether_anything_is_there_or_not
-    what_is_asked_wrongly_is_told_why
-    a_login_gives_a_token_that_is_looked_up_and_ended
-    paths_are_listed_and_notes_are_kept
-    credhubs_side_tells_of_versions_and_takes_back_what_was_deleted
-    tokens_are_bound_to_their_paths_on_both_sides
+    unauthenticated_and_cross_site_requests_are_rejected
+    versions_are_written_read_deleted_and_undeleted
+    each_credential_type_is_read_and_written_as_fields
+    unauthorized_access_is_denied_whether_or_not_the_secret_exists
+    invalid_requests_are_rejected_with_the_reason
+    approle_login_returns_a_token_that_is_looked_up_and_revoked
+    paths_are_listed_and_custom_metadata_is_stored
+    credhub_api_lists_versions_and_restores_deleted_ones
+    tokens_are_limited_to_their_paths_in_both_apis
 }
 
-async fn an_address_or_a_browser_is_no_credential(place: CredentialServer) {
+async fn unauthenticated_and_cross_site_requests_are_rejected(place: CredentialServer) {
     let mode = json!({ "read_only_mode": true });
     send(place.bare("POST", "/management").json(&mode)).await.expect(401);
     let viewer = place.world.token("v", "viewer", "any").await;
     place.by(&viewer, "POST", "/management", mode.clone()).await.expect(403);
     assert_eq!(send(place.bare("GET", "/management")).await.expect(200).json()["read_only_mode"], false);
-    // Of requests without a token those of web pages are refused before anything is looked at.
+    // Unauthenticated requests from pages of other sites are rejected before any processing.
     let form = || place.bare("POST", "/oauth/token").body("grant_type=password&username=v&password=w");
     send(form().header("content-type", "application/x-www-form-urlencoded")).await.expect(401);
     for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
@@ -123,7 +123,7 @@ async fn an_address_or_a_browser_is_no_credential(place: CredentialServer) {
     place.by(&place.world.admin.clone(), "POST", "/management", mode).await.expect(200);
 }
 
-async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServer) {
+async fn versions_are_written_read_deleted_and_undeleted(place: CredentialServer) {
     let data = "/v1/secret/data/team/db";
     assert_eq!(place.write("team/db", json!({ "user": "u", "deep": { "a": 1 } })).await, 1);
     let cas = |cas: Value| json!({ "options": { "cas": cas }, "data": { "user": "v" } });
@@ -133,7 +133,7 @@ async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServe
     assert_eq!(place.ask("PUT", data, cas(json!("2"))).await.expect(200).json()["data"]["version"], 3);
     let fresh = place.ask("POST", "/v1/secret/data/new", cas(json!(0))).await.expect(200).json();
     assert_eq!(fresh["data"]["version"], 1);
-    // A patch keeps what it does not name; the credential is JSON to CredHub's clients.
+    // A patch keeps the fields that it does not name. CredHub's clients see the credential as JSON.
     let patch = json!({ "data": { "more": [1], "user": null } });
     assert_eq!(place.ask("PATCH", data, patch.clone()).await.expect(200).json()["data"]["version"], 4);
     let stale = json!({ "options": { "cas": 2 }, "data": { "x": 1 } });
@@ -157,7 +157,7 @@ async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServe
     let shape = place.get("/v1/secret/subkeys/team/db?version=1").await.expect(200).json();
     assert_eq!(shape["data"]["subkeys"], json!({ "user": null, "deep": { "a": null } }));
 
-    // Deleted, it is 404 with what is known of it; and taken back.
+    // A deleted version returns 404 with its metadata, and can be restored.
     place.clock.advance(Duration::from_secs(1));
     place.ask("DELETE", data, Value::Null).await.expect(204);
     let gone = place.get(data).await.expect(404).json();
@@ -169,7 +169,7 @@ async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServe
     place.ask("POST", "/v1/secret/delete/team/db", json!({ "versions": [1, 2] })).await.expect(204);
     place.get(&format!("{data}?version=2")).await.expect(404);
     place.ask("PUT", "/v1/secret/destroy/team/db", json!({ "versions": [2, 4] })).await.expect(204);
-    // What was destroyed is not answered with an older version in its stead.
+    // The server does not return an older version instead of a destroyed one.
     let gone = place.get(data).await.expect(404).json();
     assert_eq!(gone["data"]["metadata"]["destroyed"], true);
     let metadata = place.get("/v1/secret/metadata/team/db").await.expect(200).json()["data"].clone();
@@ -181,7 +181,7 @@ async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServe
     assert_eq!(place.write("team/db", json!({ "user": "w" })).await, 5, "a number is given once");
     let unknown = place.get(&format!("{data}?version=6")).await.expect(404).json();
     assert_eq!(unknown, json!({ "errors": [] }));
-    // All of it; CredHub's side takes it back.
+    // Deletes the whole credential. It can be restored over CredHub's API.
     place.ask("DELETE", "/v1/secret/metadata/team/db", Value::Null).await.expect(204);
     assert_eq!(place.get(data).await.expect(404).json(), json!({ "errors": [] }));
     place.ask("DELETE", "/v1/secret/metadata/team/db", Value::Null).await.expect(204);
@@ -190,7 +190,7 @@ async fn versions_are_written_read_deleted_and_taken_back(place: CredentialServe
     assert_eq!(place.get(data).await.expect(200).json()["data"]["metadata"]["version"], 5);
 }
 
-async fn every_type_reads_as_its_fields_and_is_written_by_them(place: CredentialServer) {
+async fn each_credential_type_is_read_and_written_as_fields(place: CredentialServer) {
     place.set("/t/value", "value", json!("v")).await;
     place.set("/t/password", "password", json!("p")).await;
     place.set("/t/list", "json", json!([1])).await;
@@ -211,7 +211,7 @@ async fn every_type_reads_as_its_fields_and_is_written_by_them(place: Credential
     assert!(read[3]["password_hash"].as_str().unwrap().starts_with("$6$"));
     assert_eq!(read[4]["public_key"], "ssh-rsa AAAA");
     assert!(read[5]["certificate"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE"));
-    // As it was read it can be written, as `vault kv rollback` does; and a patch is enough.
+    // The fields can be written back as they were read, as `vault kv rollback` does. A patch works too.
     assert_eq!(place.write("t/user", read[3].clone()).await, 2);
     let patch = json!({ "data": { "password": "q" } });
     place.ask("PATCH", "/v1/secret/data/t/user", patch).await.expect(200);
@@ -222,7 +222,7 @@ async fn every_type_reads_as_its_fields_and_is_written_by_them(place: Credential
         (&json!("user"), &json!("u"), &json!("q"))
     );
     assert_eq!(place.write("t/password", json!({ "password": "next" })).await, 2);
-    // What does not fit is refused with what would.
+    // Fields that do not match the type are rejected, and the error lists the valid fields.
     for (at, fields, hint) in [
         ("password", json!({ "value": "x" }), "its fields are password"),
         ("user", json!({ "username": "u", "password": "p", "more": "x" }), "username, password"),
@@ -234,7 +234,7 @@ async fn every_type_reads_as_its_fields_and_is_written_by_them(place: Credential
     }
 }
 
-async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: CredentialServer) {
+async fn unauthorized_access_is_denied_whether_or_not_the_secret_exists(place: CredentialServer) {
     let denied = json!({ "errors": ["permission denied"] });
     place.write("a/secret", json!({ "k": "v" })).await;
     place.set("/a/typed", "password", json!("p")).await;
@@ -259,10 +259,10 @@ async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: Credentia
     for path in ["/v1/secret/data/b/none", "/v1/secret/metadata/b/none", "/v1/secret/subkeys/b/none"] {
         assert_eq!(by("GET", path, none.clone()).await.expect(403).json(), denied, "{path}");
     }
-    // The same where something is: nothing is told of it.
+    // The response is the same for an existing value, so it does not reveal the value's existence.
     place.write("b/there", json!({ "k": "v" })).await;
     assert_eq!(by("GET", "/v1/secret/data/b/there", none.clone()).await.expect(403).json(), denied);
-    // Reading is all that was granted; of what type it is is not told either.
+    // With read permission only, changes are rejected, and the response does not reveal the type.
     let fields = json!({ "data": { "k": "w" } });
     let versions = json!({ "versions": [1] });
     for (method, path, body) in [
@@ -288,7 +288,7 @@ async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: Credentia
         by("LIST", "/v1/secret/metadata/b", none.clone()).await.expect(404).json(),
         json!({ "errors": [] })
     );
-    // A client certificate is as good as a token.
+    // A client certificate authenticates like a token.
     let identity = json!({
         "name": "deployer", "match": "dns:deployer.example", "grants": [{ "role": "viewer", "scope": "any" }],
     });
@@ -300,7 +300,7 @@ async fn who_may_not_is_denied_whether_anything_is_there_or_not(place: Credentia
     send(client.get(place.url("/v1/secret/data/b/there"))).await.expect(403);
 }
 
-async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
+async fn invalid_requests_are_rejected_with_the_reason(place: CredentialServer) {
     place.write("a", json!({ "k": "v" })).await;
     let long = format!("/v1/secret/data/{}", "x".repeat(1_024));
     let data = |data: Value| json!({ "data": data });
@@ -349,7 +349,7 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
     let wrapped = place.bare("GET", "/v1/secret/data/a").bearer_auth(&place.world.admin);
     let wrapped = send(wrapped.header("X-Vault-Wrap-TTL", "60")).await.expect(400);
     assert!(!wrapped.text.contains("\"k\""), "{wrapped:?}");
-    // A namespace is refused, also with a token and where no secret is; the root's is the one there is.
+    // Requests with a namespace are rejected, also on paths without secrets. Only the root namespace exists.
     for (namespace, method, path, status) in [
         ("team-a", "GET", "/v1/secret/data/a", 400),
         ("team-a/", "POST", "/v1/secret/data/a", 400),
@@ -362,7 +362,7 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
         let answer = send(request).await.expect(status);
         assert_eq!(answer.text.contains("VAULT_NAMESPACE"), status == 400, "{answer:?}");
     }
-    // Read-only, no path writes and all is read.
+    // In read-only mode all writes are rejected and all reads work.
     let mode = |on: bool| place.ask("POST", "/management", json!({ "read_only_mode": on }));
     mode(true).await.expect(200);
     place.ask("POST", "/v1/secret/data/a", data(json!({}))).await.expect(503);
@@ -383,11 +383,11 @@ async fn what_is_asked_wrongly_is_told_why(place: CredentialServer) {
     mode(false).await.expect(200);
 }
 
-async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: CredentialServer) {
+async fn approle_login_returns_a_token_that_is_looked_up_and_revoked(place: CredentialServer) {
     let secret = place.world.token("eso", "viewer", "any").await;
     let login = async |role: &str, secret: &str| {
         let body = json!({ "role_id": role, "secret_id": secret }).to_string();
-        // As curl sends it, whatever it calls itself.
+        // curl sends JSON with the content type of a form.
         let request = place.bare("POST", "/v1/auth/approle/login");
         send(request.header("content-type", "application/x-www-form-urlencoded").body(body)).await
     };
@@ -407,13 +407,13 @@ async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: CredentialServ
     assert_eq!((&about["ttl"], &about["expire_time"]), (&json!(0), &Value::Null));
     let renewed = place.by(token, "POST", "/v1/auth/token/renew-self", Value::Null).await.expect(400).json();
     assert!(renewed["errors"][0].as_str().unwrap().starts_with("lease is not renewable"));
-    // What it may is what its API token may.
+    // The login token has the credential permissions of its API token.
     place.write("eso/a", json!({ "k": "v" })).await;
     place.by(token, "GET", "/v1/secret/data/eso/a", Value::Null).await.expect(403);
     place.grant("uaa-client:eso", "/eso/*", &["read"]).await;
     place.by(token, "GET", "/v1/secret/data/eso/a", Value::Null).await.expect(200);
     place.by(&secret, "POST", "/v1/auth/token/revoke-self", Value::Null).await.expect(400);
-    // A token can be revoked, and a login works, in read-only mode too.
+    // Token revocation and login also work in read-only mode.
     let mode = |on: bool| place.ask("POST", "/management", json!({ "read_only_mode": on }));
     mode(true).await.expect(200);
     place.by(token, "POST", "/v1/auth/token/revoke-self", Value::Null).await.expect(204);
@@ -423,7 +423,7 @@ async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: CredentialServ
     let second = login("eso", &secret).await.expect(200).json()["auth"]["client_token"].clone();
     place.clock.advance(Duration::from_secs(3_600));
     place.by(second.as_str().unwrap(), "GET", own, Value::Null).await.expect(403);
-    // Before anybody is known.
+    // Health and seal status need no authentication.
     let health = send(place.bare("GET", "/v1/sys/health")).await.expect(200).json();
     assert_eq!((&health["initialized"], &health["sealed"]), (&json!(true), &json!(false)));
     assert_eq!(send(place.bare("GET", "/v1/sys/seal-status")).await.expect(200).json()["sealed"], false);
@@ -442,7 +442,7 @@ async fn a_login_gives_a_token_that_is_looked_up_and_ended(place: CredentialServ
     assert_eq!(place.get("/v1/secret/config").await.expect(200).json()["data"]["max_versions"], 0);
 }
 
-async fn paths_are_listed_and_notes_are_kept(place: CredentialServer) {
+async fn paths_are_listed_and_custom_metadata_is_stored(place: CredentialServer) {
     for at in ["top", "Team/db", "team/db/replica", "team/web"] {
         place.write(at, json!({ "k": "v" })).await;
     }
@@ -459,7 +459,7 @@ async fn paths_are_listed_and_notes_are_kept(place: CredentialServer) {
     ] {
         assert_eq!(keys(method, path).await, json!(["db", "db/", "web"]), "{method} {path}");
     }
-    // Notes stay with every version that is written here, and are CredHub's metadata.
+    // Custom metadata is copied to every new version, and is the same as CredHub's metadata.
     let metadata = "/v1/secret/metadata/top";
     let noted = async || place.get(metadata).await.expect(200).json()["data"]["custom_metadata"].clone();
     assert_eq!(noted().await, Value::Null);
@@ -475,7 +475,7 @@ async fn paths_are_listed_and_notes_are_kept(place: CredentialServer) {
     assert_eq!(credhub["data"][0]["metadata"], json!({ "owner": "b" }));
     place.ask("POST", metadata, json!({})).await.expect(204);
     assert_eq!(noted().await, json!({ "owner": "b" }), "what is not named stays");
-    // Patches side by side are all kept.
+    // Concurrent patches are all applied.
     let patches = (0..8).map(|number| {
         let patch = json!({ "custom_metadata": { format!("n{number}"): "x" } });
         place.ask("PATCH", metadata, patch)
@@ -489,7 +489,7 @@ async fn paths_are_listed_and_notes_are_kept(place: CredentialServer) {
     assert_eq!(noted().await, json!({ "n": "1" }), "texts, whatever they were");
 }
 
-async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: CredentialServer) {
+async fn credhub_api_lists_versions_and_restores_deleted_ones(place: CredentialServer) {
     for value in ["one", "two"] {
         place.set("/c/x", "value", json!(value)).await;
     }
@@ -503,7 +503,7 @@ async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: 
         listed["versions"][0]["expires_at"].is_string() && listed["versions"][1].get("expires_at").is_none()
     );
     assert!(!listed.to_string().contains("three"), "no values: {listed}");
-    // The end of a version is in what Vault's clients are told of it.
+    // Vault clients see the expiry of a version as its `deletion_time`.
     let read = place.get("/v1/secret/data/c/x").await.expect(200).json();
     assert_ne!(read["data"]["metadata"]["deletion_time"], "");
     let change = |change: &'static str, numbers: Value| {
@@ -553,8 +553,9 @@ async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: 
     assert_eq!(back["data"][0]["value"], "in its place", "the last deleted");
 }
 
-/// By a bound `path:` of a grant, and by what teams own: permissions of the store itself widen neither.
-async fn tokens_are_bound_to_their_paths_on_both_sides(place: CredentialServer) {
+/// A grant with `path:` and the paths of a team limit a token on both APIs. Permissions of the credential store do not widen these
+/// limits.
+async fn tokens_are_limited_to_their_paths_in_both_apis(place: CredentialServer) {
     for team in ["a", "b"] {
         let owns = Owns { paths: vec![format!("/{team}")], ..Owns::default() };
         let put = place.world.state.store().write("test", move |tx| {
@@ -628,6 +629,6 @@ async fn tokens_are_bound_to_their_paths_on_both_sides(place: CredentialServer) 
         let wanted: Vec<String> = seen.iter().map(|team| format!("{team}/")).collect();
         assert_eq!(listed["data"]["keys"], json!(wanted), "{listed}");
     }
-    // What reaches everything in the store alone is not for those who are bound.
+    // Operations on the whole store are rejected for tokens with limited paths.
     place.by(&by_team, "POST", "/management", json!({ "read_only_mode": true })).await.expect(403);
 }

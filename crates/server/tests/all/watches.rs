@@ -9,7 +9,7 @@ use server::Components;
 
 use crate::world::{Plan, World};
 
-/// Looks at nothing: no runner runs in these tests.
+/// A kit that probes nothing: no runner runs in these tests.
 struct Still;
 
 impl Kit for Still {
@@ -31,7 +31,7 @@ impl Kit for Still {
     }
 }
 
-/// The room keeps its watches in a database of its own: the world makes the server's.
+/// The watches are in a separate database from the server's.
 async fn world() -> (World, store::Store, tempfile::TempDir) {
     let (folder, database) = crate::world::store().await;
     let watches = Watches::new(database.clone(), store::Clock::system(), Still, WatchOptions::default());
@@ -43,7 +43,7 @@ async fn world() -> (World, store::Store, tempfile::TempDir) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_is_made_changed_paused_and_removed() {
+async fn watch_is_created_updated_paused_and_deleted() {
     let (world, database, _folder) = world().await;
     let body = json!({"name": "edge", "targets": ["a.example", "10.0.0.0/24:8443"], "interval_s": 3600,
         "jitter_s": 60, "group": "prod"});
@@ -73,7 +73,7 @@ async fn a_watch_is_made_changed_paused_and_removed() {
     world.post(&format!("{path}/run"), json!({})).await.expect(409);
     world.post(&format!("{path}/resume"), json!({})).await.expect(200);
     world.post(&format!("{path}/run"), json!({})).await.expect(204);
-    // A node takes the run up.
+    // A node claims the run.
     let now_us = store::Clock::system().now_us();
     let held = inventory::tables::Watches::of(&database)
         .claim(uuid::Uuid::now_v7(), now_us, now_us + 60_000_000, 1)
@@ -91,7 +91,7 @@ async fn a_watch_is_made_changed_paused_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_of_the_network_or_out_of_bounds_is_refused() {
+async fn invalid_watches_are_rejected_and_viewers_are_read_only() {
     let (world, _, _folder) = world().await;
     let post = async |change: serde_json::Value| {
         let mut body = json!({"name": "edge", "targets": ["a.example"], "interval_s": 3600});
@@ -114,7 +114,7 @@ async fn what_is_not_of_the_network_or_out_of_bounds_is_refused() {
         assert!(answer.text.contains(wanted), "{change}: {answer:?}");
     }
     assert!(!post(json!({"password_file": "/etc/passwd"})).await.status.is_success());
-    // A viewer sees and does not change.
+    // A viewer can list watches but not run them.
     let viewer = world.token("v", "viewer", "any").await;
     let asked = |method, path| crate::world::send(world.with(&viewer, method, path));
     asked(Method::GET, "/api/v1/watches").await.expect(200);

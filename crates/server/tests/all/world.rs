@@ -1,4 +1,4 @@
-//! A server on loopback with an authority, a database and a token for everything.
+//! A server on loopback with a CA, a database and an admin token.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,19 +31,19 @@ use x509::{BasicConstraints, DistinguishedName, GeneralName, KeyUsage, SerialNum
 
 pub(crate) const HOUR: i64 = 3_600;
 
-/// Seconds since 1970, for certificates that real TLS clients judge.
+/// The current Unix time, for certificates that real TLS clients verify.
 pub(crate) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
-/// A certificate with its key.
+/// A certificate with its private key.
 pub(crate) struct Issued {
     pub(crate) der: Vec<u8>,
     pub(crate) key: PrivateKey,
 }
 
 impl Issued {
-    /// For reqwest.
+    /// The certificate and key in reqwest's format.
     pub(crate) fn identity(&self) -> reqwest::Identity {
         let pem =
             format!("{}{}", self.key.to_pkcs8_pem().as_str(), x509::pem::encode("CERTIFICATE", &self.der));
@@ -51,7 +51,7 @@ impl Issued {
     }
 }
 
-/// A root that issues leaves.
+/// A root CA that issues leaf certificates.
 pub(crate) struct Authority {
     pub(crate) root: Vec<u8>,
     key: PrivateKey,
@@ -117,17 +117,17 @@ fn certificate(
     build::signed(&tbs, &algorithm, &by.sign_now(&tbs).unwrap())
 }
 
-/// How a world differs from the usual one.
+/// Settings of a test server. The default is the usual server.
 pub(crate) struct Plan {
     pub(crate) clock: Clock,
     pub(crate) options: Box<dyn FnOnce(&mut ServerOptions) + Send>,
     pub(crate) state: Box<dyn FnOnce(StateBuilder) -> StateBuilder + Send>,
-    /// What the server serves beside what every server has.
+    /// Optional components of the server.
     pub(crate) components: Components,
     pub(crate) database: Database,
     /// The CA of the listener's certificate, and of client certificates.
     pub(crate) ca: Authority,
-    /// Whether there is a credential store, on a listener of its own.
+    /// Whether the server has a credential store on a separate listener.
     pub(crate) credentials: bool,
 }
 
@@ -154,11 +154,11 @@ pub(crate) struct World {
     pub(crate) public: SocketAddr,
     client: reqwest::Client,
     pub(crate) store: Store,
-    // Last: the database goes after those who use it.
+    // Keep this field last: the database must be dropped after its users.
     _database: Database,
 }
 
-/// An answer, taken whole.
+/// A response with its complete body.
 #[derive(Debug)]
 pub(crate) struct TestResponse {
     pub(crate) status: StatusCode,
@@ -176,7 +176,7 @@ impl TestResponse {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The kind of the problem that this answer is.
+    /// The problem type of this error response.
     #[track_caller]
     pub(crate) fn problem(&self) -> String {
         assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
@@ -204,7 +204,7 @@ pub(crate) async fn store() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// The protocols of an authority, each with its own defaults.
+/// The protocols of a CA, with default options.
 pub(crate) fn issuance(authority: &embedded::Authority, store: &Store, clock: &Clock) -> Issuance {
     let acme = Acme::new(authority.clone(), store.clone(), clock.clone(), AcmeOptions::default()).unwrap();
     Issuance {
@@ -263,7 +263,7 @@ impl World {
         builder(&self.ca)
     }
 
-    /// A request without a credential.
+    /// A request without authentication.
     pub(crate) fn bare(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, self.url(path))
     }
@@ -288,7 +288,7 @@ impl World {
         made["token"].as_str().unwrap().to_owned()
     }
 
-    /// What was made. A change that waits for approval is approved by another person first.
+    /// Returns the created object. A change that waits for approval is approved by another identity first.
     pub(crate) async fn agreed(&self, answer: TestResponse) -> Value {
         if answer.status == StatusCode::ACCEPTED {
             let change = answer.json();
@@ -302,12 +302,12 @@ impl World {
         answer.expect(201).json()
     }
 
-    /// A TLS connection for raw bytes, with ALPN http/1.1.
+    /// A raw TLS connection with ALPN http/1.1.
     pub(crate) async fn raw(&self) -> TlsStream<TcpStream> {
         self.raw_with(b"http/1.1").await
     }
 
-    /// TLS of a client without a certificate.
+    /// The TLS configuration of a client without a certificate.
     pub(crate) fn tls(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.ca.root.clone())).unwrap();
@@ -341,7 +341,7 @@ fn builder(ca: &Authority) -> reqwest::ClientBuilder {
 
 pub(crate) use testbed::until;
 
-/// A certification request (RFC 2986) in PEM for one host, with a key of its own.
+/// A PEM certificate signing request (RFC 2986) for one host, with a new key.
 pub(crate) fn request_for(name: &str) -> String {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = [GeneralName::Dns(name.to_owned())];

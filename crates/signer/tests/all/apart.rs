@@ -1,4 +1,4 @@
-//! A whole authority whose keys are in a signer.
+//! A complete CA whose keys are in a separate signer.
 
 use authority::crl::CrlPart;
 use authority::issue::IssuedRef;
@@ -13,12 +13,12 @@ use x509::ocsp::{CertificateId, OcspHash, Request};
 use crate::world::{World, request};
 
 testbed::on_both! { crate::world::World:
-    it_issues_revokes_and_publishes
-    the_server_can_open_no_ca_key
+    signer_issues_revokes_and_publishes
+    server_cannot_use_the_ca_keys_directly
     cas_are_renewed_and_cross_signed
 }
 
-async fn it_issues_revokes_and_publishes(world: World) {
+async fn signer_issues_revokes_and_publishes(world: World) {
     let issued = world.issue("web", &["a.example"]).await.unwrap();
     let certificate = Certificate::parse(&issued.der).unwrap();
     certificate.signed_by(&world.ca.certificate.public_key).unwrap();
@@ -39,7 +39,7 @@ async fn it_issues_revokes_and_publishes(world: World) {
     assert!(world.authority.issued(&IssuedRef::Id(issued.id)).await.unwrap().is_some());
 }
 
-async fn the_server_can_open_no_ca_key(world: World) {
+async fn server_cannot_use_the_ca_keys_directly(world: World) {
     for ca in [&world.root, &world.ca] {
         let row = store::Keys::of(&world.store).get(ca.key_id).await.unwrap().unwrap();
         assert_eq!((row.provider.as_str(), row.sealed.is_none()), (SIGNER_PROVIDER, true));

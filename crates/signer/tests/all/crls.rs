@@ -1,4 +1,4 @@
-//! A CRL never takes a revocation back.
+//! A CRL never drops a revocation.
 
 use authority::crl::CrlError;
 use authority::revoke::Selection;
@@ -9,14 +9,14 @@ use crate::taken_over::{Forgery, empty, on_hold, same};
 use crate::world::World;
 
 testbed::on_both! { crate::world::World:
-    a_crl_that_drops_a_revocation_is_refused
-    a_revocation_leaves_the_crl_when_its_certificate_expired
-    a_hold_may_be_lifted
-    an_older_crl_put_back_does_not_count_at_the_start
-    a_crl_that_was_lost_before_it_was_stored_is_made_again
+    crl_that_removes_a_revocation_is_rejected
+    revocation_of_an_expired_certificate_leaves_the_crl
+    certificate_hold_can_be_lifted
+    restored_older_crl_is_detected_after_restart
+    crl_lost_before_storage_is_signed_again
 }
 
-/// The signer's words on the next CRL.
+/// Returns the signer's error for a forged next CRL.
 async fn refusal(world: &World, forgery: Forgery) -> String {
     world.taken_over.next(forgery);
     match world.authority.tick().await {
@@ -32,12 +32,12 @@ async fn revoke(world: &World, name: &str, reason: Reason) -> x509::Fingerprint 
     issued.fingerprint
 }
 
-async fn a_crl_that_drops_a_revocation_is_refused(mut world: World) {
+async fn crl_that_removes_a_revocation_is_rejected(mut world: World) {
     revoke(&world, "a.example", Reason::KeyCompromise).await;
     world.authority.tick().await.unwrap();
     for restarted in [false, true] {
         if restarted {
-            // Then the newest CRL is read from the database.
+            // After the restart, the newest CRL is read from the database.
             world.restart_signer().await;
         }
         revoke(&world, "b.example", Reason::Superseded).await;
@@ -51,17 +51,17 @@ async fn a_crl_that_drops_a_revocation_is_refused(mut world: World) {
     }
 }
 
-async fn a_revocation_leaves_the_crl_when_its_certificate_expired(world: World) {
+async fn revocation_of_an_expired_certificate_leaves_the_crl(world: World) {
     revoke(&world, "a.example", Reason::KeyCompromise).await;
     world.authority.tick().await.unwrap();
-    // 47 days, and a CRL's life.
+    // 47 days of the certificate, and the lifetime of a CRL.
     world.clock.advance(std::time::Duration::from_secs(50 * 86_400));
     world.authority.tick().await.unwrap();
     let crl = world.authority.crl(world.ca.id, authority::crl::CrlPart::Full).await.unwrap().unwrap();
     assert_eq!(crl.entries, 0);
 }
 
-async fn a_hold_may_be_lifted(world: World) {
+async fn certificate_hold_can_be_lifted(world: World) {
     let held = revoke(&world, "a.example", Reason::CertificateHold).await;
     world.authority.tick().await.unwrap();
     let which = Selection::Fingerprint(held);
@@ -71,8 +71,8 @@ async fn a_hold_may_be_lifted(world: World) {
     assert_eq!(crl.entries, 0);
 }
 
-/// The signer's own folder has the newer one.
-async fn an_older_crl_put_back_does_not_count_at_the_start(mut world: World) {
+/// The signer's own folder has the newer CRL.
+async fn restored_older_crl_is_detected_after_restart(mut world: World) {
     world.rules.crl_folder = Some(world.socket().parent().unwrap().to_owned());
     world.restart_signer().await;
     world.authority.tick().await.unwrap();
@@ -86,12 +86,12 @@ async fn an_older_crl_put_back_does_not_count_at_the_start(mut world: World) {
     assert!(reason.contains("removes the revocation"), "{reason}");
 }
 
-async fn a_crl_that_was_lost_before_it_was_stored_is_made_again(world: World) {
+async fn crl_lost_before_storage_is_signed_again(world: World) {
     world.authority.tick().await.unwrap();
     let before = authority::tables::Revocations::of(&world.store).crl(world.ca.id, 0).await.unwrap().unwrap();
     revoke(&world, "a.example", Reason::KeyCompromise).await;
     world.authority.tick().await.unwrap();
-    // As if the server had ended between signature and commit.
+    // As if the server had stopped between signature and commit.
     put(&world, before).await;
     revoke(&world, "b.example", Reason::Superseded).await;
     world.authority.tick().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_crl_that_was_lost_before_it_was_stored_is_made_again(world: World) {
     assert_eq!(crl.entries, 2);
 }
 
-/// Puts a CRL in the place of the stored one, number and all.
+/// Replaces the stored CRL, including its number.
 async fn put(world: &World, crl: authority::tables::CrlRow) {
     let built =
         authority::tables::BuiltCrl { ca: world.ca.id, shard: 0, built: 0, refresh_at_us: i64::MAX, crl };

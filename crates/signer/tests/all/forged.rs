@@ -1,4 +1,4 @@
-//! Orders that a server which is taken over sends: each is refused.
+//! Orders from a compromised server: the signer rejects each.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,14 +19,14 @@ use crate::taken_over::Forgery;
 use crate::world::{World, new_spki, refused, request};
 
 testbed::on_both! { crate::world::World:
-    a_document_that_is_not_the_requests_is_refused
-    what_the_stored_profile_forbids_is_refused
-    only_pinned_profiles_are_signed_for
-    no_ca_certificate_for_a_key_of_the_servers
-    a_profile_that_needs_approval_needs_that_of_this_plan
+    document_that_differs_from_its_request_is_rejected
+    request_forbidden_by_the_stored_profile_is_rejected
+    only_pinned_profile_versions_are_signed
+    ca_certificate_for_a_key_of_the_server_is_not_signed
+    profile_requiring_approval_needs_approval_of_the_same_plan
 }
 
-async fn a_document_that_is_not_the_requests_is_refused(world: World) {
+async fn document_that_differs_from_its_request_is_rejected(world: World) {
     let table: [(&str, Forgery); 6] = [
         ("list of names", Forgery::Request(|r| r.names = vec![GeneralName::Dns("b.example".into())])),
         ("key", Forgery::Request(|r| r.spki = new_spki())),
@@ -42,7 +42,7 @@ async fn a_document_that_is_not_the_requests_is_refused(world: World) {
     world.issue("web", &["a.example"]).await.unwrap();
 }
 
-async fn what_the_stored_profile_forbids_is_refused(world: World) {
+async fn request_forbidden_by_the_stored_profile_is_rejected(world: World) {
     let everything = json!({"name": "lax", "names": {"dns_allowed": [".example", ".test"]},
         "validity": {"default_seconds": 7_776_000}, "key_types": ["p256", "p384"]});
     world.profile(everything).await;
@@ -64,7 +64,7 @@ async fn what_the_stored_profile_forbids_is_refused(world: World) {
     assert!(reason.contains("the public key is not accepted"), "{reason}");
 }
 
-async fn only_pinned_profiles_are_signed_for(mut world: World) {
+async fn only_pinned_profile_versions_are_signed(mut world: World) {
     world.profile(json!({"name": "other", "names": {"dns_allowed": [".example"]}})).await;
     let version = world.version("web").await;
     world.rules.profiles.insert("web".to_owned(), version.sha256);
@@ -79,7 +79,7 @@ async fn only_pinned_profiles_are_signed_for(mut world: World) {
     }
 }
 
-async fn no_ca_certificate_for_a_key_of_the_servers(world: World) {
+async fn ca_certificate_for_a_key_of_the_server_is_not_signed(world: World) {
     let own = world.keystore.prepare(KeyType::P256, "CA mine").await.unwrap();
     let subject = distinguished_name(&[(x509::build::Attribute::CommonName, "Mine".to_owned())]);
     let ca = |spki: &[u8]| {
@@ -108,12 +108,12 @@ async fn no_ca_certificate_for_a_key_of_the_servers(world: World) {
         let refused = world.client.sign(order, deadline).await;
         assert!(matches!(refused, Err(SignError::Failed(_))), "{refused:?}");
     }
-    // The same document for a key of the signer's is signed: only the key was wrong.
+    // The same document for a key of the signer is signed. Only the key was wrong.
     let tbs = ca(world.ca.signer.spki());
     let purpose = Purpose::CaCertificate { subject_key: None };
     let order = SigningOrder { key: CaKey::Of(&world.root), purpose, tbs: &tbs };
     world.client.sign(order, deadline).await.unwrap();
-    // Nor is a leaf signed as if it were a CA's.
+    // A leaf is not signed as a CA certificate either.
     let issued = world.issue("web", &["a.example"]).await.unwrap();
     let leaf = x509::Certificate::parse(&issued.der).unwrap();
     let order = SigningOrder { key: CaKey::Of(&world.ca), purpose, tbs: leaf.tbs() };
@@ -121,7 +121,7 @@ async fn no_ca_certificate_for_a_key_of_the_servers(world: World) {
     assert!(refused.contains("not a CA certificate"), "{refused}");
 }
 
-/// One approval, of the run `r`.
+/// One approval, for the run `r`.
 #[derive(Debug, Default)]
 struct Approval(Mutex<Option<ApprovedPlan>>);
 
@@ -149,7 +149,7 @@ fn plan(names: &[&str], version: DocumentVersion) -> IssuancePlan {
     }
 }
 
-async fn a_profile_that_needs_approval_needs_that_of_this_plan(mut world: World) {
+async fn profile_requiring_approval_needs_approval_of_the_same_plan(mut world: World) {
     let guarded = |suffix: &str| json!({"name": "guarded", "names": {"dns_allowed": [suffix]}, "requires_approval": true});
     world.profile(guarded(".example")).await;
     let approval = Arc::new(Approval::default());
@@ -185,7 +185,7 @@ async fn a_profile_that_needs_approval_needs_that_of_this_plan(mut world: World)
     give(IssuancePlan { key, ..plan(&["a.example"], version.clone()) }, "user:bob");
     let reason = refusal(asked()).await;
     assert!(reason.contains("a different key"), "{reason}");
-    // The plan was changed after the approval.
+    // The plan changes after the approval.
     give(plan(&["b.example"], version.clone()), "user:bob");
     if let Some(approved) = approval.0.lock().as_mut() {
         approved.plan.names = vec!["a.example".to_owned()];

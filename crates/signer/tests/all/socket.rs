@@ -1,4 +1,4 @@
-//! The socket: who may connect, and what a server sees of a signer that is away.
+//! The signer's socket: who may connect, and how a server reports an unavailable signer.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use crate::world::{World, own_user};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signer_that_is_away_is_told_and_found_again() {
+async fn stopped_signer_is_reported_and_reconnected() {
     let mut world = World::sqlite().await;
     world.client.ready().await.unwrap();
     world.stop_signer().await;
@@ -26,13 +26,13 @@ async fn a_signer_that_is_away_is_told_and_found_again() {
     world.start_signer_for(own_user()).await;
     world.client.ready().await.unwrap();
     world.issue("web", &["a.example"]).await.unwrap();
-    // The connections of before are closed: a restart between two orders is not noticed.
+    // The old connections are closed. A restart between two orders goes unnoticed.
     world.restart_signer().await;
     world.issue("web", &["b.example"]).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_named_users_are_served() {
+async fn only_configured_users_may_connect() {
     let mut world = World::sqlite().await;
     let mode = std::fs::metadata(world.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -45,13 +45,13 @@ async fn only_the_named_users_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nonsense_ends_its_connection_alone() {
+async fn malformed_frame_closes_only_its_own_connection() {
     let world = World::sqlite().await;
     for nonsense in [&[0xff; 64][..], b"\0\0\0\x02\0\0\0\0{}", b"\0\0\0\x04\0\0\0\0nine"] {
         let mut stream = UnixStream::connect(world.socket()).await.unwrap();
         stream.write_all(nonsense).await.unwrap();
         let mut answer = Vec::new();
-        // Closed, with or without a reset for what was not read.
+        // Closed, with or without a reset for unread data.
         let _ = stream.read_to_end(&mut answer).await;
         assert_eq!(answer, b"");
     }

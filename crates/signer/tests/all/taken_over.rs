@@ -1,4 +1,4 @@
-//! A server that is taken over: it sends other orders than the code that makes certificates meant.
+//! A compromised server, which sends other orders than the issuing code intended.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use signer::SignerClient;
 use x509::UnixTime;
 use x509::crl::{Crl, CrlSpec, Reason, Revoked, Scope, tbs_crl};
 
-/// What is changed in the next order.
+/// The change to the next order.
 #[derive(Clone, Debug)]
 pub(crate) enum Forgery {
-    /// The request that a certificate is said to be for.
+    /// Changes the request that the certificate is declared to be for.
     Request(fn(&mut IssueRequest)),
-    /// The moment that a certificate is said to be planned for, moved by seconds.
+    /// Moves the declared planning time of the certificate by seconds.
     Moment(i64),
-    /// The document.
+    /// Replaces the document.
     Document(Vec<u8>),
-    /// The entries of a CRL, and its number, moved by so much.
+    /// Changes the entries of a CRL, and adds to its number.
     Crl(fn(&mut Vec<Revoked>), i64),
 }
 
@@ -67,7 +67,7 @@ impl TakenOver {
     }
 }
 
-/// The CRL of the order, with other entries and another number.
+/// Returns the CRL of the order with changed entries and number.
 fn crl(order: SigningOrder<'_>, change: fn(&mut Vec<Revoked>), by: i64) -> Vec<u8> {
     let authority::ca_keys::CaKey::Of(ca) = order.key else { panic!("a CRL of a new CA") };
     let der = x509::build::signed(order.tbs, &ca.signer.algorithm(), &[0; 64]);
@@ -92,18 +92,18 @@ fn crl(order: SigningOrder<'_>, change: fn(&mut Vec<Revoked>), by: i64) -> Vec<u
     tbs_crl(&spec, &entries)
 }
 
-/// Takes every entry off a CRL.
+/// Removes every entry of a CRL.
 pub(crate) fn empty(entries: &mut Vec<Revoked>) {
     entries.clear();
 }
 
-/// Says of every entry that it is only on hold.
+/// Changes the reason of every entry to `certificateHold`.
 #[expect(clippy::ptr_arg, reason = "one type for every change")]
 pub(crate) fn on_hold(entries: &mut Vec<Revoked>) {
     entries.iter_mut().for_each(|entry| entry.reason = Some(Reason::CertificateHold));
 }
 
-/// Leaves the entries.
+/// Leaves the entries unchanged.
 pub(crate) fn same(_: &mut Vec<Revoked>) {}
 
 impl CaKeys for TakenOver {

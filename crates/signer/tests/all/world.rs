@@ -1,4 +1,4 @@
-//! A server and a signer over one database, with a socket between them.
+//! A server and a signer with one database and a socket between them.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +28,7 @@ const NOW: i64 = 1_795_219_200;
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
-    /// The server's.
+    /// The server's view of the CA.
     pub(crate) authority: Authority,
     pub(crate) keystore: KeyStore,
     pub(crate) taken_over: Arc<TakenOver>,
@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) rules: SignerRules,
     ring: Arc<Keyring>,
     signer: Option<SignerServer>,
-    // Last: the stores' connections go before it.
+    // Last, so that the stores' connections are dropped first.
     database: Database,
 }
 
@@ -102,12 +102,12 @@ impl World {
         self.database.path("run").join("socket")
     }
 
-    /// Stops the signer; the socket is gone then.
+    /// Stops the signer and removes its socket.
     pub(crate) async fn stop_signer(&mut self) {
         assert!(self.signer.take().unwrap().stop().await, "no order was cut off");
     }
 
-    /// Starts it again, with nothing in memory, for these users.
+    /// Starts a new signer without cached state, for these users.
     pub(crate) async fn start_signer_for(&mut self, users: BTreeSet<u32>) {
         let (rules, consents) = (self.rules.clone(), Arc::clone(&self.consents));
         self.signer = Some(serve(&self.database, &self.clock, &self.ring, rules, consents, users).await);
@@ -123,7 +123,7 @@ impl World {
         self.authority.put_profile(profile, None, "user:test").await.unwrap();
     }
 
-    /// The SHA-256 of a stored profile, as the configuration pins it.
+    /// Returns the SHA-256 of a stored profile, as pinned in the configuration.
     pub(crate) async fn version(&self, name: &str) -> authority::plan::DocumentVersion {
         let row = authority::tables::Profiles::of(&self.store).get(name).await.unwrap().unwrap();
         authority::plan::DocumentVersion::of(row.revision, &row.body)
@@ -133,14 +133,14 @@ impl World {
         self.authority.issue(request(profile, names)).await
     }
 
-    /// The signer's words on a forged order.
+    /// Returns the signer's error for a forged order.
     pub(crate) async fn refusal(&self, forgery: Forgery, request: IssueRequest) -> String {
         self.taken_over.next(forgery);
         refused(self.authority.issue(request).await)
     }
 }
 
-/// The signer's words.
+/// Returns the signer's error.
 pub(crate) fn refused(outcome: Result<Issued, IssueError>) -> String {
     match outcome {
         Err(IssueError::Sign(SignError::Failed(reason))) => reason,
@@ -170,7 +170,7 @@ async fn serve(
     SignerServer::start(options, checked, CancellationToken::new()).await.unwrap()
 }
 
-/// A request with a fresh key.
+/// Returns a request with a new key.
 pub(crate) fn request(profile: &str, names: &[&str]) -> IssueRequest {
     let names = names.iter().map(|name| GeneralName::parse(name).unwrap()).collect();
     IssueRequest::new(profile, new_spki(), names, Source::Api, "user:alice")

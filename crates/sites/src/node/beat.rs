@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_beat_that_is_lost_ends_no_lease() {
+    async fn lost_heartbeat_is_resent_before_the_lease_expires() {
         let (counted, mut twice, began) = (Counted::default(), DoubledBeats::default(), Instant::now());
         // The first request is lost; all later ones are answered.
         let lossy = |number| (number > 1).then_some(Duration::ZERO);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_control_plane_is_asked_twice_now_and_then_only() {
+    async fn heartbeats_to_a_slow_control_plane_are_duplicated_rarely() {
         let (counted, mut twice) = (Counted::default(), DoubledBeats::default());
         for _ in 0..2 * (SENT_ONCE + 1) {
             once_more(&mut twice, || counted.ask(|_| Some(2 * AGAIN_AFTER))).await.unwrap();
@@ -303,7 +303,7 @@ mod tests {
 
     /// Cancelling the other request would close its connection.
     #[tokio::test(start_paused = true)]
-    async fn of_two_beats_the_one_that_does_not_count_comes_to_its_end() {
+    async fn slower_of_two_duplicate_heartbeats_runs_to_completion() {
         let (counted, mut twice) = (Counted::default(), DoubledBeats::default());
         let slow = |number| Some(if number == 1 { 4 * AGAIN_AFTER } else { Duration::ZERO });
         assert_eq!(once_more(&mut twice, || counted.ask(slow)).await.unwrap(), 2);

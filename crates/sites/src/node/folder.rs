@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_cut_off_is_nothing_and_is_written_over() {
+    fn truncated_log_entry_is_ignored_and_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let log = Folder::new(folder.path()).unwrap().pages();
         assert!(log.read::<u32>().unwrap().is_empty());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_key_is_made_once() {
+    fn node_key_is_generated_once() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let made = kept.kem_or_new(None).unwrap();
@@ -244,7 +244,7 @@ mod tests {
 
     /// A thief of the disk has a copy of the directory, but no master key.
     #[test]
-    fn a_stolen_folder_opens_nothing() {
+    fn stolen_folder_does_not_reveal_the_node_key() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_lies_in_the_clear_goes_under_the_master_key() {
+    fn plaintext_node_key_is_migrated_under_the_master_key() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_told_of_is_there_and_what_is_forged_is_not() {
+    async fn valid_statements_make_members_and_forged_ones_do_not() {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let stranger = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
@@ -206,7 +206,7 @@ mod tests {
 
     /// A report that the control plane does not hear a node does not remove it. Its statement's expiry or its retirement does.
     #[tokio::test]
-    async fn a_node_that_the_control_plane_does_not_hear_stays_until_its_statement_ends() {
+    async fn absent_node_stays_a_member_until_its_statement_expires() {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let (one, other) = (stated(&key, 1, "DE").await, stated(&key, 2, "DE").await);
         let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_told_anew_counts_once_it_is_whole() {
+    async fn full_member_listing_takes_effect_when_complete() {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
         let anew = |nodes| Membership { since: 9, anew: true, nodes, ..Membership::default() };

@@ -1,4 +1,4 @@
-//! Policies from their making to the last key that was sealed to them. Nodes are their keys here, and what they read.
+//! The life cycle of key policies and the keys sealed to them. A node consists of its keys and the state that it reads.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ struct World {
     _folder: tempfile::TempDir,
 }
 
-/// A node as it is on its own host.
+/// A node, as seen on its own host.
 struct Node {
     id: Uuid,
     key: NodeKey,
@@ -122,7 +122,7 @@ impl World {
         state
     }
 
-    /// Sealed keys that a node can open, by what it reads.
+    /// Returns the sealed keys that a node can open with the state that it reads.
     async fn opens(&self, node: &Node) -> Vec<SpkiHash> {
         let state = self.state(node).await;
         let mut pairs: HashMap<(Uuid, u32), PolicyKey> = HashMap::new();
@@ -157,7 +157,7 @@ fn key() -> PrivateKey {
 }
 
 #[tokio::test]
-async fn a_formula_is_resolved_before_it_is_taken() {
+async fn policy_formula_is_checked_against_enrolled_nodes() {
     let world = World::new().await;
     let nobody = world.policies.create("eu", "region: EU", ALICE).await.unwrap_err();
     assert!(nobody.to_string().contains("no node is enrolled"), "{nobody}");
@@ -173,7 +173,7 @@ async fn a_formula_is_resolved_before_it_is_taken() {
     let sites: Vec<_> =
         resolved.sites.iter().map(|site| (site.name.as_str(), site.satisfying, site.nodes)).collect();
     assert_eq!((sites, resolved.enrolled), (vec![("berlin", 1, 2), ("tokyo", 1, 1)], 3));
-    // Not of the EU: only where it is known where it is.
+    // `not region: EU` is satisfied only by nodes that have the attribute.
     assert_eq!(world.policies.check("not region: EU").await.unwrap().nodes, []);
     let error = world.policies.create("us", "country: US", ALICE).await.unwrap_err().to_string();
     assert_eq!(
@@ -190,7 +190,7 @@ async fn a_formula_is_resolved_before_it_is_taken() {
 }
 
 #[tokio::test]
-async fn a_key_opens_where_its_policy_says_and_nowhere_else() {
+async fn sealed_key_opens_only_on_nodes_that_satisfy_the_policy() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     let tokyo = world.site("tokyo", r#"{"country":"JP"}"#).await;
@@ -209,12 +209,12 @@ async fn a_key_opens_where_its_policy_says_and_nowhere_else() {
         ("p256", "www", ALICE)
     );
     assert_eq!(world.opens(&b1).await, [key.spki_hash()]);
-    // The other has the sealed bytes, and nothing that opens them.
+    // The other node has the encrypted key, but no wrapped seed that opens it.
     let state = world.state(&t1).await;
     assert_eq!((state.keys.len(), state.wraps.len(), state.policies.len()), (1, 0, 1));
     assert_eq!(world.opens(&t1).await, []);
 
-    // A node that joins is given what it needs; no key is touched.
+    // A new node gets the wrapped seed that it needs. No key is resealed.
     let b2 = world.node("b2", &berlin, "{}").await;
     let before = world.policies.view(policy.row.id).await.unwrap();
     assert_eq!(before.generations[0].lagging, ["b2"]);
@@ -223,7 +223,7 @@ async fn a_key_opens_where_its_policy_says_and_nowhere_else() {
     assert_eq!(world.opens(&b2).await, [key.spki_hash()]);
     assert_eq!(world.state(&b2).await.keys, state.keys);
 
-    // A site becomes another: its nodes lose what they had.
+    // The site's attributes change: its nodes lose their wrapped seeds.
     let SiteRow { id, revision, .. } = berlin;
     let change = world
         .store
@@ -246,7 +246,7 @@ async fn a_key_opens_where_its_policy_says_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
+async fn rotation_reseals_keys_and_removes_the_old_generation() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     let (b1, b2) = (world.node("b1", &berlin, "{}").await, world.node("b2", &berlin, "{}").await);
@@ -255,7 +255,7 @@ async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
     for key in &keys {
         world.seal(&policy, key).await.unwrap();
     }
-    // What the second node knows it keeps, whatever it is told later.
+    // The second node keeps the state that it has already read.
     let known = world.state(&b2).await;
     world.retire(&b2).await;
     assert_eq!(world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(), [policy.row.id]);
@@ -285,7 +285,7 @@ async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
     wanted.sort();
     assert_eq!(open, wanted);
 
-    // The pair that the retired node knows opens nothing that is there now.
+    // The seed that the retired node knows opens no current key.
     let wrap = known.wraps[0].blob.as_ref().unwrap();
     let id = policy.row.id.into_bytes();
     let context = WrapContext { policy: id, generation: 1, node: b2.id.into_bytes() };
@@ -301,7 +301,7 @@ async fn after_a_rotation_keys_are_sealed_anew_and_the_former_pair_goes() {
 }
 
 #[tokio::test]
-async fn keys_wait_for_the_newest_pair_to_be_everywhere() {
+async fn keys_are_resealed_after_every_node_has_the_new_generation() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     let b1 = world.node("b1", &berlin, "{}").await;
@@ -328,7 +328,7 @@ async fn keys_wait_for_the_newest_pair_to_be_everywhere() {
 }
 
 #[tokio::test]
-async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
+async fn unopenable_key_keeps_its_generation_and_blocks_no_other_key() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     world.node("b1", &berlin, "{}").await;
@@ -350,7 +350,7 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
     assert_eq!(figures, [(1, 1), (2, 1)]);
     assert_eq!(world.policies.failures(), (0, 1));
     assert_eq!(world.policies.key(&SpkiHash::from_bytes(sealed.spki_sha256)).await.unwrap().generation, 2);
-    // Sealed again as it should be, it lets the former pair go.
+    // Once the key is sealed correctly, the old generation is removed.
     world.seal(&view, &bad).await.unwrap();
     world.policies.reseal().await.unwrap();
     assert_eq!(world.policies.view(policy.row.id).await.unwrap().generations.len(), 1);
@@ -371,11 +371,11 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_pair_that_does_not_open_holds_up_no_other_policy() {
+async fn unopenable_policy_seed_does_not_block_other_policies() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     world.node("b1", &berlin, "{}").await;
-    // Made by a server with a master key that this one has not.
+    // Created by a server with another master key.
     let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
     let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
     let first = strange.create("a", "country: DE", ALICE).await.unwrap();
@@ -394,7 +394,7 @@ async fn a_pair_that_does_not_open_holds_up_no_other_policy() {
 }
 
 #[tokio::test]
-async fn a_policy_goes_after_its_keys() {
+async fn policy_can_be_deleted_only_after_its_keys() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     let b1 = world.node("b1", &berlin, "{}").await;
@@ -417,7 +417,7 @@ async fn a_policy_goes_after_its_keys() {
 }
 
 #[tokio::test]
-async fn a_thousand_wraps_are_a_handful_of_statements() {
+async fn wraps_are_stored_in_few_statements() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     let first = world.node("n", &berlin, "{}").await;
@@ -435,14 +435,14 @@ async fn a_thousand_wraps_are_a_handful_of_statements() {
 }
 
 #[tokio::test]
-async fn the_seeds_are_sealed_and_belong_to_the_rotation_of_the_master_key() {
+async fn policy_seeds_are_sealed_and_included_in_master_key_rotation() {
     let world = World::new().await;
     let berlin = world.site("berlin", r#"{"country":"DE"}"#).await;
     world.node("b1", &berlin, "{}").await;
     world.policies.create("de", "country: DE", ALICE).await.unwrap();
     let heads = store::Keys::of(&world.store).sealed_heads(&sites::tables::SEALED_SEEDS).await.unwrap();
     assert_eq!(heads.iter().map(|(_, count)| count).sum::<u64>(), 1);
-    // Another server without that master key wraps nothing, says so, and goes on.
+    // A server without that master key wraps nothing, reports the failure, and continues.
     let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
     let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
     world.node("b2", &berlin, "{}").await;

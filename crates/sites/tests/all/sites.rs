@@ -1,4 +1,4 @@
-//! Sites, and nodes that join them, are there, move, are told of, and go.
+//! Life cycle of sites and nodes: enrollment, changes, membership, retirement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use uuid::Uuid;
 use x509::build::Extension;
 use x509::{Certificate, GeneralName};
 
-/// What does not happen within this does not happen.
+/// The maximum time that the tests wait for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Certifier(Arc<Issuer>);
@@ -43,7 +43,7 @@ impl Certify for Certifier {
     }
 }
 
-/// A database with servers over it.
+/// A database with servers on top.
 struct World {
     store: Store,
     keystore: KeyStore,
@@ -177,7 +177,7 @@ impl Node {
         places.beat(self.id(), Beat { since, ..Beat::default() }).await.unwrap()
     }
 
-    /// Beats at this server until it is told what is awaited; with that answer.
+    /// Sends heartbeats to this server until a response satisfies `done`, and returns that response.
     async fn until(&self, places: &Sites, what: &str, done: impl Fn(&Membership) -> bool) -> Membership {
         let began = Instant::now();
         loop {
@@ -196,7 +196,7 @@ impl Node {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_joins_with_a_token_and_is_what_its_site_and_token_say() {
+async fn host_enrolls_with_a_token_and_gets_site_and_token_attributes() {
     let world = World::with(1).await;
     let places = world.places();
     world.site("berlin", &[("country", "DE"), ("security", "low")]).await;
@@ -217,7 +217,7 @@ async fn a_host_joins_with_a_token_and_is_what_its_site_and_token_say() {
     assert_eq!(leaf.subject_alt_names[..], names);
     assert_eq!(said.tls_spki_sha256, leaf.public_key.spki_sha256);
 
-    // The answer was lost: the same token and keys get the same node; with another key the token is used.
+    // The response was lost: the same token and keys return the same node. With another key, the token counts as used.
     let again = places.enroll(&host.enrolment(&token)).await.unwrap();
     assert_eq!(again.node, node.id());
     let other_kem = Host { kem: NodeKey::generate().unwrap(), ..host };
@@ -239,7 +239,7 @@ async fn a_host_joins_with_a_token_and_is_what_its_site_and_token_say() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
+async fn invalid_enrollment_is_rejected_without_using_the_token() {
     let world = World::with(1).await;
     world.site("berlin", &[]).await;
     let token = world.token("berlin", &[]).await;
@@ -265,13 +265,13 @@ async fn what_cannot_be_a_node_is_refused_before_the_token_is_used() {
     let refused = world.places().enroll(&host.enrolment(&second)).await.unwrap_err();
     assert!(matches!(refused, SiteError::KeyTaken), "{refused}");
     world.places().enroll(&Host::new("b2").enrolment(&second)).await.unwrap();
-    // A name that is taken is no reason to be refused.
+    // A name that is already taken is accepted.
     let again = world.node("berlin", "b1").await;
     assert!(again.enrolled.name.starts_with("b1-") && first.name == "b1", "{}", again.enrolled.name);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_is_not_used_up_by_a_site_that_has_become_too_much_for_it() {
+async fn rejected_enrollment_after_a_site_change_keeps_the_token() {
     let world = World::with(1).await;
     let places = world.places();
     let names: Vec<String> = (0..32).map(|number| format!("a{number}")).collect();
@@ -291,12 +291,12 @@ async fn a_token_is_not_used_up_by_a_site_that_has_become_too_much_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_others_are_told_who_comes_and_goes_by_every_server() {
+async fn every_server_reports_nodes_that_join_and_leave() {
     told_by_every_server(World::with(2).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_others_are_told_who_comes_and_goes_by_every_server_over_postgresql() {
+async fn every_server_reports_nodes_that_join_and_leave_on_postgresql() {
     told_by_every_server(World::on_postgres(2).await).await;
 }
 
@@ -305,7 +305,7 @@ async fn told_by_every_server(world: World) {
     world.site("berlin", &[("country", "DE")]).await;
     let (a, b) = (world.node("berlin", "a").await, world.node("berlin", "b").await);
     assert!(a.beat(here, 0).await.membership.nodes.is_empty(), "nobody was heard yet");
-    // Each beats at another server.
+    // Each node sends its heartbeats to another server.
     let began = Instant::now();
     let told = loop {
         b.beat(there, 0).await;
@@ -318,7 +318,7 @@ async fn told_by_every_server(world: World) {
     };
     let listed = here.nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
     assert!(listed.iter().all(|node| node.present), "{listed:?}");
-    // b says no more. Anyone who knows that it was there is told that it is gone, by both.
+    // Node b stops its heartbeats. Both servers report it as gone to nodes that know it.
     let last_heard = listed.iter().find(|node| node.id == b.id()).unwrap().lease_until_us;
     for server in [here, there] {
         let began = Instant::now();
@@ -333,7 +333,7 @@ async fn told_by_every_server(world: World) {
         }
     }
     assert!(Clock::system().now_us() >= last_heard, "not before its lease was over");
-    // It comes back by a beat.
+    // A heartbeat makes it present again.
     let began = Instant::now();
     while !a.sees(&a.beat(here, 0).await.membership, b.id()) {
         b.beat(there, 0).await;
@@ -343,7 +343,7 @@ async fn told_by_every_server(world: World) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retired_node_is_nobody_at_once() {
+async fn retired_node_is_rejected_immediately() {
     let world = World::with(2).await;
     world.site("berlin", &[]).await;
     let (a, b) = (world.node("berlin", "a").await, world.node("berlin", "b").await);
@@ -374,7 +374,7 @@ async fn a_retired_node_is_nobody_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changes_of_a_node_is_stated_anew() {
+async fn changed_node_attributes_and_address_are_restated() {
     let world = World::with(1).await;
     let places = world.places();
     let berlin = world.site("berlin", &[("country", "DE")]).await;
@@ -403,7 +403,7 @@ async fn what_changes_of_a_node_is_stated_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_goes_once_it_is_empty_and_its_tokens_with_it() {
+async fn only_an_empty_site_can_be_deleted_and_its_tokens_are_removed() {
     let world = World::with(1).await;
     let places = world.places();
     let berlin = world.site("berlin", &[]).await;
@@ -425,7 +425,7 @@ async fn a_site_goes_once_it_is_empty_and_its_tokens_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_away_calls_nobody_gone_before_they_could_be_heard() {
+async fn restarted_server_does_not_report_live_nodes_as_gone() {
     let mut world = World::with(0).await;
     let first = CancellationToken::new();
     world.serve(&first);
@@ -438,7 +438,7 @@ async fn a_server_that_was_away_calls_nobody_gone_before_they_could_be_heard() {
     while Clock::system().now_us() <= until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Its lease is over. Another server starts, and hears it: nothing has happened.
+    // Its lease has expired. Another server starts and receives its heartbeat: no change is reported.
     let stop = world.stop.clone();
     world.serve(&stop);
     let second = world.servers[1].clone();
@@ -455,7 +455,7 @@ async fn a_server_that_was_away_calls_nobody_gone_before_they_could_be_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_start_together_make_one_key_for_statements() {
+async fn servers_starting_together_share_one_statement_key() {
     let world = World::with(3).await;
     world.site("berlin", &[]).await;
     let mut joining = JoinSet::new();
@@ -475,7 +475,7 @@ async fn servers_that_start_together_make_one_key_for_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beats_cost_the_database_by_the_round_and_not_by_the_node() {
+async fn database_statements_scale_with_rounds_not_heartbeats() {
     const NODES: usize = 60;
     const BEATS: usize = 50;
     let world = World::with(1).await;

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_is_a_range_of_fingerprints() {
+    fn fingerprint_prefix_is_converted_to_a_range() {
         let (low, high) = prefix_range("A1:b2:3").unwrap();
         assert_eq!((&low[..4], &high[..4]), (&[0xa1, 0xb2, 0x30, 0][..], &[0xa1, 0xb2, 0x3f, 0xff][..]));
         let whole = "00".repeat(32);

@@ -54,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_are_short_storable_and_stay_apart(a in ".{0,1500}", b in ".{0,1500}") {
+        fn key_parts_are_bounded_idempotent_and_distinct(a in ".{0,1500}", b in ".{0,1500}") {
             prop_assert!(key_part(&a).len() <= HOST_BYTES_MAX);
             prop_assert!(!key_part(&a).contains('\0'));
             prop_assert_eq!(key_part(&key_part(&a)), key_part(&a));

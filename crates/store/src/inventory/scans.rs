@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scans_of_other_targets_are_not_compared() {
+    fn scan_scope_depends_on_targets_and_ports_but_not_on_timeouts() {
         let spec = |targets: &str, ports: &str, timeout: u64| {
             format!(
                 r#"{{"targets":[{targets:?}],"again":false,"server_names":[],"starttls":null,

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_statement_is_named_and_marks_nothing_but_parameters_with_a_question_mark() {
+    fn statements_are_named_and_use_only_numbered_parameters() {
         for text in ALL.iter().map(|text| (*text).to_owned()).chain(composed()) {
             assert!(text.starts_with("-- "), "{text}");
             for (at, _) in text.match_indices('?') {

@@ -1,4 +1,4 @@
-//! Identities, sessions, roles, answers kept.
+//! Tests of identities, sessions, roles and stored responses.
 
 use futures_util::FutureExt;
 use store::{
@@ -45,7 +45,7 @@ async fn update(store: &Store, of: &Identity, revision: i64, settings: IdentityS
         .unwrap()
 }
 
-pub(crate) async fn identities_are_found_by_key_and_changed_by_revision(world: World) {
+pub(crate) async fn identities_are_found_by_key_and_updates_require_the_revision(world: World) {
     let store = &world.store;
     assert!(!store::Access::of(store).has_identities(IdentityKind::Token).await.unwrap());
     let (ci, change) = insert(store, IdentityKind::Token, "ci", 1).await;
@@ -99,7 +99,7 @@ impl SettingsOf for Identity {
     }
 }
 
-pub(crate) async fn sessions_end_with_their_person_and_by_time(world: World) {
+pub(crate) async fn sessions_end_with_their_identity_and_on_expiry(world: World) {
     let store = &world.store;
     let (alice, _) = insert(store, IdentityKind::User, "alice", 1).await;
     for (hash, seen) in [(11, NOW), (12, NOW - 10), (13, NOW)] {
@@ -126,7 +126,7 @@ pub(crate) async fn sessions_end_with_their_person_and_by_time(world: World) {
     assert_eq!(store::Access::of(store).session([11; 32]).await.unwrap().unwrap().0.last_seen_at_us, NOW + 1);
     assert_eq!(store::Access::of(store).sessions_of(alice).await.unwrap().len(), 3);
 
-    // 12 was idle, 11 is over.
+    // Session 12 is idle, session 11 has expired.
     assert_eq!(store::Access::of(store).expire_sessions(NOW + 11, NOW - 5).await.unwrap(), 2);
     assert_eq!(store::Access::of(store).sessions_of(alice).await.unwrap()[0].token_hash, [13; 32]);
 
@@ -136,7 +136,7 @@ pub(crate) async fn sessions_end_with_their_person_and_by_time(world: World) {
     assert!(store::Access::of(store).session([13; 32]).await.unwrap().is_none());
 }
 
-pub(crate) async fn roles_are_made_changed_and_removed(world: World) {
+pub(crate) async fn roles_are_created_updated_and_deleted(world: World) {
     let store = &world.store;
     let put = |revision, permissions: &str| {
         let role = RoleChange {
@@ -160,14 +160,14 @@ pub(crate) async fn roles_are_made_changed_and_removed(world: World) {
     assert!(store::Access::of(store).roles().await.unwrap().is_empty());
 }
 
-pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: World) {
+pub(crate) async fn repeated_idempotent_request_returns_the_stored_response(world: World) {
     let store = &world.store;
     let (key, body) = ([1; 32], [2; 32]);
     let begin = |body, now| store::Access::of(store).begin_idempotent(key, body, now, now + DAY, now - 60);
     assert_eq!(begin(body, NOW).await.unwrap(), IdempotencyState::First);
     assert_eq!(begin(body, NOW + 1).await.unwrap(), IdempotencyState::UnderWay);
     assert_eq!(begin([3; 32], NOW + 1).await.unwrap(), IdempotencyState::Different);
-    // Its server died: a repeat takes over, and the dead one's late end changes nothing.
+    // The first server stopped: a repeated request takes over, and the late result of the first server is ignored.
     assert_eq!(begin(body, NOW + 60).await.unwrap(), IdempotencyState::First);
     let answer = StoredResponse { status: 201, headers: "{}".to_owned(), body: Some(b"made".to_vec()) };
     let late = StoredResponse { status: 500, ..answer.clone() };
@@ -176,7 +176,7 @@ pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: Worl
     store::Access::of(store).finish_idempotent(key, NOW + 60, answer.clone()).await.unwrap();
     assert_eq!(begin(body, NOW + 1_000).await.unwrap(), IdempotencyState::Repeat(answer));
     assert_eq!(begin([3; 32], NOW + 1_000).await.unwrap(), IdempotencyState::Different);
-    // After its time the key is free again.
+    // After its lifetime the key can be used again.
     assert_eq!(begin([3; 32], NOW + 60 + DAY).await.unwrap(), IdempotencyState::First);
     store::Access::of(store).abandon_idempotent(key, NOW + 60 + DAY).await.unwrap();
     assert_eq!(begin(body, NOW + 61 + DAY).await.unwrap(), IdempotencyState::First);

@@ -1,4 +1,4 @@
-//! What changed, and what was.
+//! Tests of endpoint changes, scan comparison and endpoint history.
 
 use events::ProbeOutcome;
 use store::{ChangeKind, ChangeRow};
@@ -72,7 +72,7 @@ pub(crate) async fn two_scans_are_compared(world: World) {
         a.saw("skipped", &old),
     ])
     .await;
-    // A scan in between sees the change first: the comparison of a and b still shows it.
+    // A scan in between records the change first. The comparison of scans a and b still reports it.
     let between = world.scan().await;
     between.record(&[between.saw("changed", &new)]).await;
     let b = world.scan().await;
@@ -108,7 +108,7 @@ pub(crate) async fn two_scans_are_compared(world: World) {
     );
 }
 
-pub(crate) async fn history_is_newest_first_in_pages(world: World) {
+pub(crate) async fn endpoint_history_is_paged_newest_first(world: World) {
     let mut expected = Vec::new();
     for n in 0..7 {
         let scan = world.scan().await;

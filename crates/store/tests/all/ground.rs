@@ -1,4 +1,4 @@
-//! Transactions shared and alone, the audit chains, the outbox, leases.
+//! Tests of shared and single transactions, audit chains, the outbox, and leases.
 
 use std::sync::Arc;
 
@@ -67,8 +67,8 @@ pub(crate) async fn audit_chains_verify_after_concurrent_writers(world: World) {
     assert_eq!(store.audit_page(&mine, None, 50).await.unwrap().rows.len(), 1);
 }
 
-/// The command line computes these hashes from an export (`cli`, `audit_chain.rs`): they never change.
-pub(crate) async fn hashes_of_the_audit_log_are_these(world: World) {
+/// The command line computes these hashes from an export (`cli`, `audit_chain.rs`), so they must never change.
+pub(crate) async fn audit_hashes_match_known_values(world: World) {
     let alice = AuditEvent {
         at_us: 1_795_219_200_000_000,
         actor: "user:alice".to_owned(),
@@ -88,7 +88,7 @@ pub(crate) async fn hashes_of_the_audit_log_are_these(world: World) {
     assert_eq!(verified.heads[0], "0:2:6b006e767a98c849572c26abbe8d30d8e5f10062cf6a7c49a3551f5d6381d80d");
 }
 
-pub(crate) async fn the_outbox_gives_every_committed_event_once_and_in_order(world: World) {
+pub(crate) async fn outbox_delivers_every_committed_event_once_and_in_order(world: World) {
     let store = Arc::new(world.store.clone());
     let writer = Arc::clone(&store);
     let writing = tokio::spawn(async move {
@@ -122,7 +122,7 @@ pub(crate) async fn the_outbox_gives_every_committed_event_once_and_in_order(wor
     assert!(store.outbox_trim(NOW + 1).await.unwrap() >= 99);
 }
 
-pub(crate) async fn a_failed_commit_stores_nothing_of_it(world: World) {
+pub(crate) async fn failed_commit_stores_nothing(world: World) {
     world.fail_next(Fault::BeforeCommit);
     assert!(write(&world.store, 1, false).await.unwrap_err().is_transient());
     assert_eq!(world.store.audit_verify().await.unwrap().events, 0);
@@ -134,7 +134,7 @@ pub(crate) async fn a_failed_commit_stores_nothing_of_it(world: World) {
     assert_eq!((verified.events, verified.faults.len()), (2, 0));
 }
 
-pub(crate) async fn a_lease_has_one_holder_at_a_time(world: World) {
+pub(crate) async fn lease_has_one_holder_at_a_time(world: World) {
     let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
     let store = &world.store;
     assert!(store.lease("work", one, NOW, 10).await.unwrap());

@@ -1,4 +1,4 @@
-//! Pages, filters, look-ups.
+//! Tests of pages, filters and lookups.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use x509::Severity;
 use testbed::tables::{DAY, NOW, World, certificate, hosts, issuing, key};
 use testbed::walk;
 
-/// Hosts h0… with leaves that end n days from now, h3 silent from the start.
+/// Hosts h0 to h4. The leaf certificate of host hN expires in 5 - N days. Host h3 never answers.
 async fn five_hosts(world: &World) {
     let scan = world.scan().await;
     let batch: Vec<_> = (0..5_i64)
@@ -33,18 +33,18 @@ async fn listed(world: &World, filter: InventoryFilter) -> Vec<String> {
     hosts(&page, |row| row.endpoint.host.trim_end_matches(".example").to_owned())
 }
 
-pub(crate) async fn the_inventory_comes_soonest_expiry_first_and_by_host(world: World) {
+pub(crate) async fn inventory_is_ordered_by_expiry_or_host(world: World) {
     five_hosts(&world).await;
     assert_eq!(listed(&world, InventoryFilter::default()).await, ["h4", "h2", "h1", "h0", "h3"]);
     let by_host = InventoryFilter { order: InventoryOrder::Host, ..InventoryFilter::default() };
     assert_eq!(listed(&world, by_host.clone()).await, ["h0", "h1", "h2", "h3", "h4"]);
-    // Bytes are compared, whatever the locale: upper case before lower case, a hyphen before a dot.
+    // Hosts are ordered by bytes, independent of the locale: upper case before lower case, a hyphen before a dot.
     let scan = world.scan().await;
     scan.record(&[scan.silent("H9.example"), scan.silent("h0-a.example"), scan.silent("é.example")]).await;
     assert_eq!(listed(&world, by_host).await, ["H9", "h0-a", "h0", "h1", "h2", "h3", "h4", "é"]);
 }
 
-pub(crate) async fn filters_narrow_the_inventory(world: World) {
+pub(crate) async fn inventory_filters_return_only_matching_endpoints(world: World) {
     five_hosts(&world).await;
     let none = InventoryFilter::default;
     let table: Vec<(InventoryFilter, &[&str])> = vec![
@@ -80,9 +80,9 @@ pub(crate) async fn filters_narrow_the_inventory(world: World) {
     }
 }
 
-pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
+pub(crate) async fn pages_are_complete_while_rows_are_inserted(world: World) {
     let scan = world.scan().await;
-    // Three expiries for sixty hosts: pages end in the middle of equal keys.
+    // Three expiry times for sixty hosts, so that pages end between equal keys.
     let leaves: Vec<_> = (0..3).map(|n| certificate(&format!("l{n}"), "CN=CA", NOW + n * DAY)).collect();
     let first: Vec<_> =
         (0..60_usize).map(|n| scan.saw(&format!("h{n:02}.example"), &leaves[n % 3])).collect();
@@ -94,7 +94,7 @@ pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
         for round in 0.. {
             let page = store::Inventory::of(&world.store).page(&filter, cursor.as_ref(), 7).await.unwrap();
             found.extend(hosts(&page, |row| row.endpoint.host.clone()));
-            // Rows arrive before and after the cursor.
+            // Rows are inserted before and after the cursor.
             let late = ["a", "z"]
                 .map(|side| scan.saw(&format!("{side}-{order:?}-{round}.example"), &leaves[round % 3]));
             scan.record(&late).await;
@@ -113,7 +113,7 @@ pub(crate) async fn pages_are_complete_while_rows_arrive(world: World) {
     }
 }
 
-pub(crate) async fn cursors_fit_their_own_listing_only(world: World) {
+pub(crate) async fn cursor_of_another_listing_is_rejected(world: World) {
     five_hosts(&world).await;
     let filter = InventoryFilter::default();
     let cursor = store::Inventory::of(&world.store).page(&filter, None, 2).await.unwrap().next.unwrap();
@@ -127,7 +127,7 @@ pub(crate) async fn cursors_fit_their_own_listing_only(world: World) {
     for text in ["", "!!", "bm90IGpzb24", "W251bGxd"] {
         assert!(matches!(text.parse::<store::Cursor>(), Err(StoreError::BadCursor)), "{text:?}");
     }
-    // A page of exactly what is left has no next.
+    // A last page of exactly the requested size has no next cursor.
     let rest =
         store::Inventory::of(&world.store).page(&InventoryFilter::default(), Some(&cursor), 3).await.unwrap();
     assert_eq!((rest.rows.len(), rest.next), (3, None));
@@ -168,7 +168,7 @@ pub(crate) async fn certificates_are_found_by_fingerprint_prefix_and_name(world:
     assert_eq!(named[2].certificate.sha256, b.sha256);
 }
 
-pub(crate) async fn endpoints_of_a_certificate_include_those_below_it(world: World) {
+pub(crate) async fn endpoints_of_a_ca_include_those_of_certificates_below_it(world: World) {
     five_hosts(&world).await;
     let leaf = certificate("h1.example", "CN=Odd_CA", NOW + 4 * DAY);
     let page =
@@ -178,7 +178,7 @@ pub(crate) async fn endpoints_of_a_certificate_include_those_below_it(world: Wor
     let below =
         walk!(2, |after, size| store::Inventory::of(&world.store).endpoints_of_certificate(&ca, after, size));
     assert_eq!(below.len(), 4);
-    // A chain that repeats a certificate shows its endpoint once.
+    // An endpoint is listed once, even if its chain repeats a certificate.
     let scan = world.scan().await;
     let mut odd = scan.saw("twice.example", &leaf);
     odd.chain = vec![Arc::clone(&leaf), issuing(), issuing()];
@@ -190,7 +190,7 @@ pub(crate) async fn endpoints_of_a_certificate_include_those_below_it(world: Wor
     assert!(none.rows.is_empty());
 }
 
-pub(crate) async fn issuers_come_with_their_counts(world: World) {
+pub(crate) async fn issuers_are_listed_with_their_counts(world: World) {
     five_hosts(&world).await;
     let issuers = walk!(2, |after, size| store::Inventory::of(&world.store).issuers(after, size));
     let shown: Vec<_> =
@@ -200,7 +200,7 @@ pub(crate) async fn issuers_come_with_their_counts(world: World) {
     assert_eq!(issuers[2].soonest_not_after_us, None);
 }
 
-pub(crate) async fn scans_are_begun_finished_and_resumed(world: World) {
+pub(crate) async fn scans_are_started_finished_and_resumed(world: World) {
     let store = &world.store;
     let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
     store::Scans::of(store).begin(first, NOW, r#"{"targets":1}"#).await.unwrap();
@@ -233,7 +233,7 @@ pub(crate) async fn scans_are_begun_finished_and_resumed(world: World) {
     assert!(matches!(unknown, Err(StoreError::UnknownScan(_))));
 }
 
-pub(crate) async fn known_endpoints_tell_the_silent(world: World) {
+pub(crate) async fn known_endpoints_report_whether_they_are_silent(world: World) {
     five_hosts(&world).await;
     let known = walk!(2, |after, size| store::Inventory::of(&world.store).known_endpoints(after, size));
     assert_eq!(known.len(), 5);

@@ -1,6 +1,6 @@
-//! The store's battery: every case runs on SQLite and on PostgreSQL.
+//! Tests of the store. Each case runs on SQLite and on PostgreSQL.
 
-// clippy's allowance for tests covers functions marked as tests only, and the cases are called by those.
+// clippy allows this only in test functions, not in the cases that they call.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod access;
@@ -13,44 +13,44 @@ mod writing;
 
 testbed::on_both! {
     testbed::tables::World:
-    ground::hashes_of_the_audit_log_are_these
+    ground::audit_hashes_match_known_values
     ground::audit_chains_verify_after_concurrent_writers
-    ground::the_outbox_gives_every_committed_event_once_and_in_order
-    ground::a_failed_commit_stores_nothing_of_it
-    ground::a_lease_has_one_holder_at_a_time
-    recording::an_observation_becomes_an_endpoint_a_certificate_and_a_history
-    recording::a_severity_that_is_not_known_is_an_error
-    recording::a_replayed_batch_stores_nothing_twice
-    recording::an_endpoint_twice_in_a_batch_is_stored_once
-    recording::a_crash_before_the_commit_stores_nothing
-    recording::a_crash_after_the_commit_stores_everything_once
-    recording::an_unknown_scan_is_refused
-    recording::an_older_observation_joins_the_history_and_changes_nothing
-    recording::a_silent_endpoint_keeps_its_last_certificate
-    recording::hostile_texts_are_stored
-    recording::two_writers_share_endpoints_and_certificates
-    recording::counts_kept_by_the_writer_equal_the_rows
-    recording::every_statement_is_accepted_and_walks_no_large_table
-    listing::the_inventory_comes_soonest_expiry_first_and_by_host
-    listing::filters_narrow_the_inventory
-    listing::pages_are_complete_while_rows_arrive
-    listing::cursors_fit_their_own_listing_only
+    ground::outbox_delivers_every_committed_event_once_and_in_order
+    ground::failed_commit_stores_nothing
+    ground::lease_has_one_holder_at_a_time
+    recording::observation_stores_endpoint_certificate_and_history
+    recording::unknown_severity_code_is_an_error
+    recording::replayed_batch_is_counted_as_duplicates
+    recording::repeated_endpoint_in_a_batch_is_stored_once
+    recording::crash_before_commit_stores_nothing
+    recording::retry_after_a_crash_after_commit_stores_everything_once
+    recording::unknown_scan_is_rejected
+    recording::older_observation_is_added_to_the_history_only
+    recording::silent_endpoint_keeps_its_last_certificate
+    recording::hostile_texts_are_stored_sanitized_and_truncated
+    recording::concurrent_writers_share_endpoints_and_certificates
+    recording::maintained_counts_equal_the_rows
+    recording::sql_statements_prepare_and_avoid_full_table_scans
+    listing::inventory_is_ordered_by_expiry_or_host
+    listing::inventory_filters_return_only_matching_endpoints
+    listing::pages_are_complete_while_rows_are_inserted
+    listing::cursor_of_another_listing_is_rejected
     listing::certificates_are_found_by_fingerprint_prefix_and_name
-    listing::endpoints_of_a_certificate_include_those_below_it
-    listing::issuers_come_with_their_counts
-    listing::scans_are_begun_finished_and_resumed
-    listing::known_endpoints_tell_the_silent
+    listing::endpoints_of_a_ca_include_those_of_certificates_below_it
+    listing::issuers_are_listed_with_their_counts
+    listing::scans_are_started_finished_and_resumed
+    listing::known_endpoints_report_whether_they_are_silent
     changes::each_kind_of_change_is_listed_since_a_time
     changes::two_scans_are_compared
-    changes::history_is_newest_first_in_pages
-    access::identities_are_found_by_key_and_changed_by_revision
-    access::sessions_end_with_their_person_and_by_time
-    access::roles_are_made_changed_and_removed
-    access::a_repeated_request_gets_the_answer_that_was_kept
-    writing::rows_are_stored_when_the_writer_finishes
-    writing::a_full_channel_makes_the_sender_wait
-    writing::a_crash_is_repeated_and_doubles_nothing
-    writing::a_refusal_is_reported_with_the_rows_not_stored
-    writing::a_database_server_without_room_is_a_full_disk
-    writing::a_database_opened_again_holds_what_was_stored
+    changes::endpoint_history_is_paged_newest_first
+    access::identities_are_found_by_key_and_updates_require_the_revision
+    access::sessions_end_with_their_identity_and_on_expiry
+    access::roles_are_created_updated_and_deleted
+    access::repeated_idempotent_request_returns_the_stored_response
+    writing::writer_stores_all_rows_before_finishing
+    writing::full_channel_applies_backpressure_to_senders
+    writing::writer_retries_after_a_crash_without_duplicates
+    writing::write_failure_reports_the_number_of_rows_not_stored
+    writing::server_out_of_disk_space_is_a_full_disk_error
+    writing::reopened_database_contains_the_stored_rows
 }

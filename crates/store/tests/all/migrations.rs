@@ -1,16 +1,16 @@
-//! Migrations are frozen: databases in use keep the checksum of each that was applied, and refuse another.
+//! Migrations never change: databases store the checksum of each applied migration and reject any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Lines of `sha256sum`: a checksum, two spaces, a path.
+/// Parses lines of `sha256sum`: a checksum, two spaces, a path.
 fn listed(text: &str) -> BTreeMap<String, String> {
     let entry = |line: &str| line.split_once("  ").map(|(sum, path)| (path.to_owned(), sum.to_owned()));
     text.lines().filter_map(entry).collect()
 }
 
-/// How the files differ from the list.
+/// The differences between the files and the list.
 fn faults(listed: &BTreeMap<String, String>, found: &BTreeMap<String, String>) -> Vec<String> {
     let names: BTreeSet<&String> = listed.keys().chain(found.keys()).collect();
     let fault = |name: &String| match (listed.get(name), found.get(name)) {
@@ -23,7 +23,7 @@ fn faults(listed: &BTreeMap<String, String>, found: &BTreeMap<String, String>) -
 }
 
 #[test]
-fn migrations_are_those_listed() {
+fn migrations_match_their_listed_checksums() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
     let mut found = BTreeMap::new();
     for dialect in ["postgres", "sqlite"] {
@@ -39,7 +39,7 @@ fn migrations_are_those_listed() {
 }
 
 #[test]
-fn a_migration_that_was_changed_removed_or_added_is_noticed() {
+fn changed_missing_and_unlisted_migrations_are_reported() {
     let list = listed("a1  sqlite/0001_a.sql\nb2  sqlite/0002_b.sql\n");
     assert_eq!(faults(&list, &list), [""; 0]);
     let found = listed("a9  sqlite/0001_a.sql\nc3  sqlite/0003_c.sql\n");
@@ -52,10 +52,10 @@ fn a_migration_that_was_changed_removed_or_added_is_noticed() {
     }
 }
 
-/// The schema from which on nodes of two releases work side by side.
+/// The first schema version with rolling upgrades, during which nodes of two releases run side by side.
 const ROLLING_FROM: u32 = 43;
 
-/// What a statement of a migration does to nodes of the release before: nothing, where it expands.
+/// Returns whether a statement can break nodes of the previous release. Statements that only expand the schema cannot.
 fn contracts(statement: &str) -> bool {
     let words = statement.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_uppercase();
     let adds_column = words.starts_with("ALTER TABLE ")
@@ -74,7 +74,7 @@ fn contracts(statement: &str) -> bool {
     !(adds_column || is_fill || is_new.iter().any(|start| words.starts_with(start)))
 }
 
-/// The statements of a migration, comments aside; `END;` closes a trigger.
+/// The statements of a migration without comments. `END;` ends a trigger.
 fn statements(text: &str) -> Vec<String> {
     let code = |line: &str| line.split("--").next().unwrap_or_default().to_owned();
     let text = text.lines().map(code).collect::<Vec<_>>().join("\n");
@@ -84,9 +84,9 @@ fn statements(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A migration that takes something away says which nodes can no longer do with the schema.
+/// A migration that removes something must store the oldest compatible version.
 #[test]
-fn migrations_expand_or_say_who_is_too_old() {
+fn contracting_migrations_set_the_oldest_compatible_version() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
     for database in ["sqlite", "postgres"] {
         for entry in fs::read_dir(folder.join(database)).unwrap() {

@@ -1,4 +1,4 @@
-//! What `record` keeps.
+//! Tests of recording observations.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn recorded(inserted: u64, duplicates: u64, new_certificates: u64, changed: u64)
     Recorded { inserted, duplicates, new_certificates, changed }
 }
 
-pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_history(world: World) {
+pub(crate) async fn observation_stores_endpoint_certificate_and_history(world: World) {
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=Issuing CA", NOW + 30 * DAY);
     let seen = scan.saw("a.example", &leaf);
@@ -51,13 +51,13 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
     assert_eq!(chain[1].names, issuing().names);
 }
 
-pub(crate) async fn a_replayed_batch_stores_nothing_twice(world: World) {
+pub(crate) async fn replayed_batch_is_counted_as_duplicates(world: World) {
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     let batch = [scan.saw("a.example", &leaf), scan.silent("b.example")];
     assert_eq!(scan.record(&batch).await, recorded(2, 0, 2, 2));
     assert_eq!(scan.record(&batch).await, recorded(0, 2, 0, 0));
-    // A scan that was resumed looks again, later, and sees something else: the first observation stays.
+    // A resumed scan probes the endpoint again with another result: the first observation is kept.
     let again = answered("b.example", &leaf, scan.at + 5);
     assert_eq!(scan.record(&[again]).await, recorded(0, 1, 0, 0));
     let row = store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap();
@@ -67,7 +67,7 @@ pub(crate) async fn a_replayed_batch_stores_nothing_twice(world: World) {
     );
 }
 
-pub(crate) async fn an_endpoint_twice_in_a_batch_is_stored_once(world: World) {
+pub(crate) async fn repeated_endpoint_in_a_batch_is_stored_once(world: World) {
     let scan = world.scan().await;
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     let batch = [scan.saw("a.example", &leaf), scan.silent("a.example"), scan.saw("c.example", &leaf)];
@@ -75,19 +75,19 @@ pub(crate) async fn an_endpoint_twice_in_a_batch_is_stored_once(world: World) {
     assert!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap().answering);
 }
 
-pub(crate) async fn a_crash_before_the_commit_stores_nothing(world: World) {
+pub(crate) async fn crash_before_commit_stores_nothing(world: World) {
     let scan = world.scan().await;
     let batch = [scan.saw("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
     world.fail_next(Fault::BeforeCommit);
     assert!(scan.try_record(&batch).await.unwrap_err().is_transient());
     assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().observations, 0);
     assert!(store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().is_none());
-    // The ids learnt in the lost transaction are forgotten with it.
+    // Row IDs that were cached in the failed transaction are not used again.
     assert_eq!(scan.record(&batch).await, recorded(1, 0, 2, 1));
     check_references(&world).await;
 }
 
-pub(crate) async fn a_crash_after_the_commit_stores_everything_once(world: World) {
+pub(crate) async fn retry_after_a_crash_after_commit_stores_everything_once(world: World) {
     let scan = world.scan().await;
     let batch = [scan.saw("a.example", &certificate("a.example", "CN=CA", NOW + DAY))];
     world.fail_next(Fault::AfterCommit);
@@ -97,14 +97,14 @@ pub(crate) async fn a_crash_after_the_commit_stores_everything_once(world: World
     check_references(&world).await;
 }
 
-pub(crate) async fn an_unknown_scan_is_refused(world: World) {
+pub(crate) async fn unknown_scan_is_rejected(world: World) {
     let id = Uuid::now_v7();
     assert!(
         matches!(store::Scans::of(&world.store).record(id, &[silent("a", NOW)]).await, Err(StoreError::UnknownScan(u)) if u == id)
     );
 }
 
-pub(crate) async fn an_older_observation_joins_the_history_and_changes_nothing(world: World) {
+pub(crate) async fn older_observation_is_added_to_the_history_only(world: World) {
     let (older, newer) = (world.scan().await, world.scan().await);
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     newer.record(&[newer.saw("a.example", &leaf)]).await;
@@ -117,7 +117,7 @@ pub(crate) async fn an_older_observation_joins_the_history_and_changes_nothing(w
     assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().answering, 1);
 }
 
-pub(crate) async fn a_silent_endpoint_keeps_its_last_certificate(world: World) {
+pub(crate) async fn silent_endpoint_keeps_its_last_certificate(world: World) {
     let (first, second) = (world.scan().await, world.scan().await);
     let leaf = certificate("a.example", "CN=CA", NOW + DAY);
     first.record(&[first.saw("a.example", &leaf)]).await;
@@ -127,13 +127,13 @@ pub(crate) async fn a_silent_endpoint_keeps_its_last_certificate(world: World) {
     assert_eq!(endpoint.outcome, events::ProbeOutcome::Refused);
     assert_eq!((endpoint.last_answered_us, endpoint.last_observed_us), (Some(first.at), second.at));
     assert_eq!(endpoint.leaf.unwrap().sha256, leaf.sha256);
-    // Not seen in the second scan, so not seen later than the first.
+    // The second scan did not see the certificate, so it was last seen in the first one.
     let stored =
         store::Inventory::of(&world.store).certificate_by_sha256(&leaf.sha256).await.unwrap().unwrap();
     assert_eq!(stored.last_seen_us, first.at);
 }
 
-pub(crate) async fn hostile_texts_are_stored(world: World) {
+pub(crate) async fn hostile_texts_are_stored_sanitized_and_truncated(world: World) {
     let scan = world.scan().await;
     let mut hostile = NewCertificate::clone(&certificate("evil", "CN=\0evil", NOW + DAY));
     hostile.subject = "CN=nul\0; DROP TABLE endpoints; -- '".to_owned();
@@ -153,7 +153,7 @@ pub(crate) async fn hostile_texts_are_stored(world: World) {
     assert_eq!(stored.names.len(), 3);
 }
 
-pub(crate) async fn two_writers_share_endpoints_and_certificates(world: World) {
+pub(crate) async fn concurrent_writers_share_endpoints_and_certificates(world: World) {
     let other = Store::open(&world.url).await.unwrap();
     let (a, b) = (world.scan().await, world.scan().await);
     let leaves: Vec<_> = (0..20)
@@ -190,7 +190,7 @@ pub(crate) async fn two_writers_share_endpoints_and_certificates(world: World) {
     check_references(&world).await;
 }
 
-pub(crate) async fn counts_kept_by_the_writer_equal_the_rows(world: World) {
+pub(crate) async fn maintained_counts_equal_the_rows(world: World) {
     let leaves: Vec<_> = (0..6)
         .map(|n| certificate(&format!("l{n}.example"), &format!("CN=CA {}", n % 3), NOW + n * DAY))
         .collect();
@@ -214,11 +214,11 @@ pub(crate) async fn counts_kept_by_the_writer_equal_the_rows(world: World) {
     }
 }
 
-pub(crate) async fn every_statement_is_accepted_and_walks_no_large_table(world: World) {
+pub(crate) async fn sql_statements_prepare_and_avoid_full_table_scans(world: World) {
     assert!(testbed::check_statements(&world.store, store::STATEMENTS).await > 500);
 }
 
-pub(crate) async fn a_severity_that_is_not_known_is_an_error(world: World) {
+pub(crate) async fn unknown_severity_code_is_an_error(world: World) {
     let scan = world.scan().await;
     scan.record(&[scan.silent("a.example")]).await;
     let change = async |text: &'static str| {
@@ -233,7 +233,7 @@ pub(crate) async fn a_severity_that_is_not_known_is_an_error(world: World) {
     assert!(error.ends_with("endpoints.severity: unknown code 9 of severity"), "{error}");
 }
 
-/// Counts, references and current states agree with the rows themselves.
+/// Asserts that counts, references and current states match the rows.
 pub(crate) async fn check_references(world: &World) {
     let filter = InventoryFilter::default();
     let rows = walk!(100, |after, size| store::Inventory::of(&world.store).page(&filter, after, size));

@@ -1,4 +1,4 @@
-//! The writer: back-pressure, patience, nothing lost and nothing doubled.
+//! Tests of the writer: back-pressure, retries, no lost and no duplicate observations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use testbed::tables::{DAY, NOW, World, answered, certificate, silent};
 
-/// Longer than any machine needs: timing decides nothing here.
+/// Longer than any test machine needs, so that no test depends on timing.
 const PATIENT: Duration = Duration::from_secs(600);
 
 fn options(rows_max: usize) -> WriterOptions {
@@ -23,7 +23,7 @@ fn options(rows_max: usize) -> WriterOptions {
     }
 }
 
-pub(crate) async fn rows_are_stored_when_the_writer_finishes(world: World) {
+pub(crate) async fn writer_stores_all_rows_before_finishing(world: World) {
     let scan = world.scan().await;
     let (told, flushed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (rows_told, flushes_told) = (told.clone(), flushed.clone());
@@ -43,11 +43,11 @@ pub(crate) async fn rows_are_stored_when_the_writer_finishes(world: World) {
     let told = (told.load(Ordering::SeqCst), flushed.load(Ordering::SeqCst) as u64);
     assert_eq!(told, (100, totals.batches));
     assert_eq!(store::Scans::of(&world.store).get(scan.id).await.unwrap().unwrap().observations, 100);
-    // After the end an observation comes back to its sender.
+    // After the writer has ended, sending fails.
     assert!(sender.send(scan.silent("late")).await.is_err());
 }
 
-pub(crate) async fn a_full_channel_makes_the_sender_wait(world: World) {
+pub(crate) async fn full_channel_applies_backpressure_to_senders(world: World) {
     let scan = world.scan().await;
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(4));
     let producers: Vec<_> = (0..8)
@@ -68,7 +68,7 @@ pub(crate) async fn a_full_channel_makes_the_sender_wait(world: World) {
     assert!(totals.batches >= 100, "no transaction holds more than four rows: {}", totals.batches);
 }
 
-pub(crate) async fn a_crash_is_repeated_and_doubles_nothing(world: World) {
+pub(crate) async fn writer_retries_after_a_crash_without_duplicates(world: World) {
     for fault in [Fault::BeforeCommit, Fault::AfterCommit] {
         let scan = world.scan().await;
         world.fail_next(fault);
@@ -85,7 +85,7 @@ pub(crate) async fn a_crash_is_repeated_and_doubles_nothing(world: World) {
     crate::recording::check_references(&world).await;
 }
 
-pub(crate) async fn a_refusal_is_reported_with_the_rows_not_stored(world: World) {
+pub(crate) async fn write_failure_reports_the_number_of_rows_not_stored(world: World) {
     let (sender, writer) = Writer::start(world.store.clone(), Uuid::now_v7(), options(8));
     sender.send(silent("a", NOW)).await.unwrap();
     sender.closed().await;
@@ -93,7 +93,7 @@ pub(crate) async fn a_refusal_is_reported_with_the_rows_not_stored(world: World)
     assert_eq!((error.not_stored, error.totals.stored), (1, 0));
     assert!(matches!(error.source, StoreError::UnknownScan(_)));
 
-    // Without patience, a transient error is the end as well.
+    // With a patience of zero, a transient error ends the writer too.
     let scan = world.scan().await;
     world.fail_next(Fault::BeforeCommit);
     let impatient = WriterOptions { patience: Duration::ZERO, ..options(8) };
@@ -103,7 +103,7 @@ pub(crate) async fn a_refusal_is_reported_with_the_rows_not_stored(world: World)
     assert_eq!(writer.finish().await.unwrap_err().not_stored, 1);
 }
 
-pub(crate) async fn a_database_opened_again_holds_what_was_stored(world: World) {
+pub(crate) async fn reopened_database_contains_the_stored_rows(world: World) {
     let scan = world.scan().await;
     scan.record(&[scan.saw("a", &certificate("a", "CN=CA", NOW + DAY))]).await;
     let again = Store::open(&world.url).await.unwrap();
@@ -114,9 +114,9 @@ pub(crate) async fn a_database_opened_again_holds_what_was_stored(world: World) 
     assert_eq!(store::Inventory::of(&again).summary(NOW, DAY).await.unwrap().observations, 1);
 }
 
-/// The disk is full in the middle: the writer waits, says so, and stores everything once there is room.
+/// The disk becomes full: the writer waits, reports it, and stores everything once there is space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_is_waited_out() {
+async fn writer_waits_while_the_disk_is_full_and_loses_nothing() {
     let world =
         World::sqlite_with(StoreOptions { sqlite_pages_max: Some(450), ..StoreOptions::default() }).await;
     let scan = world.scan().await;
@@ -145,8 +145,8 @@ async fn a_full_disk_is_waited_out() {
     crate::recording::check_references(&world).await;
 }
 
-/// What PostgreSQL says when its disk is full (53100) is the same error as that of SQLite; a probe finds out when there is room.
-pub(crate) async fn a_database_server_without_room_is_a_full_disk(world: World) {
+/// PostgreSQL's error for a full disk (53100) is mapped to the same error as SQLite's. A probe detects when there is space again.
+pub(crate) async fn server_out_of_disk_space_is_a_full_disk_error(world: World) {
     if !world.store.is_postgres() {
         return;
     }
@@ -166,16 +166,16 @@ pub(crate) async fn a_database_server_without_room_is_a_full_disk(world: World) 
         .await
         .unwrap_err();
     assert!(matches!(in_transaction, StoreError::Full { .. }), "{in_transaction:?}");
-    // The probe writes a row, and there is room.
+    // The probe writes a row, which succeeds.
     world.store.check_space().await.unwrap();
     world.store.check_space().await.unwrap();
 }
 
-/// Set in a child process: the SQLite file that it fills until it is killed.
+/// Set in a child process: the SQLite file that the child writes until it is killed.
 const CHILD_FILE: &str = "BULLA_STORE_TEST_CHILD_FILE";
 const CHILD_SCAN: Uuid = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0001);
 
-/// Runs only as the child of the test below.
+/// Runs only as the child process of the next test.
 #[tokio::test]
 async fn child_that_records_until_it_is_killed() {
     let Some(file) = std::env::var_os(CHILD_FILE) else { return };
@@ -193,9 +193,9 @@ async fn child_that_records_until_it_is_killed() {
     }
 }
 
-/// `kill -9` in the middle: what was acknowledged is there, whole batches only, and the scan goes on.
+/// After `kill -9` all acknowledged batches are stored, no batch is stored partly, and the scan can continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_loses_nothing_it_acknowledged() {
+async fn killed_process_loses_no_acknowledged_batch() {
     use std::io::BufRead;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("inventory.db");
@@ -231,9 +231,9 @@ async fn a_killed_process_loses_nothing_it_acknowledged() {
     assert_eq!(store::Scans::of(&store).record(CHILD_SCAN, &again).await.unwrap().duplicates, 1);
 }
 
-/// Newer and altered databases are refused, precisely, before anything is written.
+/// Such databases are rejected with a specific error before anything is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_not_ours_is_refused() {
+async fn newer_altered_and_foreign_databases_are_rejected() {
     let world = World::sqlite().await;
     let change =
         |sql: &str| rusqlite::Connection::open(world.sqlite_path()).unwrap().execute_batch(sql).unwrap();
@@ -258,9 +258,9 @@ async fn a_database_that_is_not_ours_is_refused() {
     assert!(std::fs::read_to_string(&path).unwrap().starts_with("these are notes"));
 }
 
-/// The server goes in the middle and comes back: the writer waits, says so, and nothing is lost or doubled.
+/// PostgreSQL stops and restarts: the writer waits, reports it, and loses or duplicates nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_goes_and_comes_back_is_waited_out() {
+async fn writer_waits_for_a_database_restart_and_loses_nothing() {
     let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
     let world = World::postgres_in(Arc::clone(&cluster)).await;
     let scan = world.scan().await;
@@ -291,9 +291,9 @@ async fn a_server_that_goes_and_comes_back_is_waited_out() {
     crate::recording::check_references(&world).await;
 }
 
-/// A connection lost between two calls costs the caller of a read nothing.
+/// A connection that is lost between two reads causes no error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_survives_a_lost_connection() {
+async fn read_is_retried_after_a_lost_connection() {
     let world = World::postgres().await;
     let cluster = Cluster::shared();
     let scan = world.scan().await;
@@ -307,9 +307,9 @@ async fn a_read_survives_a_lost_connection() {
     assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().endpoints, 1);
 }
 
-/// What waiting cannot heal is said at once, without the password.
+/// Permanent errors are reported at once and without the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses_is_an_error_at_once() {
+async fn permanent_connection_errors_are_reported_without_the_password() {
     let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
     let missing = cluster.database().to_string();
     for (url, said) in [
@@ -326,7 +326,7 @@ async fn a_server_that_refuses_is_an_error_at_once() {
     }
 }
 
-/// A self-signed certificate for `localhost`, and its key, by openssl.
+/// A self-signed certificate for `localhost` and its key, created by openssl.
 fn localhost_certificate() -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let made = std::process::Command::new("openssl")
@@ -352,9 +352,9 @@ fn localhost_certificate() -> (String, String) {
     (read("cert.pem"), read("key.pem"))
 }
 
-/// libpq's sslmode: how much of the server's certificate must be right.
+/// libpq's `sslmode` determines how much of the server certificate is verified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_to_the_server_checks_what_sslmode_says() {
+async fn sslmode_determines_tls_and_certificate_verification() {
     let (certificate, key) = localhost_certificate();
     let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
     let port = cluster.speak_tls(&certificate, &key);
@@ -399,7 +399,7 @@ async fn tls_to_the_server_checks_what_sslmode_says() {
         };
         assert_eq!(encrypted, expected, "{url}: {:?}", opened.as_ref().err());
         drop(opened);
-        // The next turn counts its own connections only.
+        // The next iteration must count only its own connections.
         assert!(cluster.psql(
             "postgres",
             "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'bulla'",

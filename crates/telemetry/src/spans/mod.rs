@@ -338,7 +338,7 @@ mod tests {
 
     /// The message can be parsed with OpenTelemetry's own types.
     #[test]
-    fn a_message_is_what_opentelemetry_reads() {
+    fn message_is_decoded_by_the_opentelemetry_protocol_types() {
         let root = Span { parent: 0, kind: Kind::Server, error: None, ..span(2) };
         let octets = message(&[("service.name", "bulla-keys".to_owned())], &[vec![span(1)], vec![root]]);
         let read = ExportTraceServiceRequest::decode(octets.as_slice()).unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn of_traces_that_begin_here_the_share_is_wanted() {
+    fn new_traces_are_sampled_at_the_configured_rate() {
         let wanted = |share| {
             let (spans, _waiting) = queue(share);
             (0..10_000).filter(|number| spans.wants(*number)).count()
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_dropped_and_counted_and_waits_for_nobody() {
+    fn spans_above_the_queue_limit_are_dropped_and_counted() {
         let (spans, waiting) = queue(1.0);
         for number in 0..QUEUE_MAX as u64 + 10 {
             spans.put(vec![span(number), span(number)]);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn spans_go_in_batches_again_where_they_may_and_what_is_left_at_the_stop() {
+    async fn spans_are_sent_in_batches_retried_and_flushed_on_shutdown() {
         let (spans, waiting) = queue(1.0);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (sent, answers) = (RefCell::new(Vec::new()), Cell::new(0));

@@ -524,7 +524,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_survive_their_field() {
+    fn grants_roundtrip_through_their_form_field() {
         let identity = json!({"grants": [
             {"role": "operator", "scope": "team:web"}, {"role": "auditor", "scope": "any"}
         ]});

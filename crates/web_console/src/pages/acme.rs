@@ -542,7 +542,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_come_from_the_default_one() {
+    fn acme_directory_urls_are_derived_from_the_default_directory() {
         let directory = json!({
             "newNonce": "https://pki.example:8443/acme/new-nonce",
             "newOrder": "https://pki.example:8443/acme/new-order",
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_read_as_people_say_them() {
+    fn acme_limits_are_formatted_as_text() {
         assert_eq!(allowed(&json!({ "allowed": 1000, "seconds": 3600 })), "1,000 in 1 hour");
         assert_eq!(allowed(&json!({ "allowed": null, "seconds": 3600 })), "any number");
     }

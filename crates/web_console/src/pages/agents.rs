@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_survive_their_field() {
+    fn labels_roundtrip_through_their_form_field() {
         let agent = json!({"labels": {"env": "prod", "site": "a=b"}});
         let text = labels(&agent, "/labels");
         assert_eq!(text, "env=prod, site=a=b");

@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_are_words() {
+    fn alert_conditions_are_formatted_as_text() {
         let when = json!({"kinds": ["certificate"], "subjects": [], "tags": {}, "min_severity": "warning"});
         assert_eq!(conditions(&when), "kinds: certificate; min severity: warning");
         assert_eq!(conditions(&Value::Null), "every alert");

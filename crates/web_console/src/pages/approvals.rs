@@ -320,14 +320,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_is_none_means_what_waits() {
+    fn unknown_approval_state_defaults_to_open() {
         assert_eq!(state_of(Some("state=approved")), "approved");
         assert_eq!(state_of(Some("state=%3Cb%3E")), "open");
         assert_eq!(state_of(None), "open");
     }
 
     #[test]
-    fn approvals_are_counted_with_their_people() {
+    fn approvals_are_formatted_with_count_and_approvers() {
         let one = json!({"approvals_given": 1, "approvals_needed": 2, "approvers": ["user:ada"]});
         assert_eq!(given(&one), "1 of 2: user:ada");
         assert_eq!(given(&json!({"approvals_needed": 1})), "0 of 1");

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_become_times_and_times_stay() {
+    fn audit_filter_dates_become_timestamps() {
         assert_eq!(
             api_filters(Some("actor=token%3Aa&from=2026-11-29&before=&cursor=x")),
             "actor=token%3Aa&from=2026-11-29T00%3A00%3A00Z"

@@ -498,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ca_is_used_by_profiles_that_name_it_or_by_those_that_name_none() {
+    fn ca_lists_profiles_using_it_by_name_or_as_default() {
         let profiles = json!({ "items": [{ "name": "default" }, { "name": "web", "ca": "web-tls" }, { "name": "x", "ca": null }] });
         let names = |ca: &Value| -> Vec<String> {
             used_by(ca, &profiles).into_iter().map(|(_, name)| name).collect()

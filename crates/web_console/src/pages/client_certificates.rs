@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grants_name_their_scope() {
+    fn grants_are_shown_with_their_scope() {
         let one = json!({ "grants": [{ "role": "viewer", "scope": "any" }, { "role": "operator", "scope": "profile:web" }] });
         assert_eq!(grants(&one), "viewer, operator in profile:web");
     }

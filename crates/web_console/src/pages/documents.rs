@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn examples_are_documents_and_edits_leave_out_what_the_server_computes() {
+    fn document_examples_parse_and_edits_omit_computed_fields() {
         for kind in MANAGED.into_iter().chain(EDITED) {
             assert!(parsed(kind.example).is_ok(), "{}", kind.noun);
         }

@@ -441,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_survives_its_address() {
+    fn endpoints_roundtrip_through_their_page_address() {
         let endpoint = json!({
             "host": "2001:db8::1", "port": 25, "protocol": "smtp", "server_name": "a&b=c", "address": ""
         });

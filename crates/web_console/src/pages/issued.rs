@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_called_by_its_names_or_subject() {
+    fn issued_certificate_title_is_its_names_subject_or_serial() {
         assert_eq!(title(&json!({ "names": ["a.example"] })), "a.example");
         assert_eq!(
             title(&json!({ "names": ["a.example", "b.example", "c.example"] })),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_says_so_before_it_is_revoked() {
+    fn revocation_page_warns_if_the_certificate_is_in_use() {
         let served = json!({ "name": "shop", "owner": "ada", "served_status": "newest", "targets": [1, 2] });
         assert_eq!(
             in_use(&served),

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_of_its_states_is_its_health() {
+    fn issuer_health_shows_the_worst_state() {
         let word = |issuer: &Value| match health(issuer) {
             Cell::Badge { text, .. } => text,
             _ => String::new(),

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_their_limits_and_units() {
+    fn key_load_numbers_are_formatted_with_limits_and_units() {
         let load = json!({ "a": 2.0, "max": 8.0, "b": 0.125, "none": null, "zero": 0.0 });
         let shown = |cell: Cell| match cell {
             Cell::Number(text) => text,
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_a_row_for_itself_and_each_node_that_it_was_sent_to() {
+    fn request_and_hop_rows_have_equal_column_counts() {
         let request = json!({
             "node": "a", "site": "s", "trace_id": "t", "opcode": "sign", "outcome": "done", "took_us": 5,
             "stages": { "queue_us": 1 }, "asked": [{ "node": "b", "site": "x", "why": "first", "after_us": 2, "outcome": "done" }],

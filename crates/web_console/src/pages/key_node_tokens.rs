@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_used_once_and_ends() {
+    fn key_node_token_state_is_usable_used_or_expired() {
         let now = "2026-11-29T02:00:00Z".parse().unwrap();
         let of =
             |used: Option<&str>, ends: &str| state(&json!({ "used_at": used, "expires_at": ends }), now).1;

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_named_and_the_nearest_is_first() {
+    fn neighbors_are_shown_by_name_and_sorted_by_latency() {
         let node = json!({ "measured": { "a": 30, "b": 2 } });
         let others = json!({ "items": [{ "id": "b", "name": "paris-1", "site": "paris" }] });
         let table = neighbours(&node, &others);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_retired_is_not_missing() {
+    fn key_node_state_is_present_lost_contact_or_not_trusted() {
         let text = |node: Value| format!("{:?}", state(&node));
         assert!(text(json!({ "present": false })).contains("lost contact"));
         assert!(text(json!({ "present": true })).contains("present"));

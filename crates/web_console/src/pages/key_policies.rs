@@ -310,13 +310,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_formula_is_one_word_of_a_shell() {
+    fn formulas_are_quoted_as_one_shell_argument() {
         assert_eq!(quoted("region: EU"), "'region: EU'");
         assert_eq!(quoted("a'; rm -rf /'"), r"'a'\''; rm -rf /'\'''");
     }
 
     #[test]
-    fn a_formula_that_nobody_satisfies_says_so() {
+    fn unsatisfiable_formula_is_reported_and_known_values_are_listed() {
         let nobody = Satisfied::of(&json!({ "nodes": [], "sites": [], "enrolled": 4 }));
         assert!(nobody.sentence.contains("no node could open a key"), "{}", nobody.sentence);
         let known = json!({ "attributes": { "country": ["DE", "FR"], "region": ["EU"] } });
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_all_pairs_count() {
+    fn keys_of_all_generations_are_counted() {
         assert_eq!(sealed(&json!({ "generations": [{ "keys": 2 }, { "keys": 3 }] })), 5);
         assert_eq!(sealed(&json!({})), 0);
     }

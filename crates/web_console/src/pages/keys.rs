@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_matrix_has_the_shortest_round_trips_between_present_nodes() {
+    fn site_matrix_has_the_shortest_round_trips_between_present_nodes() {
         let nodes = [
             node("f1", "frankfurt", true, json!({ "f2": 2, "p1": 9 })),
             node("f2", "frankfurt", true, json!({ "p1": 7, "gone": 1 })),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn near_sites_stand_together() {
+    fn sites_with_short_round_trips_are_adjacent() {
         let nodes = [
             node("a", "amsterdam", true, json!({ "o": 220, "p": 10, "t": 230 })),
             node("o", "osaka", true, json!({ "t": 8, "p": 215 })),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_stays_small() {
+    fn site_matrix_is_limited_and_includes_sites_with_nodes() {
         let names: Vec<String> = (0..40).map(|number| format!("s{number:02}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let found = matrix(&names, &[node("x", "s39", true, json!({}))]);

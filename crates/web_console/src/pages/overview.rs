@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_is_the_share_of_short_profiles() {
+    fn readiness_is_the_share_of_certificates_with_short_lifetimes() {
         let profiles = json!({"items": [
             {"name": "short", "validity": {"default_seconds": 47 * 86_400}},
             {"name": "long", "validity": {"default_seconds": 90 * 86_400}},
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crl_that_could_not_be_published_shows() {
+    fn failed_crl_publications_are_shown_in_the_overview() {
         let one = json!({"items": [{"crls": [{"state": "current", "failures": 0}, {"state": "current", "failures": 2}], "ocsp": null}]});
         let needs = published(&one);
         assert_eq!((needs.len(), needs[0].count.as_str(), needs[0].tone), (1, "1 of 2", Tone::Bad));

@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contacts_survive_their_field() {
+    fn contacts_roundtrip_through_their_form_field() {
         let person = json!({"contacts": [
             {"kind": "email", "address": "ada@example.net"}, {"kind": "slack", "address": "#web"}
         ]});
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn members_without_a_value_are_left_out() {
+    fn ownership_rule_members_without_a_value_are_omitted() {
         let rule = json!({"when": {"host": "*.a", "network": null, "tags": {}}});
         assert_eq!(members(&rule, "/when"), "host: *.a");
     }

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_read_as_people_say_them() {
+    fn policies_are_formatted_as_text() {
         let policy = json!({ "policy": {
             "applies_to": { "environments": ["prod", "stage"], "teams": [] },
             "renewal": { "renew_before": { "days": 14 } },

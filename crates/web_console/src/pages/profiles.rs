@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes_are_written_and_read_as_days() {
+    fn lifetimes_roundtrip_as_days_and_invalid_ones_are_rejected() {
         for seconds_of in [86_400, 4_060_800, 43_200, 100] {
             assert_eq!(seconds(Some(&days(seconds_of))).unwrap(), Some(seconds_of));
         }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_names_survive_the_form() {
+    fn name_rules_roundtrip_through_their_form_field() {
         let rules = json!([".example.net", { "suffix": "a.example", "itself": true }]);
         let lines: Vec<String> = rules
             .as_array()

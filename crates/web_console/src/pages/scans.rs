@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_is_compared_with_the_one_of_the_same_targets_before_it() {
+    fn scan_is_compared_with_the_previous_scan_of_the_same_targets() {
         let scan = |id: &str, state: &str, target: &str| json!({ "id": id, "state": state, "spec": { "targets": [target] } });
         let scans = json!({ "items": [
             scan("d", "finished", "a"), scan("c", "interrupted", "a"), scan("b", "finished", "x"),
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn a_day_goes_before_two_scans() {
+    fn scan_diff_date_takes_precedence_over_two_scans() {
         assert_eq!(filters("", "", ""), "");
         assert_eq!(filters("a", "b&", ""), "from=a&to=b%26");
         assert_eq!(filters("a", "b", "2026-11-01"), "since=2026-11-01T00%3A00%3A00Z");
     }
 
     #[test]
-    fn long_targets_are_shortened() {
+    fn long_scan_targets_are_truncated() {
         let scan = json!({ "spec": { "targets": ["ä".repeat(100)] } });
         assert_eq!(targets(&scan).chars().count(), TARGETS_CHARS_MAX + 1);
     }

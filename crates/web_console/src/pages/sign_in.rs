@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_sent_elsewhere_after_signing_in() {
+    fn sign_in_redirects_only_to_console_paths() {
         for own in ["/console", "/console/certificates?status=failed", "/console?x=1"] {
             assert_eq!(own_path(own), own);
         }

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_come_in_their_order_with_each_label() {
+    fn traffic_figures_are_listed_in_order_with_each_label() {
         let text = "bulla_intercept_proxy_handshakes_total{outcome=\"full\"} 3\n\
                     bulla_intercept_proxy_handshakes_total{outcome=\"resumed\"} 1\n\
                     bulla_intercept_proxy_connections 2\nbulla_intercept_leaves_other 9\n";

@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_and_names_are_words() {
+    fn ct_reasons_and_names_are_formatted_as_text() {
         assert_eq!(why(&json!("allowed_issuer")), "allowed issuer");
         assert_eq!(why(&json!({"known": "managed"})), "known: managed");
         assert_eq!(names(&json!({"names": ["a", "b", "c", "d"]})), "a, b, c and 1 more");

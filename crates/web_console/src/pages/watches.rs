@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_read_again_until_it_has_ended() {
+    fn running_watch_is_busy_and_shows_its_progress() {
         let run = running(&json!({
             "id": "a", "state": "running", "progress": {"endpoints": 10, "endpoints_done": 4}
         }));

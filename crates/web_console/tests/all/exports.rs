@@ -1,4 +1,4 @@
-//! Exports have every row of a list, and no formula.
+//! Exports contain every row of a list and no formulas.
 
 use axum::Router;
 use axum::body::Body;
@@ -11,7 +11,7 @@ use tower::ServiceExt;
 
 const ROWS: usize = 1_203;
 
-/// A list of [`ROWS`] jobs in pages of the limit that is asked for.
+/// A list of [`ROWS`] jobs. The request sets the page size.
 async fn jobs(RawQuery(query): RawQuery) -> Response {
     let query: Vec<(String, String)> = serde_urlencoded::from_str(&query.unwrap()).unwrap();
     let of = |name: &str| query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
@@ -36,7 +36,7 @@ async fn export(kind: &str) -> String {
 }
 
 #[tokio::test]
-async fn csv_has_every_row_and_no_formula() {
+async fn csv_export_contains_every_row_and_escapes_formulas() {
     let csv = export("csv").await;
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!((lines.len(), lines[0]), (ROWS + 1, "id,name"));
@@ -45,7 +45,7 @@ async fn csv_has_every_row_and_no_formula() {
 }
 
 #[tokio::test]
-async fn json_has_every_row() {
+async fn json_export_contains_every_row() {
     let rows: Vec<Value> = serde_json::from_str(&export("json").await).unwrap();
     assert_eq!(rows.len(), ROWS);
     assert!(rows.iter().enumerate().all(|(place, row)| row["id"] == place));

@@ -1,13 +1,13 @@
-//! Forms that another site makes a browser send.
+//! Forms that another site makes a browser submit.
 
 use http::StatusCode;
 
 use crate::hostile_api::{CSRF, Console, Seen, all_fields, form};
 
-/// The form of a browser that has no session.
+/// The sign-in form, for a browser without a session.
 const SIGN_IN: &str = "/console/sign-in";
 
-/// The paths that take forms.
+/// The paths that accept forms.
 async fn targets(console: &Console) -> Vec<String> {
     let mut targets = Vec::new();
     for path in console.paths().into_iter().filter(|path| path != SIGN_IN) {
@@ -22,7 +22,7 @@ async fn targets(console: &Console) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_form_without_the_token_of_the_session_does_nothing() {
+async fn forms_without_the_csrf_token_of_the_session_are_rejected() {
     let console = Console::new();
     for path in targets(&console).await {
         for token in [None, Some(""), Some("another-token"), Some("the-right-toke")] {
@@ -37,7 +37,7 @@ async fn a_form_without_the_token_of_the_session_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_form_of_another_site_does_nothing() {
+async fn cross_site_forms_are_rejected() {
     let console = Console::new();
     let mut paths = targets(&console).await;
     paths.push(SIGN_IN.to_owned());
@@ -55,7 +55,7 @@ async fn a_form_of_another_site_does_nothing() {
 }
 
 #[tokio::test]
-async fn the_api_gets_the_token_of_the_form() {
+async fn form_csrf_token_is_forwarded_to_the_api() {
     let console = Console::new();
     let mut changes = 0;
     for path in targets(&console).await {

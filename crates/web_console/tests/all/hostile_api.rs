@@ -1,6 +1,6 @@
-//! An API that answers every request with markup in every member that a page reads.
+//! An API whose responses contain markup in every field that a page reads.
 //!
-//! The members are found in the source: a member that a page reads tomorrow is hostile tomorrow.
+//! The fields are found in the source code, so that new ones are included.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 
-/// Ends an attribute and a tag, and begins a script.
+/// Closes an attribute and a tag, and starts a script.
 pub(crate) const MARKUP: &str = "'\"><script>x</script>";
 
 /// The CSRF token of the session.
@@ -35,14 +35,14 @@ pub(crate) struct Console {
     api: Arc<HostileApi>,
 }
 
-/// The requests so far, and the pages of every listing.
+/// The recorded requests, and the first and last page of every listing.
 struct HostileApi {
     seen: Mutex<Vec<Seen>>,
     first_page: Vec<u8>,
     last_page: Vec<u8>,
 }
 
-/// An answer of the console.
+/// A response of the console.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -64,7 +64,7 @@ impl Console {
         Self::over(LISTING.clone())
     }
 
-    /// The console over an API whose every list has so many short items.
+    /// The console over an API whose lists have this number of short items.
     pub(crate) fn with_short_items(count: usize) -> Self {
         let mut page = LISTING.clone();
         shorten(&mut page, count);
@@ -80,7 +80,7 @@ impl Console {
         Self { router: web_console::pages(routes.clone(), Some(routes)), api }
     }
 
-    /// The paths of the pages, such as `/console/jobs/{id}`.
+    /// The route paths of the pages, such as `/console/jobs/{id}`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let shown = format!("{:?}", self.router);
         let mut paths: Vec<String> = shown
@@ -98,7 +98,7 @@ impl Console {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
     }
 
-    /// Sends a form, as a page of this site does.
+    /// Submits a form as a page of this site does.
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
         self.send(form(path, fields)).await
     }
@@ -152,7 +152,7 @@ fn collect(folder: &Path, text: &mut String) {
     }
 }
 
-/// The names after each occurrence of a call with an opening quote.
+/// The string literals after each occurrence of `call`, which ends with an opening quote.
 fn literals(call: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for rest in SOURCE.split(call).skip(1) {
@@ -165,7 +165,7 @@ fn literals(call: &str) -> Vec<String> {
     found
 }
 
-/// The members that pages read, with how: `/leaf/subject` by `text`.
+/// The JSON pointers that pages read, each with the function that reads it: `/leaf/subject` by `text`.
 fn pointers() -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let mut before = "";
@@ -183,7 +183,7 @@ fn pointers() -> Vec<(String, &'static str)> {
         }
         before = rest;
     }
-    // Lists last, so that a list that a page reads is not a text.
+    // Lists last, so that a field that a page reads as a list is a list.
     found.sort_by_key(|(_, kind)| matches!(*kind, "joined(" | "list("));
     found
 }
@@ -228,7 +228,7 @@ static LISTING: LazyLock<Value> = LazyLock::new(|| {
     let mut item = object(&|| flat.clone());
     let mut top = item.clone();
     item["endpoint"] = endpoint();
-    // A CA without one above it, which begins the tree.
+    // A root CA, which has no parent in the tree.
     item["parent"] = "".into();
     top["items"] = json!([item]);
     top["granted"] = json!([{ "scope": MARKUP, "permissions": permissions() }]);
@@ -237,7 +237,7 @@ static LISTING: LazyLock<Value> = LazyLock::new(|| {
     top
 });
 
-/// An endpoint whose page exists.
+/// An endpoint that has a page.
 pub(crate) fn endpoint() -> Value {
     json!({ "host": MARKUP, "port": 443, "protocol": MARKUP, "server_name": MARKUP, "address": MARKUP })
 }
@@ -271,7 +271,7 @@ fn keep_first(value: &mut Value) {
 }
 
 static ME: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    // Every page shows the actor, so it proves nothing about the page.
+    // Every page shows the actor, so markup there would prove nothing about the page.
     let mut me = json!({ "actor": "user:ada" });
     for name in ["kind", "id", "granted", "csrf_token"] {
         me[name] = LISTING[name].clone();

@@ -1,4 +1,4 @@
-//! The console against an API whose every answer is hostile, and against forms that other sites send.
+//! The console with an API that returns markup everywhere, and with forms from other sites.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 

@@ -1,11 +1,11 @@
-//! Markup in the API's answers and in the browser's address comes out as text.
+//! Markup in API responses and in the URL is escaped.
 
 use crate::hostile_api::{Answer, CSRF, Console, MARKUP, all_fields, all_parameters, endpoint};
 
-/// The markup as text.
+/// The escaped markup.
 const ESCAPED: &str = "&#60;script&#62;";
 
-/// Pages that show no text of the hostile API: fixed forms, figures, and lists of objects in one named state.
+/// Pages that show no text of the hostile API: fixed forms, numbers, and lists of objects in one fixed state.
 const WITHOUT_DATA: &[&str] = &[
     "/console",
     "/console/alert-channels/new",
@@ -23,12 +23,12 @@ const WITHOUT_DATA: &[&str] = &[
     "/console/watches/new",
 ];
 
-/// The identity of an issuer.
+/// The ID of an issuer.
 const ISSUER: &str = "01930000-0000-7000-8000-000000000000";
 
-/// The address of a page with markup in every parameter.
+/// The URL of a page with markup in every parameter.
 fn address(path: &str) -> String {
-    // An issuer with a name in place of its identity is a redirect.
+    // The page of an issuer with a name instead of an ID is a redirect.
     let is_identity = path.starts_with("/console/issuers/");
     let segment = if is_identity { ISSUER.to_owned() } else { api::path::segment(MARKUP) };
     let filled = path.split('/').map(|part| if part.starts_with('{') { segment.as_str() } else { part });
@@ -78,7 +78,7 @@ fn around<'a>(body: &'a str, text: &str) -> &'a str {
 }
 
 #[tokio::test]
-async fn markup_is_text_on_every_page() {
+async fn markup_from_the_api_is_escaped_on_every_page() {
     let console = Console::new();
     let mut silent = Vec::new();
     for path in console.paths() {
@@ -96,7 +96,7 @@ async fn markup_is_text_on_every_page() {
 }
 
 #[tokio::test]
-async fn markup_is_text_on_every_page_that_answers_a_form() {
+async fn markup_is_escaped_in_every_form_response() {
     let console = Console::new();
     let mut fields = all_fields(MARKUP);
     fields.push(("csrf", CSRF));
@@ -109,7 +109,7 @@ async fn markup_is_text_on_every_page_that_answers_a_form() {
     assert!(shown > 10, "{shown} pages show what the form or the API says");
 }
 
-/// The requests of a page to the API.
+/// The API requests that a page sends.
 async fn calls(console: &Console, path: &str) -> Vec<String> {
     console.seen();
     let answer = console.get(&address(path)).await;
@@ -118,11 +118,11 @@ async fn calls(console: &Console, path: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_page_asks_the_api_a_constant_number_of_times() {
+async fn pages_send_a_constant_number_of_api_requests() {
     let (few, many) = (Console::with_short_items(1), Console::with_short_items(5));
     let mut most = (0, String::new());
     for path in few.paths() {
-        // Exports read every page of their list.
+        // Exports request every page of their list.
         if path.starts_with("/console/export/") {
             continue;
         }

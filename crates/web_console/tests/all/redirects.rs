@@ -1,4 +1,4 @@
-//! Nobody is sent to another site, whatever the address or the form says.
+//! No URL parameter or form field causes a redirect to another site.
 
 use crate::hostile_api::{CSRF, Console, all_fields, all_parameters};
 
@@ -19,7 +19,7 @@ fn own(location: &str) -> bool {
 }
 
 #[tokio::test]
-async fn every_redirect_stays_in_the_console() {
+async fn redirects_stay_within_the_console() {
     let console = Console::new();
     let mut redirects = 0;
     for elsewhere in &ELSEWHERE[..2] {
@@ -41,7 +41,7 @@ async fn every_redirect_stays_in_the_console() {
 }
 
 #[tokio::test]
-async fn signing_in_leads_to_the_page_of_this_console_that_was_asked_for() {
+async fn sign_in_redirects_to_the_requested_console_page() {
     let console = Console::new();
     let signed_in = async |to: &'static str| {
         let answer = console.post("/console/sign-in", &[("code", "1"), ("to", to)]).await;

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn names_as_people_write_them() {
+    fn alternative_names_are_parsed() {
         let table = [
             ("a.example", r#"Dns("a.example")"#),
             (" A.Example. ", r#"Dns("a.example")"#),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name() {
+    fn invalid_alternative_names_are_rejected() {
         let table = [
             "",
             ".",

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_attribute_is_written_by_the_name_it_is_shown_by() {
+    fn attribute_short_names_are_written_and_parsed_back() {
         for (attribute, short, _) in ATTRIBUTES {
             assert_eq!(short.parse::<Attribute>().as_ref(), Ok(attribute));
             let name = distinguished_name(&[(*attribute, "DE".to_owned())]);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_most_specific_first() {
+    fn distinguished_name_text_is_parsed_most_specific_first() {
         let name = DistinguishedName::from_text("CN=a.example,O=Acme\\, Inc ; C = DE").unwrap();
         assert_eq!(name.text, "CN=a.example, O=Acme\\, Inc, C=DE");
         let kinds: Vec<_> = name.attributes().into_iter().map(|(kind, _)| kind).collect();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn another_common_name_changes_nothing_else() {
+    fn replacing_the_common_name_keeps_all_other_attributes() {
         let name = DistinguishedName::from_text("CN=WWW.A.Example, O=Acme\\, Inc, C=DE").unwrap();
         let lower = name.with_common_name("www.a.example");
         assert_eq!(lower, DistinguishedName::from_text("CN=www.a.example, O=Acme\\, Inc, C=DE").unwrap());
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name() {
+    fn invalid_distinguished_names_are_rejected() {
         for text in ["CN", "CN=", "=a", "XX=a", "CN=a,", "CN=a\\", "CN=a\\q", "CN=a+O=b", "CN=\\ff"] {
             assert!(DistinguishedName::from_text(text).is_err(), "{text}");
         }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_named_and_numbered() {
+    fn reasons_round_trip_through_name_code_and_json() {
         for reason in Reason::ALL {
             assert_eq!(reason.name().parse(), Ok(reason));
             assert_eq!(Reason::from_code(reason.code()), Some(reason));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_rfc_7638_is_written_as_its_thumbprint_wants() {
+    fn rfc_7638_example_key_is_encoded_canonically() {
         let n = "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZ\
                  CiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJ\
                  ZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBni\
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn both_halves_are_as_long_as_the_order() {
+    fn ecdsa_signature_integers_are_padded_to_the_order_length() {
         for (der, wanted) in [
             (&b"\x30\x06\x02\x01\x05\x02\x01\x06"[..], Some(vec![0, 0, 5, 0, 0, 6])),
             // The first byte of r is a sign byte, which is not part of the number.

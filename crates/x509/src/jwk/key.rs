@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thumbprint_is_that_of_rfc_7638() {
+    fn thumbprint_matches_the_rfc_7638_example() {
         let key = JwkKey::from_jwk(&example()).unwrap();
         assert_eq!(key.thumbprint_text(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
         assert_eq!(thumbprint_of_spki(key.spki()).unwrap(), *key.thumbprint());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_none_are_refused() {
+    fn invalid_jwks_are_rejected() {
         let with = |member: &str, value: Value| {
             let mut jwk = example();
             jwk[member] = value;

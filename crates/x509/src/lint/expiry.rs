@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_severity_rises_as_the_end_comes_near() {
+    fn expiry_severity_rises_as_expiry_approaches() {
         use Severity::{Critical, High, Medium};
         // Lifetime in days, days left, severity.
         let table = [

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schedule_is_in_force_from_its_dates() {
+    fn lifetime_limit_follows_the_dated_schedule() {
         let day = |y, m, d| UnixTime::from_civil(y, m, d, 0, 0, 0).unwrap();
         let table = [
             (day(2018, 2, 28), None),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_unique_and_every_rule_says_where_it_is_written_and_what_to_do() {
+    fn rule_codes_are_unique_and_have_a_source_and_advice() {
         for (index, rule) in RULES.iter().enumerate() {
             assert!(rule.code.starts_with("certificate."), "{}", rule.code);
             assert!(RULES[..index].iter().all(|other| other.code != rule.code), "{}", rule.code);

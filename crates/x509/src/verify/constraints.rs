@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn dns_names() {
+    fn dns_name_constraints_are_applied() {
         // Columns: base, name, passes if permitted, passes if excluded.
         let table = [
             ("a.example", "a.example", true, false),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds() {
+    fn email_uri_and_ip_name_constraints_are_applied() {
         let email = |text: &str| GeneralName::Email(text.to_owned());
         let uri = |text: &str| GeneralName::Uri(text.to_owned());
         let ip = |text: &str| GeneralName::Ip(text.parse().unwrap());
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn directories() {
+    fn directory_name_constraints_are_applied() {
         let base = der::write(|w| {
             w.sequence(|w| {
                 w.set(|w| {

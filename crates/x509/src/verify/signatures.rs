@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_and_the_bound_holds() {
+    fn signature_cache_keeps_used_entries_and_stays_bounded() {
         let issuer = SpkiHash::of(b"issuer");
         let often = Fingerprint::of(b"often");
         let signatures = Signatures::bounded(10);

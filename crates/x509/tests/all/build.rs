@@ -1,4 +1,4 @@
-//! Certificates built here, as they are read here and by OpenSSL.
+//! Tests of built certificates, parsed here and by OpenSSL.
 
 use proptest::prelude::*;
 use x509::build::{Attribute, Extension, distinguished_name, key_id};
@@ -54,7 +54,7 @@ fn every_extension(key: &Key, issuer: &Certificate) -> Vec<Extension> {
 }
 
 #[test]
-fn every_extension_is_read_as_it_was_built() {
+fn every_extension_is_built_and_parsed_back() {
     let ca = Authority::new(SignatureAlgorithm::EcdsaSha256);
     let key = Key::new(SignatureAlgorithm::EcdsaSha256);
     let extensions = every_extension(&key, &ca.certificate);
@@ -110,7 +110,7 @@ fn every_extension_is_read_as_it_was_built() {
 }
 
 #[test]
-fn every_algorithm_signs_what_openssl_verifies() {
+fn openssl_verifies_certificates_of_every_algorithm() {
     let folder = tempfile::tempdir().unwrap();
     let leaf = Key::new(SignatureAlgorithm::EcdsaSha256);
     for algorithm in algorithms() {
@@ -135,7 +135,7 @@ fn every_algorithm_signs_what_openssl_verifies() {
 }
 
 #[test]
-fn subjects_are_built_attribute_by_attribute() {
+fn subject_is_built_from_attributes_and_parsed_back() {
     let attributes = [
         (Attribute::Country, "DE".to_owned()),
         (Attribute::Organization, "Ä & Co, \"KG\"".to_owned()),
@@ -150,21 +150,21 @@ fn subjects_are_built_attribute_by_attribute() {
 
 proptest! {
     #[test]
-    fn names_survive_their_text(values in prop::collection::vec("\\PC{1,20}", 1..5)) {
+    fn distinguished_names_round_trip_through_text(values in prop::collection::vec("\\PC{1,20}", 1..5)) {
         let attributes: Vec<_> = values.into_iter().map(|value| (Attribute::CommonName, value)).collect();
         let name = distinguished_name(&attributes);
         prop_assert_eq!(DistinguishedName::from_text(&name.text).unwrap().attributes(), attributes);
     }
 
     #[test]
-    fn serial_numbers_are_positive_and_survive_their_text(bytes: [u8; 16]) {
+    fn serial_numbers_are_positive_and_round_trip_through_text(bytes: [u8; 16]) {
         let serial = SerialNumber::from_random(bytes);
         prop_assert!(!serial.is_zero() && !serial.is_negative() && serial.content().len() == 16);
         prop_assert_eq!(serial.to_string().parse::<SerialNumber>().unwrap(), serial);
     }
 
     #[test]
-    fn dotted_identifiers(first in 0u64..3, second in 0u64..40, rest: Vec<u64>) {
+    fn object_identifiers_round_trip_through_dotted_text(first in 0u64..3, second in 0u64..40, rest: Vec<u64>) {
         let arcs: Vec<u64> = [first, second].into_iter().chain(rest).collect();
         let dotted = arcs.iter().map(u64::to_string).collect::<Vec<_>>().join(".");
         let content = x509::der::oid_content(&dotted).unwrap();
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn text_is_read_without_harm(text: String) {
+    fn arbitrary_text_parses_without_panic(text: String) {
         let _ = DistinguishedName::from_text(&text);
         let _ = x509::der::oid_content(&text);
         if let Ok(name) = GeneralName::parse(&text) {
@@ -183,7 +183,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_dotted_identifier() {
+fn invalid_dotted_identifiers_are_rejected() {
     for text in ["", "1", "1.", ".1", "3.1", "1.40", "1.2.-3", "1.2.+3", "1.2.18446744073709551616", "bad:1"]
     {
         assert_eq!(x509::der::oid_content(text), None, "{text}");

@@ -1,4 +1,4 @@
-//! Verdicts, beside those of `openssl verify` and of webpki, which verifies for rustls.
+//! Tests of chain verdicts, compared with those of `openssl verify` and of webpki, the verifier of rustls.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use x509::{Certificate, DAY, Fingerprint, KeyUsage, SpkiHash};
 
 use crate::forge::*;
 
-/// The keys and healthy certificates that cases bend.
+/// Keys and healthy certificates that the cases modify.
 struct World {
     root_key: Key,
     middle_key: Key,
@@ -21,7 +21,7 @@ struct World {
     other_key: Key,
 }
 
-/// What a server sends and a client trusts.
+/// The certificates that a server sends, and the trust anchors of the client.
 struct Given {
     leaf: Arc<Certificate>,
     sent: Vec<Arc<Certificate>>,
@@ -68,7 +68,7 @@ impl World {
         leaf(&self.leaf_key, "a.example", &self.leaf_key).certificate(&self.leaf_key)
     }
 
-    /// The middle authority, certified by an older root as well.
+    /// The intermediate CA, certified also by an older root.
     fn cross(&self) -> Arc<Certificate> {
         authority("Middle", &self.middle_key, "Old root", &self.other_key).certificate(&self.other_key)
     }
@@ -95,13 +95,13 @@ struct Case {
     given: fn(&World) -> Given,
     /// [`Verdict::code`].
     code: &'static str,
-    /// A word of the verdict's text.
+    /// A part of the verdict's text.
     says: &'static str,
-    /// What `openssl verify -purpose sslserver` prints: OK, or the number of its error.
+    /// The output of `openssl verify -purpose sslserver`: OK, or an error number.
     openssl: &'static str,
-    /// Why OpenSSL does not agree on trusted or not, where it does not.
+    /// The reason why OpenSSL's verdict differs, if it does.
     because: Option<&'static str>,
-    /// The same of webpki.
+    /// The reason why webpki's verdict differs, if it does.
     webpki: Option<&'static str>,
 }
 
@@ -151,7 +151,7 @@ const CASES: &[Case] = &[
     agreed("missing intermediate", |w| w.given(w.leaf(as_is), vec![]), "incomplete", "Middle", "20"),
     agreed(
         "missing upper intermediate",
-        // A private root looks the same: the evidence names the issuer.
+        // A private root looks the same to the verifier. The evidence names the issuer.
         |w| w.given(w.deep_leaf(as_is), vec![w.lower(as_is)]),
         "untrusted",
         "Middle",
@@ -330,7 +330,7 @@ const CASES: &[Case] = &[
         "signature broken",
         |w| {
             let mut der = w.leaf(as_is).der.to_vec();
-            // Within the last integer of the signature.
+            // The last byte is within the last integer of the signature.
             let last = der.len() - 1;
             der[last] ^= 1;
             w.given(Arc::new(Certificate::parse(&der).unwrap()), vec![w.middle(as_is)])
@@ -485,7 +485,7 @@ fn pem(certificates: &[Arc<Certificate>]) -> String {
     certificates.iter().map(|certificate| crate::fields::pem(&certificate.der)).collect()
 }
 
-/// `OK`, or the number of the first error `openssl verify` prints.
+/// Returns `OK`, or the number of the first error that `openssl verify` prints.
 fn openssl(given: &Given) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -509,7 +509,7 @@ fn openssl(given: &Given) -> String {
 }
 
 #[test]
-fn verdicts_are_right_and_agree_with_openssl_or_say_why_not() {
+fn chain_verdicts_match_openssl_or_the_documented_exception() {
     let world = World::new();
     let mut wrong = Vec::new();
     for case in CASES {
@@ -528,7 +528,7 @@ fn verdicts_are_right_and_agree_with_openssl_or_say_why_not() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whether webpki finds a path for TLS servers; the error where it does not.
+/// Returns whether webpki finds a path for TLS servers, or its error.
 fn webpki(given: &Given) -> Result<(), String> {
     let der = |certificate: &Arc<Certificate>| CertificateDer::from(certificate.der.to_vec());
     let (leaf, trusted) = (der(&given.leaf), given.trusted.iter().map(der).collect::<Vec<_>>());
@@ -550,7 +550,7 @@ fn webpki(given: &Given) -> Result<(), String> {
 }
 
 #[test]
-fn verdicts_agree_with_webpki_or_say_why_not() {
+fn chain_verdicts_match_webpki_or_the_documented_exception() {
     let world = World::new();
     let mut wrong = Vec::new();
     for case in CASES {
@@ -563,10 +563,11 @@ fn verdicts_agree_with_webpki_or_say_why_not() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A change of one certificate of a chain, by the place of the certificate: 0 the root, 3 the leaf.
+/// A name, the index of the modified certificate, and the modification. Index 0 is the root, and 3 is the leaf.
 type Bend = (&'static str, usize, fn(&mut Spec));
 
-/// Changes that both judge alike, whether they break the chain or not. webpki reads no path length of a trust anchor.
+/// Modifications on which both verifiers agree, whether they break the chain or not. webpki ignores the path length of a trust
+/// anchor.
 const BENDS: &[Bend] = &[
     ("nothing", 0, as_is),
     ("root: permits example", 0, |s| s.constrain(&["example"], &[])),
@@ -598,7 +599,7 @@ const BENDS: &[Bend] = &[
 ];
 
 #[test]
-fn every_two_changes_of_a_chain_are_judged_as_webpki_judges_them() {
+fn chains_with_two_modifications_are_judged_as_by_webpki() {
     let w = World::new();
     let (mut wrong, mut trusted) = (Vec::new(), 0);
     for (index, one) in BENDS.iter().enumerate() {
@@ -627,7 +628,7 @@ fn every_two_changes_of_a_chain_are_judged_as_webpki_judges_them() {
 }
 
 #[test]
-fn a_path_runs_from_the_leaf_to_the_root() {
+fn verified_path_runs_from_leaf_to_root() {
     let w = World::new();
     let given = w.given(w.deep_leaf(as_is), vec![w.root(as_is), w.middle(as_is), w.lower(as_is)]);
     let Verdict::Trusted { path } = judge(&given, &()) else {
@@ -638,7 +639,7 @@ fn a_path_runs_from_the_leaf_to_the_root() {
 }
 
 #[test]
-fn a_fault_of_the_leaf_is_told_once() {
+fn verdict_recognizes_leaf_faults_reported_by_lint() {
     let w = World::new();
     let told = |leaf: Arc<Certificate>, middle| {
         judge(&w.given(leaf.clone(), vec![middle]), &()).is_told_by_lint(&leaf)
@@ -650,7 +651,7 @@ fn a_fault_of_the_leaf_is_told_once() {
 }
 
 #[test]
-fn a_missing_issuer_can_be_fetched_where_the_certificate_says() {
+fn missing_issuer_is_reported_with_its_aia_url() {
     let w = World::new();
     let leaf = w.leaf(|s| {
         s.put(AUTHORITY_INFO_ACCESS, false, |w| {
@@ -667,7 +668,7 @@ fn a_missing_issuer_can_be_fetched_where_the_certificate_says() {
 }
 
 #[test]
-fn an_intermediate_below_an_unknown_root_is_private_and_not_incomplete() {
+fn chain_to_an_unknown_root_is_untrusted_not_incomplete() {
     let w = World::new();
     for sent in [vec![w.middle(as_is)], vec![w.middle(as_is), w.root(as_is)]] {
         let leaf = w.leaf(as_is);
@@ -679,7 +680,7 @@ fn an_intermediate_below_an_unknown_root_is_private_and_not_incomplete() {
     assert_eq!(verdict.code(), "incomplete", "{verdict}");
 }
 
-/// Counts what reaches the cryptography.
+/// Counts the signature checks.
 #[derive(Default)]
 struct Counting {
     asked: std::cell::Cell<usize>,
@@ -695,8 +696,8 @@ impl SignatureCache for Counting {
 }
 
 #[test]
-fn a_maze_of_cross_signed_authorities_costs_no_more_than_the_budget() {
-    // Every authority is certified by every other: factorially many paths, none to a root.
+fn cross_signed_ca_maze_stops_at_the_signature_budget() {
+    // Every CA is certified by every other CA. The number of paths is factorial, and no path leads to a root.
     let keys: Vec<Key> = (0..9).map(|_| Key::new()).collect();
     let names: Vec<String> = (0..9).map(|n| format!("Authority {n}")).collect();
     let mut sent = Vec::new();
@@ -714,7 +715,7 @@ fn a_maze_of_cross_signed_authorities_costs_no_more_than_the_budget() {
 }
 
 #[test]
-fn a_scan_checks_each_intermediate_once() {
+fn intermediate_signature_is_checked_once() {
     let w = World::new();
     let signatures = Signatures::bounded(100);
     for _ in 0..5 {
@@ -722,7 +723,7 @@ fn a_scan_checks_each_intermediate_once() {
         let leaf = leaf(&key, "Middle", &w.middle_key).certificate(&w.middle_key);
         assert!(judge(&w.given(leaf, vec![w.middle(as_is)]), &signatures).is_trusted());
     }
-    // ECDSA draws a new signature each time, so each of the five middles is another certificate.
+    // ECDSA signatures are randomized, so each of the five intermediates is a different certificate.
     assert_eq!(signatures.len(), 10);
     let given = w.given(w.leaf(as_is), vec![w.middle(as_is)]);
     for _ in 0..5 {
@@ -732,7 +733,7 @@ fn a_scan_checks_each_intermediate_once() {
 }
 
 #[test]
-fn a_remembered_refusal_stands() {
+fn cached_invalid_signature_is_honored() {
     struct No;
     impl SignatureCache for No {
         fn get(&self, _: &SpkiHash, _: &Fingerprint) -> Option<bool> {
@@ -746,11 +747,11 @@ fn a_remembered_refusal_stands() {
 }
 
 #[test]
-fn order() {
+fn chain_order_problems_are_reported() {
     let w = World::new();
     let (root, middle, lower) = (w.root(as_is), w.middle(as_is), w.lower(as_is));
     let (leaf, cross, stray) = (w.deep_leaf(as_is), w.cross(), w.self_signed());
-    // sent, then misordered, strays, duplicates, anchor included
+    // Sent certificates; expected: misordered, strays, duplicates, anchor included.
     type Row<'a> = (&'a [&'a Arc<Certificate>], bool, usize, usize, bool);
     let table: [Row<'_>; 9] = [
         (&[], false, 0, 0, false),
@@ -772,7 +773,7 @@ fn order() {
 }
 
 #[test]
-fn a_store_knows_reissued_roots_by_name_and_key() {
+fn trust_store_recognizes_reissued_roots_by_name_and_key() {
     let w = World::new();
     let store: TrustStore = [w.root(as_is)].into_iter().collect();
     let reissued = w.root(|s| s.not_after = NOW.plus(9_000 * DAY));

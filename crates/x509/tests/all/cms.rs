@@ -1,4 +1,4 @@
-//! Messages: OpenSSL's read here, ours read by OpenSSL.
+//! Tests of CMS messages: OpenSSL's messages are parsed here, and ours by OpenSSL.
 
 use std::fs;
 
@@ -22,14 +22,14 @@ fn write(folder: &TempDir, name: &str, octets: impl AsRef<[u8]>) {
     fs::write(folder.path().join(name), octets).unwrap();
 }
 
-/// An RSA or other key `k` and its certificate `c`, by OpenSSL.
+/// Creates the key file `k` and the certificate file `c` with OpenSSL. The key is RSA or another type.
 fn certificate(folder: &TempDir, how: &str) -> Certificate {
     openssl(folder, &format!("req -x509 -nodes -keyout k -out c -days 30 -subj /CN=Client -newkey {how}"));
     Certificate::parse(&x509::pem::certificates(&read(folder, "c")).next().unwrap().1).unwrap()
 }
 
 #[test]
-fn bundles_of_certificates() {
+fn certificate_bundles_are_exchanged_with_openssl() {
     let folder = tempfile::tempdir().unwrap();
     let ca = Authority::new(SignatureAlgorithm::EcdsaSha256);
     let leaf = Key::new(SignatureAlgorithm::EcdsaSha256);
@@ -69,7 +69,7 @@ fn bundles_of_certificates() {
 }
 
 #[test]
-fn messages_openssl_signed_are_read() {
+fn openssl_signed_messages_are_parsed_and_verified() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "m", "hello\r\n".repeat(2_000));
     let keys = ["rsa:2048", "ec -pkeyopt ec_paramgen_curve:P-384", "rsa:2048 -sigopt rsa_padding_mode:pss"];
@@ -100,11 +100,11 @@ fn messages_openssl_signed_are_read() {
 }
 
 #[test]
-fn openssl_verifies_messages_we_signed() {
+fn openssl_verifies_our_signed_messages() {
     let folder = tempfile::tempdir().unwrap();
     let leaf_subject = DistinguishedName::from_text("CN=leaf").unwrap();
     for algorithm in algorithms().into_iter().filter(openssl_knows) {
-        // OpenSSL 3.0 cannot verify Ed25519 in CMS with these attributes' hash.
+        // OpenSSL 3.0 cannot verify Ed25519 in CMS with the hash of these attributes.
         if algorithm == SignatureAlgorithm::Ed25519 {
             continue;
         }
@@ -150,7 +150,7 @@ fn openssl_verifies_messages_we_signed() {
 }
 
 #[test]
-fn what_openssl_encrypts_is_read_and_ours_decrypted() {
+fn openssl_encrypted_messages_are_parsed_and_reencoded() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = certificate(&folder, "rsa:2048");
     write(&folder, "m", "hello ".repeat(1_000));
@@ -182,7 +182,7 @@ fn what_openssl_encrypts_is_read_and_ours_decrypted() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn malformed_messages_are_rejected() {
     let bundle = certs_only(&[], &[]);
     let deep = [[0x30, 0x80].repeat(40), vec![0; 80]].concat();
     let unclosed = [&bundle[..0], &[0x30, 0x80, 0x30, 0x80, 0, 0]].concat();
@@ -221,7 +221,7 @@ fn enveloped() -> EnvelopedData {
 }
 
 #[test]
-fn an_envelope_for_two_survives() {
+fn envelope_with_two_recipients_round_trips() {
     let read = EnvelopedData::parse(&enveloped().encode()).unwrap();
     assert_eq!(read.recipients.len(), 2);
     assert!(enveloped().recipients.iter().all(|recipient| read.recipients.contains(recipient)));
@@ -242,7 +242,7 @@ fn sample() -> Vec<u8> {
     })
 }
 
-/// The same in BER: every constructed element of indefinite length.
+/// Rewrites DER as BER: every constructed element gets an indefinite length.
 fn indefinite(der: &[u8], out: &mut Vec<u8>) {
     for element in x509::der::Reader::new(der) {
         let element = element.unwrap();
@@ -259,9 +259,9 @@ fn indefinite(der: &[u8], out: &mut Vec<u8>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// The stable twin of the fuzz target `message`.
+    /// The same check as the fuzz target `message`, on stable Rust.
     #[test]
-    fn broken_messages_are_read_or_refused_without_harm(
+    fn corrupted_messages_are_parsed_or_rejected_without_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         ber: bool,
         which: bool,
@@ -291,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_message(noise: Vec<u8>) {
+    fn random_bytes_are_rejected_as_messages(noise: Vec<u8>) {
         prop_assert!(SignedData::parse(&noise).is_err() && EnvelopedData::parse(&noise).is_err());
     }
 }

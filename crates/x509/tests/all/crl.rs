@@ -1,4 +1,4 @@
-//! Revocation lists: ours read by OpenSSL, OpenSSL's read here.
+//! Tests of CRLs: ours are parsed by OpenSSL, and OpenSSL's here.
 
 use std::fs;
 
@@ -36,13 +36,13 @@ fn entries() -> Vec<Revoked> {
     entries[0].reason = None;
     entries.push(entry(20, None, Some(UnixTime(1_700_000_000))));
     entries.push(entry(21, Some(Reason::KeyCompromise), Some(UnixTime(1_700_000_000))));
-    // Past 2050 the time is of the other type.
+    // From 2050 on, times are encoded as GeneralizedTime.
     entries.push(Revoked { at: UnixTime(2_600_000_000), ..entry(22, None, None) });
     entries
 }
 
 #[test]
-fn lists_are_read_as_they_were_built() {
+fn built_crls_are_parsed_back() {
     let ca = Authority::new(SignatureAlgorithm::EcdsaSha256);
     let full = CrlSpec { freshest: Some("http://c.example/delta"), ..spec(&ca) };
     let delta = CrlSpec { base: Some(7), ..spec(&ca) };
@@ -70,7 +70,7 @@ fn lists_are_read_as_they_were_built() {
 }
 
 #[test]
-fn openssl_reads_our_lists_and_verifies_by_them() {
+fn openssl_verifies_our_crls_and_checks_certificates_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let leaf = Key::new(SignatureAlgorithm::EcdsaSha256);
     let subject = x509::DistinguishedName::from_text("CN=leaf").unwrap();
@@ -98,7 +98,7 @@ fn openssl_reads_our_lists_and_verifies_by_them() {
 }
 
 #[test]
-fn openssl_tells_what_is_in_our_lists() {
+fn openssl_prints_the_contents_of_our_crl() {
     let folder = tempfile::tempdir().unwrap();
     let ca = Authority::new(SignatureAlgorithm::Ed25519);
     let point = Some("http://c.example/shard/3");
@@ -124,7 +124,7 @@ fn openssl_tells_what_is_in_our_lists() {
 }
 
 #[test]
-fn a_list_of_openssl_is_read() {
+fn openssl_crl_is_parsed() {
     let folder = tempfile::tempdir().unwrap();
     let config = "[ca]\ndefault_ca = d\n[d]\ndatabase = index\ncrlnumber = number\ndefault_md = sha256\ncrl_extensions = e\n[e]\nauthorityKeyIdentifier = keyid\n";
     let index = "R\t300101000000Z\t260501000000Z,keyCompromise\t1234\tunknown\t/CN=a\n\
@@ -147,7 +147,7 @@ fn a_list_of_openssl_is_read() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn malformed_crls_are_rejected() {
     let ca = Authority::new(SignatureAlgorithm::Ed25519);
     let good = ca.key.signed(&tbs_crl(&spec(&ca), &entries()));
     assert!(Crl::parse(&good).is_ok());
@@ -166,7 +166,7 @@ fn what_is_no_list_is_refused() {
 }
 
 #[test]
-fn fifty_thousand_entries_are_all_there() {
+fn crl_with_50000_entries_is_parsed_completely() {
     let ca = Authority::new(SignatureAlgorithm::Ed25519);
     let entry = |number: u64| Revoked {
         serial: SerialNumber::from_random((u128::from(number) * 0x9e37_79b9_7f4a_7c15).to_be_bytes()),
@@ -182,7 +182,7 @@ fn fifty_thousand_entries_are_all_there() {
 
 proptest! {
     #[test]
-    fn any_entries_survive(
+    fn arbitrary_crl_entries_round_trip(
         entries in prop::collection::vec((any::<[u8; 16]>(), -631_152_000i64..253_402_300_799, 0usize..11, prop::option::of(0i64..253_402_300_799)), 0..20)
     ) {
         let read = |(serial, at, reason, invalid): ([u8; 16], i64, usize, Option<i64>)| Revoked {
@@ -199,9 +199,9 @@ proptest! {
         prop_assert_eq!(Crl::parse(&der).unwrap().entries().collect::<Vec<_>>(), entries);
     }
 
-    /// The stable twin of the fuzz target `crl`.
+    /// The same check as the fuzz target `crl`, on stable Rust.
     #[test]
-    fn broken_lists_are_read_or_refused_without_harm(
+    fn corrupted_crls_are_parsed_or_rejected_without_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
         static SAMPLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();

@@ -1,4 +1,4 @@
-//! Requests: OpenSSL's read here, ours read by OpenSSL.
+//! Tests of certificate requests: OpenSSL's are parsed here, and ours by OpenSSL.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ extendedKeyUsage = serverAuth,1.2.3.4
 ";
 
 #[test]
-fn requests_of_openssl_are_read() {
+fn openssl_requests_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("cnf"), CONFIG).unwrap();
     let keys = [
@@ -70,7 +70,7 @@ fn requests_of_openssl_are_read() {
 }
 
 #[test]
-fn requests_without_attributes_are_read() {
+fn request_without_attributes_is_parsed() {
     let folder = tempfile::tempdir().unwrap();
     let pem = openssl(&folder, "req -new -subj /CN=Jane -nodes -keyout k -newkey ed25519 -outform der");
     let request = CertificateRequest::parse(&pem).unwrap();
@@ -87,7 +87,7 @@ fn ours(key: &Key, password: Option<&str>) -> Vec<u8> {
 }
 
 #[test]
-fn our_requests_are_read_by_openssl() {
+fn openssl_reads_our_requests() {
     let folder = tempfile::tempdir().unwrap();
     for algorithm in algorithms() {
         let key = Key::new(algorithm.clone());
@@ -111,7 +111,7 @@ fn our_requests_are_read_by_openssl() {
 }
 
 #[test]
-fn a_signature_by_another_key_or_over_another_request_is_no_proof() {
+fn request_with_a_foreign_signature_fails_verification() {
     let (key, other) = (Key::new(SignatureAlgorithm::EcdsaSha256), Key::new(SignatureAlgorithm::EcdsaSha256));
     let request = CertificateRequest::parse(&ours(&key, None)).unwrap();
     let forged = x509::build::signed(request.tbs(), &key.algorithm, &other.sign(request.tbs()));
@@ -130,7 +130,7 @@ fn a_signature_by_another_key_or_over_another_request_is_no_proof() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn malformed_requests_are_rejected() {
     let key = Key::new(SignatureAlgorithm::Ed25519);
     let good = ours(&key, None);
     let trailing = [&good[..], &[0]].concat();
@@ -152,9 +152,9 @@ fn what_is_no_request_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The stable twin of the fuzz target `request`.
+    /// The same check as the fuzz target `request`, on stable Rust.
     #[test]
-    fn broken_requests_are_read_or_refused_without_harm(
+    fn corrupted_requests_are_rejected_or_fail_verification(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
@@ -170,7 +170,7 @@ proptest! {
         }
         if let Ok(request) = CertificateRequest::parse(&der) {
             let _ = request.names();
-            // Whatever was changed was signed, or is the signature.
+            // Every byte of the request is either signed or part of the signature.
             prop_assert_eq!(request.verify().is_ok(), der == *sample);
         } else {
             prop_assert!(der != *sample);

@@ -1,4 +1,4 @@
-//! What is written is read; what is not DER is refused without harm.
+//! Tests that encodings round-trip and that invalid DER is rejected without a panic.
 
 use proptest::prelude::*;
 use x509::der::{self, DerError, Reader, tag};
@@ -6,19 +6,19 @@ use x509::{Certificate, PublicKey, UnixTime, ocsp, pem, sct};
 
 use crate::forge::{Key, leaf};
 
-/// 1950-01-01 and 9999-12-31T23:59:59Z, between which certificates' times lie.
+/// 1950-01-01 to 9999-12-31T23:59:59Z: the range of certificate times.
 const TIMES: std::ops::RangeInclusive<i64> = -631_152_000..=253_402_300_799;
 
 proptest! {
     #[test]
-    fn integers(value: i64) {
+    fn integers_round_trip(value: i64) {
         let written = der::write(|w| { w.integer(value); });
         prop_assert_eq!(Reader::new(&written).expect(tag::INTEGER)?.integer(), Ok(value));
         prop_assert_eq!(der::first_sloppy_length(&written), None);
     }
 
     #[test]
-    fn magnitudes(magnitude: Vec<u8>) {
+    fn unsigned_integers_round_trip(magnitude: Vec<u8>) {
         let written = der::write(|w| { w.unsigned(&magnitude); });
         let content = Reader::new(&written).any()?.content;
         let significant = |octets: &[u8]| octets.iter().copied().skip_while(|&b| b == 0).collect::<Vec<_>>();
@@ -27,7 +27,7 @@ proptest! {
     }
 
     #[test]
-    fn contents_of_any_length(content in prop::collection::vec(any::<u8>(), 0..70_000)) {
+    fn contents_of_any_length_round_trip(content in prop::collection::vec(any::<u8>(), 0..70_000)) {
         let written = der::write(|w| { w.sequence(|w| { w.octets(&content).boolean(true); }); });
         let mut inside = Reader::new(&written).sequence()?;
         prop_assert_eq!(inside.expect(tag::OCTET_STRING)?.content, &content[..]);
@@ -36,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn object_identifiers(first in 0u64..3, second in 0u64..40, rest: Vec<u64>) {
+    fn object_identifiers_are_written_and_shown_dotted(first in 0u64..3, second in 0u64..40, rest: Vec<u64>) {
         let arcs: Vec<u64> = [first, second].into_iter().chain(rest).collect();
         let written = der::write(|w| { w.oid(&arcs); });
         let dotted = arcs.iter().map(u64::to_string).collect::<Vec<_>>().join(".");
@@ -44,14 +44,14 @@ proptest! {
     }
 
     #[test]
-    fn times(seconds in TIMES) {
+    fn times_round_trip(seconds in TIMES) {
         let time = UnixTime(seconds);
         let written = der::write(|w| { w.time(time); });
         prop_assert_eq!(Reader::new(&written).any()?.time(), Ok(time));
     }
 
     #[test]
-    fn bits(bits: u16) {
+    fn named_bits_round_trip(bits: u16) {
         let written = der::write(|w| { w.named_bits(bits); });
         let (octets, unused) = Reader::new(&written).any()?.bits()?;
         let octet = |at: usize| u16::from(octets.get(at).copied().unwrap_or(0).reverse_bits());
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn strings(text: String) {
+    fn utf8_and_bmp_strings_round_trip(text: String) {
         let written = der::write(|w| { w.utf8(&text).bmp(&text); });
         let mut reader = Reader::new(&written);
         prop_assert_eq!(reader.any()?.text(), text.clone());
@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_without_harm(noise: Vec<u8>) {
+    fn random_bytes_parse_without_panic(noise: Vec<u8>) {
         for element in Reader::new(&noise).flatten() {
             let _ = (element.text(), element.time(), element.integer(), element.bits());
         }
@@ -86,9 +86,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// The stable twin of the fuzz target `certificate`.
+    /// The same check as the fuzz target `certificate`, on stable Rust.
     #[test]
-    fn broken_certificates_are_read_and_judged_without_harm(
+    fn corrupted_certificates_are_judged_without_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
     ) {
@@ -118,7 +118,7 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_not_der_is_refused() {
+fn invalid_der_is_rejected() {
     let table: [(&[u8], DerError); 6] = [
         (&[], DerError::Truncated),
         (&[0x30], DerError::Truncated),
@@ -133,14 +133,14 @@ fn what_is_not_der_is_refused() {
 }
 
 #[test]
-fn lengths_longer_than_need_be_are_read_and_told_of() {
+fn non_minimal_lengths_are_accepted_and_reported() {
     let sloppy = [0x30, 4, 0x04, 0x81, 1, 7];
     assert_eq!(Reader::new(&sloppy).sequence().unwrap().any().unwrap().content, [7]);
     assert_eq!(der::first_sloppy_length(&sloppy), Some(2));
 }
 
 #[test]
-fn times_are_read_as_they_occur() {
+fn time_formats_are_parsed_or_rejected() {
     let at = |y, mo, d, h, mi, s| UnixTime::from_civil(y, mo, d, h, mi, s);
     let table = [
         (tag::UTC_TIME, "260601120000Z", at(2026, 6, 1, 12, 0, 0)),
@@ -165,7 +165,7 @@ fn times_are_read_as_they_occur() {
 }
 
 #[test]
-fn scts_are_counted_and_read() {
+fn scts_are_counted_and_parsed() {
     let entry = [&[0][..], &[7; 32], &1_780_272_000_123u64.to_be_bytes(), &[0, 0, 4, 3, 0, 0]].concat();
     let with_length = |body: &[u8]| [&(body.len() as u16).to_be_bytes()[..], body].concat();
     let list = with_length(&[with_length(&entry), with_length(&entry)].concat());
@@ -176,7 +176,7 @@ fn scts_are_counted_and_read() {
 }
 
 #[test]
-fn names_fold_and_escape() {
+fn distinguished_names_are_escaped_and_compared_case_insensitively() {
     use x509::DistinguishedName;
     let name = |tag: u8, text: &str| {
         let der = der::write(|w| {

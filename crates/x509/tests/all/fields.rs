@@ -1,4 +1,4 @@
-//! What certificates say, as openssl made them and x509-parser reads them, too.
+//! Tests of certificate fields, compared with openssl, which made the certificates, and with x509-parser.
 
 use std::process::Command;
 
@@ -9,12 +9,12 @@ use x509::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A certificate in PEM.
+/// Returns a certificate in PEM.
 pub(crate) fn pem(der: &[u8]) -> String {
     x509::pem::encode("CERTIFICATE", der)
 }
 
-/// The output of an openssl command, run in `folder`.
+/// Runs an openssl command in `folder`; returns its output.
 pub(crate) fn openssl(folder: &tempfile::TempDir, arguments: &str) -> Vec<u8> {
     let output = Command::new("openssl")
         .args(arguments.split(' '))
@@ -32,7 +32,7 @@ struct OpensslCertificate {
     key: KeyAlgorithm,
     bits: u32,
     signature: SignatureAlgorithm,
-    /// What checking its own signature gives.
+    /// The expected result of verifying the certificate with its own key.
     checks: Result<(), &'static str>,
 }
 
@@ -97,7 +97,7 @@ const EXTENSIONS: &str = "-days 90 -nodes -keyout k -outform DER -subj /C=DE/O=A
     -addext crlDistributionPoints=URI:http://c.example/crl";
 
 #[test]
-fn keys_and_signatures_of_every_kind_are_read_and_checked() {
+fn keys_and_signatures_of_every_type_are_parsed_and_verified() {
     let folder = tempfile::tempdir().unwrap();
     for made in made() {
         let der = openssl(&folder, &format!("req -x509 {} {EXTENSIONS}", made.how));
@@ -151,7 +151,7 @@ fn agrees_with_x509_parser(ours: &Certificate) {
 }
 
 #[test]
-fn a_certificate_names_its_hosts() {
+fn certificate_matches_its_host_names_as_in_openssl() {
     let folder = tempfile::tempdir().unwrap();
     let der = openssl(&folder, &format!("req -x509 -newkey ed25519 {EXTENSIONS}"));
     let certificate = Certificate::parse(&der).unwrap();
@@ -179,7 +179,7 @@ fn a_certificate_names_its_hosts() {
 }
 
 #[test]
-fn a_common_name_alone_is_told_apart() {
+fn match_by_common_name_only_is_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let der = openssl(&folder, "req -x509 -newkey ed25519 -nodes -keyout k -outform DER -subj /CN=a.example");
     let certificate = Certificate::parse(&der).unwrap();
@@ -190,7 +190,7 @@ fn a_common_name_alone_is_told_apart() {
 }
 
 #[test]
-fn what_openssl_writes_as_text_is_found_in_it() {
+fn certificate_is_found_in_openssl_text_output() {
     let folder = tempfile::tempdir().unwrap();
     let der = openssl(&folder, &format!("req -x509 -newkey ed25519 {EXTENSIONS}"));
     let text = [openssl_text(&folder, &der), pem(&der), "trailing".to_owned()].concat();
@@ -204,7 +204,7 @@ fn openssl_text(folder: &tempfile::TempDir, der: &[u8]) -> String {
 }
 
 #[test]
-fn stapled_responses_are_read() {
+fn openssl_ocsp_responses_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     openssl(&folder, "req -x509 -newkey ed25519 -nodes -keyout k -out ca -subj /CN=Root -days 30");
     let index = "V\t300101000000Z\t\t1234\tunknown\t/CN=a\n\
@@ -227,14 +227,14 @@ fn stapled_responses_are_read() {
         assert_eq!(to.since(from), 7 * x509::DAY);
         assert!(response.produced_at >= Some(from));
     }
-    // tryLater: an error has no answer inside.
+    // tryLater: an error response contains no answer.
     let response = ocsp::parse_response(&[0x30, 3, 0x0a, 1, 3]).unwrap();
     assert_eq!(response.status, Outcome::NoAnswer(3));
     assert!(ocsp::parse_response(&[0x30, 0]).is_err());
 }
 
 #[test]
-fn what_breaks_rules_is_read_and_told() {
+fn faulty_certificates_are_parsed_and_their_faults_reported() {
     use crate::forge::{Key, SUBJECT_ALT_NAME, leaf};
     let key = Key::new();
     let healthy = leaf(&key, "Root", &key).der(&key);

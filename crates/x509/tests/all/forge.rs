@@ -1,4 +1,4 @@
-//! Certificates made to measure, rules broken or not.
+//! Builds certificates for tests, valid and invalid.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use x509::der::{self, Writer};
 use x509::{Certificate, DAY, KeyUsage, UnixTime};
 
-/// 2026-06-01T00:00:00Z: the tests' present.
+/// 2026-06-01T00:00:00Z: the current time in tests.
 pub(crate) const NOW: UnixTime = UnixTime(1_780_272_000);
 
 pub(crate) const BASIC_CONSTRAINTS: &[u64] = &[2, 5, 29, 19];
@@ -42,7 +42,7 @@ impl Key {
         })
     }
 
-    /// A key identifier in the spirit of RFC 7093.
+    /// A key identifier similar to those of RFC 7093.
     pub(crate) fn id(&self) -> Vec<u8> {
         x509::Fingerprint::of(self.0.public_key().as_ref()).as_bytes()[..20].to_vec()
     }
@@ -58,7 +58,7 @@ pub(crate) struct Extension {
     pub(crate) value: Vec<u8>,
 }
 
-/// What to write. Every field may break rules.
+/// The fields of a certificate to build. Every field may be invalid.
 pub(crate) struct Spec {
     pub(crate) version: u8,
     pub(crate) serial: Vec<u8>,
@@ -68,7 +68,7 @@ pub(crate) struct Spec {
     pub(crate) not_after: UnixTime,
     pub(crate) spki: Vec<u8>,
     pub(crate) extensions: Vec<Extension>,
-    /// Both AlgorithmIdentifiers; the signature is always ECDSA with SHA-256.
+    /// Both AlgorithmIdentifiers. The actual signature is always ECDSA with SHA-256.
     pub(crate) algorithm: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl Spec {
         });
     }
 
-    /// Each name by its context tag and content.
+    /// Sets the names, each with its context tag and content.
     pub(crate) fn names(&mut self, names: &[(u8, &[u8])]) {
         self.put(SUBJECT_ALT_NAME, false, |w| {
             w.sequence(|w| {
@@ -143,7 +143,7 @@ impl Spec {
         self.names(&names);
     }
 
-    /// Name constraints over DNS names.
+    /// Adds name constraints for DNS names.
     pub(crate) fn constrain(&mut self, permitted: &[&str], excluded: &[&str]) {
         self.put(NAME_CONSTRAINTS, true, |w| {
             w.sequence(|w| {
@@ -208,7 +208,7 @@ impl Spec {
     }
 }
 
-/// `CN=text`, or an empty name for empty text.
+/// Returns `CN=text`, or an empty name for empty text.
 pub(crate) fn name(text: &str) -> Vec<u8> {
     der::write(|w| {
         w.sequence(|w| {
@@ -223,7 +223,7 @@ pub(crate) fn name(text: &str) -> Vec<u8> {
     })
 }
 
-/// A healthy authority, not yet signed.
+/// A healthy CA certificate, not yet signed.
 pub(crate) fn authority(subject: &str, key: &Key, issuer: &str, issuer_key: &Key) -> Spec {
     let mut spec = Spec::new(name(subject), name(issuer), key);
     spec.not_before = NOW.plus(-1_000 * DAY);

@@ -1,6 +1,5 @@
-//! The crate's integration tests, in one binary.
+//! The integration tests of this crate, in one binary.
 
-// Helpers of tests fail by panicking, as tests do.
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 mod build;

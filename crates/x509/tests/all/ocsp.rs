@@ -1,4 +1,4 @@
-//! OCSP: requests of OpenSSL read, ours read by OpenSSL, our responses believed by it.
+//! Tests of OCSP: OpenSSL's requests are parsed here. Our requests are parsed and our responses accepted by OpenSSL.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn serial(number: u8) -> SerialNumber {
 }
 
 #[test]
-fn requests_of_openssl_are_read() {
+fn openssl_ocsp_requests_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     let ca = Authority::new(SignatureAlgorithm::EcdsaSha256);
     fs::write(folder.path().join("ca"), pem(&ca.certificate.der)).unwrap();
@@ -29,7 +29,7 @@ fn requests_of_openssl_are_read() {
         ("-nonce", OcspHash::Sha1, true),
         ("-sha256", OcspHash::Sha256, true),
     ] {
-        // The digest counts for the serials after it.
+        // The digest option applies to the serial numbers after it.
         openssl(&folder, &format!("ocsp {options} -issuer ca {two} -reqout q"));
         let der = fs::read(folder.path().join("q")).unwrap();
         let request = Request::parse(&der).unwrap();
@@ -41,7 +41,7 @@ fn requests_of_openssl_are_read() {
 }
 
 #[test]
-fn requests_survive() {
+fn ocsp_requests_round_trip_and_invalid_ones_are_rejected() {
     let ca = Authority::new(SignatureAlgorithm::Ed25519);
     let id = |number| CertificateId::of(&ca.certificate, serial(number), OcspHash::Sha256);
     let of = |certificates, nonce: Option<usize>| Request {
@@ -64,7 +64,7 @@ fn requests_survive() {
     assert!(Request::parse(&of(vec![short], None).encode()).is_err());
 }
 
-/// The texts `openssl ocsp` tells of each serial, or its error.
+/// Returns the output of `openssl ocsp`: the status of each serial number, or its error.
 fn asked(folder: &tempfile::TempDir, options: &str) -> String {
     let output = std::process::Command::new("openssl")
         .args(format!("ocsp -no_nonce -reqin q -respin r -issuer ca {options}").split(' '))
@@ -75,7 +75,7 @@ fn asked(folder: &tempfile::TempDir, options: &str) -> String {
 }
 
 #[test]
-fn openssl_believes_our_responses() {
+fn openssl_accepts_our_ocsp_responses() {
     let folder = tempfile::tempdir().unwrap();
     let responder_subject = DistinguishedName::from_text("CN=Responder").unwrap();
     for algorithm in algorithms().into_iter().filter(openssl_knows) {
@@ -125,7 +125,7 @@ fn openssl_believes_our_responses() {
 }
 
 #[test]
-fn revoked_is_read_with_its_reason() {
+fn revoked_status_is_parsed_with_its_reason() {
     let ca = Authority::new(SignatureAlgorithm::Ed25519);
     let id = CertificateId::of(&ca.certificate, serial(1), OcspHash::Sha1);
     for reason in [None, Some(Reason::Superseded)] {
@@ -143,7 +143,7 @@ fn revoked_is_read_with_its_reason() {
 }
 
 #[test]
-fn errors_are_told() {
+fn error_responses_are_parsed_here_and_by_openssl() {
     let folder = tempfile::tempdir().unwrap();
     let all = [
         (ErrorStatus::MalformedRequest, "malformedrequest (1)"),
@@ -170,9 +170,9 @@ fn errors_are_told() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// The stable twin of the fuzz target `ocsp_request`.
+    /// The same check as the fuzz target `ocsp_request`, on stable Rust.
     #[test]
-    fn broken_requests_are_read_or_refused_without_harm(
+    fn corrupted_requests_are_parsed_or_rejected_without_panic(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
     ) {
         static SAMPLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();

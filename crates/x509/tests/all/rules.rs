@@ -1,4 +1,4 @@
-//! Each rule: what breaks it, and that what is healthy breaks none.
+//! Tests of each lint rule with a violation, and of healthy certificates without findings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::forge::*;
 const MD5_RSA: &[u64] = &[1, 2, 840, 113549, 1, 1, 4];
 const SHA1_ECDSA: &[u64] = &[1, 2, 840, 10045, 4, 1];
 
-/// Everything that can be asked of bytes that claim to be a certificate.
+/// Runs every check on bytes that may be a certificate. No check may panic.
 pub(crate) fn judge_without_harm(der: &[u8]) {
     let Ok(certificate) = Certificate::parse(der) else { return };
     let certificate = Arc::new(certificate);
@@ -28,9 +28,9 @@ pub(crate) fn judge_without_harm(der: &[u8]) {
 }
 
 struct Case {
-    /// What breaks it.
+    /// The modification that violates the rule.
     change: fn(&mut Spec),
-    /// The codes found, less `certificate.`, in any order.
+    /// The expected codes without `certificate.`, in any order.
     want: &'static [&'static str],
 }
 
@@ -101,17 +101,17 @@ fn algorithm(arcs: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn leaves() {
+fn each_leaf_rule_reports_its_violation() {
     const E65537: &[u8] = &[1, 0, 1];
     let cases = [
         case(|_| {}, &[]),
         case(|s| set_dates(s, -90, 0), &["expired"]),
         case(|s| set_dates(s, 1, 90), &["not-yet-valid"]),
         case(|s| set_dates(s, 10, -10), &["validity-inverted"]),
-        // Long-lived: by days.
+        // Long lifetimes are judged by the days left.
         case(|s| set_dates(s, -160, 29), &["expiring"]),
         case(|s| set_dates(s, -160, 31), &[]),
-        // Short-lived: by the part of their life that is left.
+        // Short lifetimes are judged by the fraction left.
         case(|s| set_dates(s, -5, 2), &["expiring-fraction"]),
         case(|s| set_dates(s, -2, 5), &[]),
         case(|s| s.spki = rsa(1024, E65537), &["weak-key"]),
@@ -122,7 +122,7 @@ fn leaves() {
         case(|s| s.algorithm = algorithm(&[1, 2, 840, 113549, 1, 1, 4]), &["weak-signature"]),
         case(|s| s.algorithm = algorithm(&[1, 2, 840, 113549, 1, 1, 5]), &["sha1-signature"]),
         case(|s| s.algorithm = algorithm(&[1, 2, 840, 10045, 4, 1]), &["sha1-signature"]),
-        // The limits of public authorities do not hold for private ones.
+        // The lifetime limits of public CAs do not apply to private ones.
         case(|s| set_dates(s, -1, 200), &[]),
         case(|s| set_dates(s, -1, 824), &[]),
         case(|s| set_dates(s, -1, 825), &["lifetime"]),
@@ -207,7 +207,7 @@ fn leaves() {
 }
 
 #[test]
-fn publicly_trusted_leaves() {
+fn each_rule_for_publicly_trusted_leaves_reports_its_violation() {
     let cases = [
         case(|_| {}, &[]),
         case(|s| set_dates(s, -1, 199), &[]),
@@ -225,7 +225,7 @@ fn publicly_trusted_leaves() {
 }
 
 #[test]
-fn authorities() {
+fn each_ca_rule_reports_its_violation() {
     let cases = [
         case(|_| {}, &[]),
         case(|s| s.usage(KeyUsage::CRL_SIGN), &["ca-without-cert-sign"]),
@@ -239,7 +239,7 @@ fn authorities() {
 }
 
 #[test]
-fn a_root_is_not_held_to_what_binds_its_children() {
+fn root_is_exempt_from_serial_key_id_and_signature_rules() {
     let key = Key::new();
     let mut root = authority("Root", &key, "Root", &key);
     root.serial = vec![1];
@@ -257,7 +257,7 @@ fn a_root_is_not_held_to_what_binds_its_children() {
 }
 
 #[test]
-fn a_rollover_certificate_of_a_root_needs_a_sound_signature() {
+fn root_rollover_certificate_needs_a_strong_signature() {
     let (old, new) = (Key::new(), Key::new());
     let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
     for (arcs, want) in [(MD5_RSA, "weak-signature"), (SHA1_ECDSA, "sha1-signature")] {
@@ -265,7 +265,7 @@ fn a_rollover_certificate_of_a_root_needs_a_sound_signature() {
         rollover.algorithm = algorithm(arcs);
         assert_eq!(codes(&rollover.certificate(&old), &context), [want]);
     }
-    // Without key identifiers, the signature tells whose key made it.
+    // Without key identifiers, the signature shows which key signed the certificate.
     let mut rollover = authority("Root", &new, "Root", &old);
     rollover.drop(AUTHORITY_KEY_ID);
     rollover.algorithm = algorithm(SHA1_ECDSA);
@@ -273,7 +273,7 @@ fn a_rollover_certificate_of_a_root_needs_a_sound_signature() {
 }
 
 #[test]
-fn evidence_is_short_however_many_names_break_a_rule() {
+fn evidence_is_shortened_when_many_names_are_invalid() {
     let (key, issuer) = (Key::new(), Key::new());
     let hosts: Vec<String> = (0..2_000).map(|n| format!("bad name {n}")).collect();
     let mut spec = leaf(&key, "Root", &issuer);
@@ -284,7 +284,7 @@ fn evidence_is_short_however_many_names_break_a_rule() {
 }
 
 #[test]
-fn expiry_is_inclusive() {
+fn validity_bounds_are_inclusive() {
     let (key, issuer) = (Key::new(), Key::new());
     let certificate = leaf(&key, "Root", &issuer).certificate(&issuer);
     let at = |now: UnixTime| codes(&certificate, &LintContext::leaf_at(now));

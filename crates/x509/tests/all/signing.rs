@@ -1,4 +1,4 @@
-//! Keys of every kind, and an authority that certifies them.
+//! Keys of every type, and a CA that signs certificates.
 
 use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
@@ -71,13 +71,13 @@ impl Key {
         }
     }
 
-    /// `tbs` with its signature by this key.
+    /// Returns `tbs` with its signature by this key.
     pub(crate) fn signed(&self, tbs: &[u8]) -> Vec<u8> {
         signed(tbs, &self.algorithm, &self.sign(tbs))
     }
 }
 
-/// Every algorithm an authority signs with.
+/// Returns every algorithm that a CA signs with.
 pub(crate) fn algorithms() -> Vec<S> {
     let mut all = vec![S::RsaSha256, S::RsaSha384, S::RsaSha512];
     all.extend([S::RsaPss(256), S::RsaPss(384), S::RsaPss(512)]);
@@ -86,12 +86,12 @@ pub(crate) fn algorithms() -> Vec<S> {
     all
 }
 
-/// Whether Debian's OpenSSL 3.0 knows it: ML-DSA came with 3.5.
+/// Returns whether Debian's OpenSSL 3.0 supports the algorithm. ML-DSA needs OpenSSL 3.5.
 pub(crate) fn openssl_knows(algorithm: &S) -> bool {
     !matches!(algorithm, S::MlDsa(_))
 }
 
-/// 2020-01-01 to 2049-12-31: openssl checks with the machine's clock.
+/// 2020-01-01 to 2049-12-31: openssl verifies with the system clock.
 pub(crate) const LONG: (UnixTime, UnixTime) = (UnixTime(1_577_836_800), UnixTime(2_524_607_999));
 
 pub(crate) struct Authority {

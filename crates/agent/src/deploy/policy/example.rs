@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_allows_nothing_and_is_right_without_its_comments() {
+    fn example_policy_allows_nothing_and_is_valid_when_uncommented() {
         assert!(toml::from_str::<toml::Table>(EXAMPLE).unwrap().is_empty());
         let bare =
             |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).map(str::to_owned);

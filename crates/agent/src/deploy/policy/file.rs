@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_others_can_write_is_refused_with_the_line_that_mends_it() {
+    fn policy_writable_by_others_is_rejected_with_the_chmod_command() {
         let folder = tempfile::tempdir().unwrap();
         let (below, state) = (folder.path().join("bulla"), folder.path().join("state"));
         std::fs::create_dir(&below).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_behind_a_link_is_judged() {
+    fn policy_symlink_is_judged_by_its_target_file() {
         let folder = tempfile::tempdir().unwrap();
         let (real, link) = (folder.path().join("real.toml"), folder.path().join("agent.toml"));
         std::fs::write(&real, "").unwrap();

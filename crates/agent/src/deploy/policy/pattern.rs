@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_name_files_folders_and_globs() {
+    fn path_patterns_match_files_directories_and_globs() {
         let table = [
             ("/etc/tls/a.pem", "/etc/tls/a.pem", true),
             ("/etc/tls/a.pem", "/etc/tls/b.pem", false),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_lead_elsewhere_or_everywhere_are_refused() {
+    fn relative_and_too_broad_path_patterns_are_rejected() {
         for text in
             ["etc/tls/a", "/etc/../root/a", "/etc/./a", "/**", "/*", "/*/x", "/", "/a", "", "/etc/a**"]
         {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn links_in_the_owners_own_pattern_are_followed() {
+    fn symlinks_in_a_path_pattern_are_followed() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         std::fs::create_dir(root.join("data")).unwrap();

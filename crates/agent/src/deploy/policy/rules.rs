@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_names_addresses_and_networks() {
+    fn verify_addresses_match_host_names_addresses_and_networks() {
         let policy = policy(
             "[[verify]]\naddress = \"10.0.0.0/8:443\"\n[[verify]]\naddress = \"[::1]:*\"\n\
              [[verify]]\naddress = \"web.internal:8443\"\n",
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_with_a_mistake_is_refused_with_its_place() {
+    fn invalid_policy_is_rejected_with_the_location_of_the_error() {
         let table = [
             ("[[files]]\npath = \"tls/a\"\n", "is not an absolute path without \".\" and"),
             (
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_allowed_by_its_name_or_as_it_is() {
+    fn command_is_allowed_by_name_or_exact_arguments() {
         let own = accounts::own_name();
         let policy =
             policy(&format!("[commands.reload]\nargv = [\"true\", \"x\"]\nuser = {own:?}\ntimeout_s = 5\n"));

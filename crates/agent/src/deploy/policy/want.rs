@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_are_a_policy_with_a_name_for_each_command() {
+    fn suggested_policy_lines_parse_and_name_each_command_once() {
         let argv = |words: &[&str]| Want::Command(words.iter().map(|&word| word.to_owned()).collect());
         let wants = [
             Want::File {

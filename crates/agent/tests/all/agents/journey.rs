@@ -1,4 +1,4 @@
-//! From a token to a certificate in place, and everything that may come in between.
+//! Tests of an agent from its token to a deployed certificate, with failures in between.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn files(world: &World, folder: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_is_enrolled_makes_a_key_and_deploys_what_is_issued_for_it() {
+async fn enrolled_agent_generates_a_key_and_deploys_the_issued_certificate() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     let row = world.agents.agent(agent).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_host_is_enrolled_makes_a_key_and_deploys_what_is_issued_for_it() {
     let results = world.source.results();
     assert_eq!((results.len(), results[0].outcome, results[0].target), (1, Outcome::Deployed, Some(target)));
     assert_eq!(Some(std::fs::read_to_string(world.etc("f.pem")).unwrap()), world.source.chain_pem());
-    // The key was made here and is nowhere else: only its CSR was sent.
+    // The key was generated on this host and never leaves it. Only the CSR was sent.
     let key = std::fs::read_to_string(world.etc("k.pem")).unwrap();
     let key = keys::PrivateKey::from_pem(&key).unwrap();
     let csrs = world.source.csrs();
@@ -72,11 +72,11 @@ async fn a_host_is_enrolled_makes_a_key_and_deploys_what_is_issued_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_restarted_makes_no_second_key_and_no_second_request() {
+async fn restarted_agent_reuses_its_key_and_csr() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     world.source.order(agent, "a.example", pair(&world));
-    // Everything up to the answer happens, the answer does not come; the agent gives up and is started again.
+    // The request is processed, but its response is lost. The agent is stopped and started again.
     world.source.lose_next_answer();
     let mut first = opened(&world).await;
     let stop = CancellationToken::new();
@@ -101,7 +101,7 @@ async fn an_agent_restarted_makes_no_second_key_and_no_second_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() {
+async fn waiting_agent_is_woken_by_work_and_reconnects_after_an_outage() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     let mut running = opened(&world).await;
@@ -114,7 +114,7 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
     world.source.order(agent, "a.example", pair(&world));
     world.agents.wake(agent);
     until("the CSR", || world.source.csrs().len() == 1).await;
-    // The certificate exists now: the server that issued it says so.
+    // The certificate exists now. The issuing server wakes the agent.
     world.agents.wake(agent);
     until("the deployment", || world.source.results().len() == 1).await;
 
@@ -134,19 +134,19 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn enrolment_repeated_after_a_lost_answer_is_the_same_agent() {
+async fn enrollment_repeated_after_a_lost_response_yields_the_same_agent() {
     let world = World::new().await;
     let token = world.token().await;
     let first = Agent::enroll(&options(&world, token.clone())).await.unwrap();
-    // As if the answer had been lost: the key is there, the agent is not.
+    // As after a lost response: the key is stored, the agent is not.
     std::fs::remove_file(world.state().join("agent.json")).unwrap();
     std::fs::remove_file(world.state().join("identity.pem")).unwrap();
     let again = Agent::enroll(&options(&world, token.clone())).await.unwrap();
     assert_eq!(first.agent, again.agent);
-    // Enrolled is enrolled.
+    // An enrolled agent cannot enroll again.
     let twice = Agent::enroll(&options(&world, token.clone())).await.unwrap_err();
     assert!(matches!(twice, AgentRunError::Enrolled { .. }), "{twice}");
-    // Another host with the same token is another matter.
+    // Another host with the same token is rejected.
     let other = JoinOptions { state: world.folder.path().join("other"), ..options(&world, token) };
     let error = Agent::enroll(&other).await.unwrap_err().to_string();
     assert!(error.contains("401") && error.contains("unknown, used, or expired"), "{error}");
@@ -154,7 +154,7 @@ async fn enrolment_repeated_after_a_lost_answer_is_the_same_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_not_the_one_pinned_gets_no_token() {
+async fn server_without_the_pinned_ca_is_rejected_before_the_token_is_spent() {
     let world = World::new().await;
     let token = world.token().await;
     let wrong =
@@ -164,14 +164,14 @@ async fn a_server_that_is_not_the_one_pinned_gets_no_token() {
     let wrong =
         JoinOptions { ca_pem: Some(stranger.root_pem()), ca_sha256: None, ..options(&world, token.clone()) };
     assert!(Agent::enroll(&wrong).await.is_err());
-    // The token is still good, and the root is as good as the pin.
+    // The token is still valid, and the root certificate can replace the fingerprint.
     let right =
         JoinOptions { ca_pem: Some(world.issuer.root_pem()), ca_sha256: None, ..options(&world, token) };
     Agent::enroll(&right).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pinned_authority_above_the_servers_certificate_is_enough() {
+async fn pinned_ca_above_the_server_certificate_is_accepted() {
     let world = World::new().await;
     let above = world.issuer.chain(
         "x",
@@ -186,10 +186,10 @@ async fn a_pinned_authority_above_the_servers_certificate_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_retired_agent_and_a_stranger_with_its_name_get_no_work() {
+async fn retired_agent_and_foreign_key_with_its_name_get_no_work() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
-    // The authority would certify anybody's key under that name; it is still not the agent's key.
+    // The CA would certify any key for that name. The key is still not the agent's key.
     let key = keys::PrivateKey::generate(keys::KeyType::P256).unwrap();
     let name = x509::GeneralName::Uri(agent::agent_uri(agent));
     let names = x509::build::Extension::subject_alt_names(&[name]);
@@ -204,25 +204,25 @@ async fn a_retired_agent_and_a_stranger_with_its_name_get_no_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_certificate_is_renewed_before_its_end() {
+async fn client_certificate_is_renewed_before_it_expires() {
     let world = World::new().await;
     enrolled(&world).await;
     let certificate = || std::fs::read(world.state().join("identity.pem")).unwrap();
     let before = certificate();
     opened(&world).await.work_once().await.unwrap();
     assert_eq!(certificate(), before, "too early");
-    // Seventy of its ninety days later; TLS goes by the real time.
+    // 70 of the 90 days of its lifetime later. TLS uses the real time.
     let later = Clock::manual(Clock::system().now_us() + 70 * x509::DAY * 1_000_000);
     let mut agent = Agent::open(&world.state(), world.policy(""), later).await.unwrap();
     agent.work_once().await.unwrap();
     assert_ne!(certificate(), before);
-    // And works with the new one.
+    // The agent connects with the new certificate.
     drop(agent);
     opened(&world).await.work_once().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deployment_that_fails_is_reported_with_its_reason() {
+async fn failed_deployment_is_reported_with_its_reason() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     let failing = target(json!({"type": "files", "fullchain": world.etc("f.pem"), "key": world.etc("k.pem"),
@@ -241,7 +241,7 @@ async fn a_deployment_that_fails_is_reported_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_make_no_csr_are_reported_and_no_key_is_made() {
+async fn invalid_names_are_reported_and_no_key_is_generated() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     world.source.order(agent, "not a name", pair(&world));
@@ -251,7 +251,7 @@ async fn names_that_make_no_csr_are_reported_and_no_key_is_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_is_told_which_lines_a_policy_lacks_and_nothing_is_written() {
+async fn missing_policy_lines_are_reported_and_nothing_is_written() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     let job = target(json!({"type": "files", "fullchain": world.etc("f.pem"), "key": world.etc("k.pem"),

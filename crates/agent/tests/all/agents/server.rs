@@ -1,4 +1,4 @@
-//! A server in the small: mutual TLS and the agents' five requests, on HTTP/1.1. (The real one is `server`'s.)
+//! A minimal server: mutual TLS and the five requests of agents, on HTTP/1.1. The real one is in the crate `server`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use x509::{Certificate, Fingerprint, GeneralName};
 use super::source::{Authority, Source};
 use crate::deploy::world::Issuer;
 
-/// Everything a test of agents needs.
+/// A temporary environment for tests of agents.
 pub(crate) struct World {
     pub(crate) agents: Agents,
     pub(crate) source: Source,
@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) leaf: Fingerprint,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) store: Store,
-    /// Answers 503 to everything.
+    /// Whether the server answers every request with 503.
     pub(crate) away: Arc<AtomicBool>,
     stop: CancellationToken,
     _tasks: JoinSet<()>,
@@ -45,7 +45,7 @@ impl World {
         Self::with_life(None).await
     }
 
-    /// The agents' clock stands at a time, or is the system's.
+    /// Creates a world. The agents' clock is `clock`, or the system clock.
     pub(crate) async fn with_life(clock: Option<Clock>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("etc")).unwrap();
@@ -81,14 +81,14 @@ impl World {
         self.folder.path().join("etc").join(name)
     }
 
-    /// A policy of the agent's host with these lines.
+    /// Writes a policy file of the agent's host with these lines.
     pub(crate) fn policy(&self, lines: &str) -> PolicyFile {
         let path = self.folder.path().join("agent.toml");
         std::fs::write(&path, lines).unwrap();
         PolicyFile::new(&path)
     }
 
-    /// Lets the server write into the folder of [`World::etc`].
+    /// Returns policy lines that allow files in the directory of [`World::etc`].
     pub(crate) fn files_allowed(&self) -> String {
         format!("[[files]]\npath = \"{}/\"\n", self.folder.path().join("etc").display())
     }
@@ -132,7 +132,7 @@ async fn listen(
             PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec()).into(),
         )
         .unwrap();
-    // On every address of localhost, whichever the resolver gives first.
+    // Listens on every address of localhost, because the resolver may return any of them first.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let six = TcpListener::bind(("::1", address.port())).await.ok();

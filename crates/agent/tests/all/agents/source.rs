@@ -1,4 +1,4 @@
-//! What the life of certificates does, in the small: jobs in memory, an authority of the test's own.
+//! A minimal replacement of the certificate lifecycle: jobs in memory, and a CA of the test.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use crate::deploy::world::Issuer;
 /// Client authentication (RFC 5280 section 4.2.1.12).
 const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 
-/// Gives a CSR job for each order, then a deployment of what it issued.
+/// A source of jobs: a CSR job for each order, then a deployment of the issued certificate.
 #[derive(Clone, Default)]
 pub(crate) struct Source(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     orders: Vec<Order>,
-    /// Every CSR that came, in order.
+    /// All received CSRs, in order.
     csrs: Vec<Vec<u8>>,
     results: Vec<(Uuid, JobResult)>,
-    /// The next CSR is taken and its answer lost.
+    /// Whether the next CSR is accepted and its response lost.
     lose_answer: bool,
     polls: usize,
 }
@@ -46,7 +46,7 @@ struct Order {
 }
 
 impl Source {
-    /// An order; gives the identity of its target.
+    /// Orders a certificate; returns the ID of its target.
     pub(crate) fn order(&self, agent: Uuid, name: &str, target: Target) -> Uuid {
         let id = Uuid::now_v7();
         self.0.lock().orders.push(Order {
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-/// Issues for the source and for the agents.
+/// Issues certificates for the source and for the agents.
 pub(crate) struct Authority(pub(crate) Arc<Issuer>, pub(crate) Source);
 
 impl WorkSource for Authority {
@@ -102,7 +102,7 @@ impl WorkSource for Authority {
         let order = state.orders.iter_mut().find(|order| order.agent == agent && order.job == job);
         let result = match order {
             None => Err(WorkError::NotFound),
-            // A lost one was not acted on: the agent has to come again with the same.
+            // A CSR whose response is lost is not processed. The agent must send the same CSR again.
             Some(_) if lost => Err(WorkError::Unavailable("the answer is lost".to_owned())),
             Some(order) => {
                 let request = CertificateRequest::parse(&csr).unwrap();

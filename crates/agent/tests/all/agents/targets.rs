@@ -1,4 +1,4 @@
-//! Targets on the server's side.
+//! Tests of targets in the server's database.
 
 use agent::client::Agent;
 use agent::deploy::Target;
@@ -30,7 +30,7 @@ fn keystore(password: &str) -> Target {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn passwords_are_sealed_hidden_and_kept() {
+async fn target_passwords_are_sealed_hidden_and_bound_to_their_agent() {
     let world = World::new().await;
     let agent = agent(&world).await;
     let new = |name: &str, target: Target| NewTarget { name: name.to_owned(), agent, target };
@@ -40,14 +40,14 @@ async fn passwords_are_sealed_hidden_and_kept() {
     let sealed = made.row.settings.secrets.clone().unwrap();
     assert!(!sealed.windows(6).any(|window| window == b"sesame"));
     assert_eq!(world.agents.open_target(&made.row).unwrap(), keystore("open sesame"));
-    // What is shown can be sent back.
+    // A returned configuration can be sent back without its password.
     let id = made.row.id;
     let again = world.agents.update_target(id, 1, new("java-2", made.target), "user:alice").await.unwrap();
     assert_eq!(world.agents.open_target(&again.row).unwrap(), keystore("open sesame"));
     let changed =
         world.agents.update_target(id, 2, new("java-2", keystore("changed it")), "user:alice").await.unwrap();
     assert_eq!(world.agents.open_target(&changed.row).unwrap(), keystore("changed it"));
-    // Another agent gets a password only from a caller who knows it.
+    // A password is moved to another agent only if the caller sends it again.
     let other = agent_in(&world, world.state().with_file_name("other")).await;
     let moved = |target: Target| NewTarget { name: "java-2".to_owned(), agent: other, target };
     let error = world.agents.update_target(id, 3, moved(changed.target.clone()), "user:mallory").await;
@@ -55,7 +55,7 @@ async fn passwords_are_sealed_hidden_and_kept() {
     assert!(error.contains("agent changed") && error.contains("give password again"), "{error}");
     let given = world.agents.update_target(id, 3, moved(keystore("changed it")), "user:alice").await.unwrap();
     assert_eq!(given.row.settings.agent, other);
-    // Sealed for this row alone.
+    // The password is sealed for this row and does not open in another one.
     let mut moved = changed.row.clone();
     moved.id = uuid::Uuid::now_v7();
     assert!(matches!(world.agents.open_target(&moved), Err(AgentError::Sealed(_))));
@@ -64,7 +64,7 @@ async fn passwords_are_sealed_hidden_and_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn targets_are_checked_when_they_are_made() {
+async fn targets_are_validated_on_creation() {
     let world = World::new().await;
     let agent = agent(&world).await;
     let files = || target(json!({"type": "files", "key": "/srv/k.pem"}));

@@ -1,4 +1,4 @@
-//! Enrolment tokens, labels, groups, presence.
+//! Tests of enrollment tokens, labels, groups and presence.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn labels(of: &[(&str, &str)]) -> Labels {
 }
 
 #[tokio::test]
-async fn a_token_is_shown_once_and_kept_as_its_hash() {
+async fn token_is_returned_once_and_stored_as_a_hash() {
     let world = World::new().await;
     let made = world
         .agents
@@ -45,7 +45,7 @@ async fn a_token_is_shown_once_and_kept_as_its_hash() {
 }
 
 #[tokio::test]
-async fn groups_select_by_labels() {
+async fn group_rejects_duplicate_name_stale_revision_and_empty_selector() {
     let world = World::new().await;
     let group = world
         .agents
@@ -64,7 +64,7 @@ async fn groups_select_by_labels() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_polls_is_online_until_it_stops() {
+async fn polling_agent_is_online_until_it_stops() {
     let clock = Clock::manual(Clock::system().now_us());
     let world = World::with_life(Some(clock.clone())).await;
     let request = agent::work::Enrolment {
@@ -119,7 +119,7 @@ fn csr() -> String {
 }
 
 #[tokio::test]
-async fn a_csr_that_its_key_has_not_signed_enrols_nobody_and_spends_no_token() {
+async fn csr_with_invalid_signature_is_rejected_and_the_token_not_spent() {
     let world = World::new().await;
     let token = world.token().await;
     let good = csr();

@@ -1,4 +1,4 @@
-//! Files in servers' own languages, and the commands that go with each kind.
+//! Tests of files in the formats of servers, and of the commands of each server type.
 
 use agent::deploy::Outcome;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::world::{Host, target};
 
 #[tokio::test]
-async fn traefiks_file_names_the_others_and_changes_with_the_certificate() {
+async fn traefik_file_names_certificate_and_key_and_changes_on_renewal() {
     let host = Host::new();
     let described =
         target(json!({"type": "traefik", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
@@ -39,7 +39,7 @@ async fn traefiks_file_names_the_others_and_changes_with_the_certificate() {
 }
 
 #[tokio::test]
-async fn envoys_resource_holds_the_key_or_names_its_file() {
+async fn envoy_secret_contains_the_key_or_its_file_name() {
     let host = Host::new();
     let material = host.issuer.material("a.example");
     let inline = target(json!({"type": "envoy", "config": host.etc("sds.yaml"), "secret_name": "web/tls"}));
@@ -69,7 +69,7 @@ async fn envoys_resource_holds_the_key_or_names_its_file() {
 }
 
 #[tokio::test]
-async fn commands_of_a_kind_can_be_replaced_and_switched_off() {
+async fn default_commands_can_be_replaced_or_disabled() {
     let host = Host::new();
     for kind in ["nginx", "apache", "haproxy", "caddy", "postfix", "dovecot"] {
         let mut text: Value = json!({"type": kind, "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),

@@ -1,4 +1,5 @@
-//! Stopped dead before and after every step: the next start leaves one whole set, and the work can be done again.
+//! Crash tests: a deployment stops before and after every step. The next start leaves one complete set of files, and the job can
+//! run again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,9 +13,9 @@ use super::world::{Host, target};
 
 struct Case {
     name: &'static str,
-    /// Files that are there before: a set deployed earlier.
+    /// Whether the files of an earlier deployment exist.
     before: bool,
-    /// What the hook after writing does; $0 is a copy of the certificate before, $1 the one in place.
+    /// The reload command. `$0` is a copy of the previous certificate, `$1` the deployed one.
     reload: &'static str,
     ends: Outcome,
 }
@@ -22,7 +23,7 @@ struct Case {
 const CASES: &[Case] = &[
     Case { name: "a renewal", before: true, reload: "exit 0", ends: Outcome::Deployed },
     Case { name: "a first deployment", before: false, reload: "exit 0", ends: Outcome::Deployed },
-    // Goes on into the rollback, which is stopped as well.
+    // This case continues with a rollback, which is stopped as well.
     Case {
         name: "a renewal that is rolled back",
         before: true,
@@ -31,7 +32,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// Places in the order they are passed, and where to stop.
+/// A fault that records the steps in order, and stops at the step `stop_at`.
 fn fault(stop_at: Option<String>, passed: &Arc<Mutex<Vec<String>>>) -> Fault {
     let passed = Arc::clone(passed);
     Fault::new(move |place| {
@@ -46,7 +47,8 @@ fn pair(host: &Host, reload: &str) -> Target {
         "reload": ["sh", "-c", reload, host.etc("before"), host.etc("f.pem")]}))
 }
 
-/// The sets of files that are whole: nothing at all, or one certificate's.
+/// Returns which complete set of files exists: "none" without files, otherwise the name of the certificate. Returns "mixed" for an
+/// incomplete set.
 fn set(host: &Host, known: &[(&'static str, &Material)]) -> &'static str {
     let read = |name: &str| std::fs::read_to_string(host.etc(name)).ok();
     let found = [read("f.pem"), read("k.pem"), read("c.pem")];
@@ -75,7 +77,7 @@ async fn prepared(case: &Case, host: &Host, old: &Material) {
     }
 }
 
-/// Runs until it is stopped at `place`, or to the end; gives the places passed.
+/// Runs a deployment until it stops at `place`, or to its end. Returns the outcome and the recorded steps.
 async fn run(case: &Case, host: &Host, new: &Material, place: Option<String>) -> (Outcome, Vec<String>) {
     let passed = Arc::new(Mutex::new(Vec::new()));
     let deployer = host.deployer_with(fault(place, &passed));
@@ -86,7 +88,7 @@ async fn run(case: &Case, host: &Host, new: &Material, place: Option<String>) ->
 }
 
 #[tokio::test]
-async fn a_crash_at_any_step_leaves_a_whole_set_after_the_next_start() {
+async fn crash_at_any_step_leaves_a_complete_file_set_after_restart() {
     for case in CASES {
         let host = Host::new();
         let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
@@ -109,7 +111,7 @@ async fn crash_at(case: &Case, place: &str) {
     let known = [("old", &old), ("new", &new)];
     prepared(case, &host, &old).await;
     run(case, &host, &new, Some(place.to_owned())).await;
-    // The restart.
+    // The agent restarts.
     let deployer = host.deployer();
     for recovery in deployer.recover().await.unwrap() {
         assert_eq!(recovery.error, None, "{context}");
@@ -119,7 +121,7 @@ async fn crash_at(case: &Case, place: &str) {
     assert!(expected.contains(&found), "{context}: {found}");
     assert_eq!(litter(&host), Vec::<String>::new(), "{context}");
     assert_eq!(journals(&host.state()), 0, "{context}");
-    // The work is given again.
+    // The same job runs again.
     let report = deployer.deploy(host.target, &pair(&host, "exit 0"), &new).await;
     assert!(matches!(report.outcome, Outcome::Deployed | Outcome::Unchanged), "{context}: {report:?}");
     assert_eq!(set(&host, &known), "new", "{context}");
@@ -131,7 +133,7 @@ fn journals(state: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn without_a_restart_the_next_deployment_undoes_what_was_cut_off() {
+async fn next_deployment_undoes_an_interrupted_one_without_restart() {
     let host = Host::new();
     let (old, new, newer) = (
         host.issuer.material("a.example"),
@@ -147,7 +149,7 @@ async fn without_a_restart_the_next_deployment_undoes_what_was_cut_off() {
 }
 
 #[tokio::test]
-async fn a_crash_while_the_server_was_told_tells_it_again() {
+async fn recovery_reloads_the_server_after_a_crash_during_reload() {
     let host = Host::new();
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     prepared(&CASES[0], &host, &old).await;

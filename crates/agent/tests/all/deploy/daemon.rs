@@ -1,4 +1,4 @@
-//! Real servers under test, and their visitors.
+//! Real servers for tests, and clients that visit them.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,11 +16,11 @@ use serde_json::json;
 
 use super::world::{Host, HostDeployer, target};
 
-/// A server in the foreground, stopped with the test.
+/// A server in the foreground that is stopped after the test.
 pub(crate) struct Daemon(Child);
 
 impl Daemon {
-    /// `install` tells how to get it.
+    /// Starts a server. `install` says how to install it.
     pub(crate) fn start(program: &str, arguments: &[&str], install: &str, port: u16) -> Self {
         let child = Command::new(program)
             .args(arguments)
@@ -47,13 +47,13 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).unwrap();
-        // TERM, so that it takes its workers with it.
+        // SIGTERM also stops the workers of the server.
         let _ = kill_process(pid, Signal::TERM);
         let _ = self.0.wait();
     }
 }
 
-/// Files at their places before the server starts.
+/// Deploys the first files before the server starts.
 pub(crate) async fn first(host: &Host, files: &[&str], material: &Material) -> HostDeployer {
     let mut bare = json!({"type": "files"});
     for name in files {
@@ -64,12 +64,12 @@ pub(crate) async fn first(host: &Host, files: &[&str], material: &Material) -> H
     deployer
 }
 
-/// Requests on connections of their own, one after the other.
+/// A client that sends its requests one after the other, each on a new connection.
 #[derive(Clone)]
 pub(crate) struct Visitor {
     config: Arc<ClientConfig>,
     port: u16,
-    /// How often one visit may connect.
+    /// The maximum number of connections of one visit.
     attempts: usize,
 }
 
@@ -88,13 +88,12 @@ impl Visitor {
         Self { config: Arc::new(config), port, attempts: 1 }
     }
 
-    /// Connects a second time when the first connection is reset before the server's first byte. A reset later on still
-    /// fails the visit.
+    /// Connects a second time if the first connection is reset before the server's first byte. A later reset still fails the visit.
     pub(crate) fn with_second_attempt(self) -> Self {
         Self { attempts: 2, ..self }
     }
 
-    /// The leaf that answered.
+    /// Sends a request; returns the fingerprint of the server's certificate.
     pub(crate) async fn visit(&self) -> Result<x509::Fingerprint, String> {
         let visitor = self.clone();
         let visited = tokio::task::spawn_blocking(move || visitor.request()).await.unwrap();
@@ -120,7 +119,7 @@ impl Visitor {
         Ok(x509::Fingerprint::of(leaf.ok_or(io::ErrorKind::InvalidData)?))
     }
 
-    /// A connection whose server has begun to answer the ClientHello.
+    /// Opens a connection; returns once the server has begun to answer the ClientHello.
     fn connect(&self) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let name = ServerName::try_from("a.example").unwrap();
         let mut session = ClientConnection::new(Arc::clone(&self.config), name).unwrap();
@@ -134,7 +133,7 @@ impl Visitor {
     }
 }
 
-/// Deploys `new` while visitors come and go: each is answered, the last ones by the new certificate.
+/// Deploys `new` while clients send requests. Every request is answered, the last ones with the new certificate.
 pub(crate) async fn undisturbed(
     host: &Host,
     deployer: &HostDeployer,
@@ -148,9 +147,9 @@ pub(crate) async fn undisturbed(
         let (visitor, done, visits) = (visitor.clone(), Arc::clone(&done), Arc::clone(&visits));
         visitors.spawn(async move {
             let mut last = None;
-            // Bounded, should the deployment hang.
+            // The number of requests is bounded in case the deployment hangs.
             for _ in 0..20_000 {
-                // One more once it is done: a visit that was under way may be the old one's.
+                // One more request after the deployment: a request in progress may still get the old certificate.
                 let over = done.load(Ordering::SeqCst);
                 last = Some(visitor.visit().await?);
                 visits.fetch_add(1, Ordering::SeqCst);

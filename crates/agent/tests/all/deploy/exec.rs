@@ -1,4 +1,4 @@
-//! A command that deploys by itself.
+//! Tests of a command that deploys the certificate itself.
 
 use agent::deploy::Outcome;
 use serde_json::json;
@@ -11,7 +11,7 @@ fn script(host: &Host, text: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn it_is_told_where_the_files_are_and_runs_once_a_certificate() {
+async fn exec_command_gets_the_file_paths_and_runs_once_per_certificate() {
     let host = Host::new();
     let material = host.issuer.material("a.example");
     let command = script(
@@ -34,13 +34,13 @@ async fn it_is_told_where_the_files_are_and_runs_once_a_certificate() {
 }
 
 #[tokio::test]
-async fn when_it_fails_it_runs_again_with_the_files_before() {
+async fn failed_exec_command_runs_again_with_the_previous_files() {
     let host = Host::new();
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = host.deployer();
     let good = target(json!({"type": "exec", "command": script(&host, "cp $BULLA_CERT OUT/installed")}));
     deployer.deploy(host.target, &good, &old).await;
-    // Installs whatever it is given and then does not like what is new.
+    // The command installs every certificate, and then fails for the new one.
     std::fs::write(host.root().join("old"), old.cert_pem()).unwrap();
     let picky = script(&host, "cp $BULLA_CERT OUT/installed; cmp -s OUT/installed OUT/old");
     let bad = target(json!({"type": "exec", "command": picky}));
@@ -50,7 +50,7 @@ async fn when_it_fails_it_runs_again_with_the_files_before() {
 }
 
 #[tokio::test]
-async fn a_first_one_that_fails_is_not_run_for_nothing() {
+async fn failed_first_exec_command_is_not_repeated() {
     let host = Host::new();
     let command = script(&host, "echo run >> OUT/runs; exit 1");
     let exec = target(json!({"type": "exec", "command": command}));
@@ -60,13 +60,13 @@ async fn a_first_one_that_fails_is_not_run_for_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_agents_environment_is_passed_on() {
+async fn agent_environment_is_not_passed_to_commands() {
     let host = Host::new();
     let command = script(&host, "env > OUT/env");
     let exec = target(json!({"type": "exec", "command": command}));
     host.deployer().deploy(host.target, &exec, &host.issuer.material("a.example")).await;
     let env = std::fs::read_to_string(host.root().join("env")).unwrap();
-    // Shells set some of their own.
+    // Shells set some variables themselves.
     let shells = ["PWD", "OLDPWD", "SHLVL", "_"];
     let names = env.lines().filter_map(|line| Some(line.split_once('=')?.0));
     let mut names: Vec<&str> = names.filter(|name| !shells.contains(name)).collect();

@@ -1,4 +1,4 @@
-//! What is written, what is kept, what is refused.
+//! Tests of written files, kept attributes and refused paths.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
@@ -16,7 +16,7 @@ fn inode(path: &Path) -> u64 {
     path.metadata().unwrap().ino()
 }
 
-/// A hook that writes a line each time it runs.
+/// A hook that appends a line at each run.
 fn counting(host: &Host, name: &str) -> serde_json::Value {
     json!(["sh", "-c", format!("echo run >> {}", host.root().join(name).display())])
 }
@@ -26,7 +26,7 @@ fn runs(host: &Host, name: &str) -> usize {
 }
 
 #[tokio::test]
-async fn each_file_holds_what_its_name_says() {
+async fn each_file_contains_the_parts_its_name_says() {
     let host = Host::new();
     let material = host.issuer.material("a.example");
     let all = target(json!({"type": "files", "cert": host.etc("cert.pem"), "chain": host.etc("chain.pem"),
@@ -47,7 +47,7 @@ async fn each_file_holds_what_its_name_says() {
 }
 
 #[tokio::test]
-async fn the_same_again_writes_nothing_and_reloads_nothing() {
+async fn redeploying_the_same_certificate_writes_and_reloads_nothing() {
     let host = Host::new();
     let material = host.issuer.material("a.example");
     let pair = target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
@@ -59,7 +59,7 @@ async fn the_same_again_writes_nothing_and_reloads_nothing() {
     assert_eq!((again.outcome, again.written), (Outcome::Unchanged, vec![]));
     assert_eq!((inode(&host.etc("f.pem")), inode(&host.etc("k.pem"))), before);
     assert_eq!((runs(&host, "validated"), runs(&host, "reloaded")), (1, 1));
-    // Another certificate replaces the files, never writes into them.
+    // Another certificate replaces the files. It is never written into them.
     let other = host.issuer.material("a.example");
     assert_eq!(deployer.deploy(host.target, &pair, &other).await.outcome, Outcome::Deployed);
     assert_ne!(inode(&host.etc("f.pem")), before.0);
@@ -67,9 +67,9 @@ async fn the_same_again_writes_nothing_and_reloads_nothing() {
 }
 
 #[tokio::test]
-async fn owner_group_and_mode_stay_unless_said_otherwise() {
+async fn owner_and_mode_are_kept_unless_configured_or_unsafe_for_a_key() {
     let host = Host::new();
-    // Giving files to others takes root, as agents have; anybody may keep what is theirs.
+    // Only root can give files to other users, and agents run as root. Every user can keep the owner of its own files.
     let root = rustix::process::geteuid().is_root();
     for (name, bits) in [("f.pem", 0o664), ("k.pem", 0o644), ("c.pem", 0o400)] {
         std::fs::write(host.etc(name), "old").unwrap();
@@ -101,7 +101,7 @@ async fn owner_group_and_mode_stay_unless_said_otherwise() {
 }
 
 #[tokio::test]
-async fn a_mode_that_differs_is_mended_though_the_content_is_the_same() {
+async fn different_mode_is_corrected_for_unchanged_content() {
     let host = Host::new();
     let material = host.issuer.material("a.example");
     let plain = target(json!({"type": "files", "key": host.etc("k.pem")}));
@@ -113,7 +113,7 @@ async fn a_mode_that_differs_is_mended_though_the_content_is_the_same() {
 }
 
 #[tokio::test]
-async fn the_last_three_sets_are_kept_where_only_the_agent_reads() {
+async fn last_three_backups_are_kept_readable_only_by_the_agent() {
     let host = Host::new();
     let one =
         target(json!({"type": "haproxy", "combined": host.etc("all.pem"), "validate": [], "reload": []}));
@@ -143,7 +143,7 @@ async fn the_last_three_sets_are_kept_where_only_the_agent_reads() {
 }
 
 #[tokio::test]
-async fn what_fails_validation_is_taken_back_and_nothing_is_reloaded() {
+async fn failed_validation_is_rolled_back_without_reload() {
     let host = Host::new();
     let old = host.issuer.material("a.example");
     let describe = |validate: serde_json::Value| {
@@ -161,13 +161,13 @@ async fn what_fails_validation_is_taken_back_and_nothing_is_reloaded() {
     assert_eq!((host.read("f.pem"), host.read("k.pem"), mode(&host.etc("k.pem"))), before);
     assert_eq!(runs(&host, "reloaded"), 1);
     assert_eq!(host.listing(), ["f.pem", "k.pem"]);
-    // The journal is gone: nothing is left for a restart.
+    // The journal is deleted, so a restart has nothing to undo.
     drop(deployer);
     assert_eq!(host.deployer().recover().await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn what_cannot_be_reloaded_is_taken_back_and_reloaded_again() {
+async fn failed_reload_is_rolled_back_and_reloaded_again() {
     let host = Host::new();
     let describe = |reload: String| {
         target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
@@ -176,7 +176,7 @@ async fn what_cannot_be_reloaded_is_taken_back_and_reloaded_again() {
     let deployer = host.deployer();
     deployer.deploy(host.target, &describe("true".into()), &host.issuer.material("a.example")).await;
     let before = host.read("f.pem");
-    // Fails with the new certificate only.
+    // Fails only with the new certificate.
     let log = host.root().join("reloaded");
     let picky = format!(
         "cat {f} >> {log}; cmp -s {f} {old}",
@@ -190,7 +190,7 @@ async fn what_cannot_be_reloaded_is_taken_back_and_reloaded_again() {
     assert!(report.error.unwrap().contains("reload failed"));
     assert_eq!(host.read("f.pem"), before);
     assert!(std::fs::read_to_string(&log).unwrap().ends_with(&before), "reloaded with the old one last");
-    // When even that fails, both are told.
+    // If the reload after the rollback fails too, both errors are reported.
     let never = describe("echo no; exit 9".into());
     let report = deployer.deploy(host.target, &never, &host.issuer.material("a.example")).await;
     assert_eq!(report.outcome, Outcome::Broken);
@@ -200,7 +200,7 @@ async fn what_cannot_be_reloaded_is_taken_back_and_reloaded_again() {
 }
 
 #[tokio::test]
-async fn a_first_deployment_that_fails_leaves_no_files() {
+async fn failed_first_deployment_leaves_no_files() {
     let host = Host::new();
     let failing = target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
         "validate": ["false"], "reload": []}));
@@ -210,7 +210,7 @@ async fn a_first_deployment_that_fails_leaves_no_files() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_there_or_open_to_all_is_refused_before_anything_changes() {
+async fn missing_or_world_writable_directory_is_rejected_before_any_change() {
     let host = Host::new();
     let deployer = host.deployer();
     let material = host.issuer.material("a.example");
@@ -227,7 +227,7 @@ async fn a_folder_that_is_not_there_or_open_to_all_is_refused_before_anything_ch
 }
 
 #[tokio::test]
-async fn one_agent_at_a_time_and_never_in_a_folder_others_enter() {
+async fn state_directory_must_be_private_and_used_by_one_agent() {
     let host = Host::new();
     let first = host.deployer();
     assert!(Deployer::open(&host.state(), host.policy()).unwrap_err().to_string().contains("another agent"));
@@ -238,7 +238,7 @@ async fn one_agent_at_a_time_and_never_in_a_folder_others_enter() {
 }
 
 #[test]
-fn targets_are_checked_before_they_are_stored() {
+fn invalid_targets_are_rejected() {
     let table = [
         (json!({"type": "nginx", "key": "/a/k"}), "nginx needs fullchain and key"),
         (json!({"type": "haproxy"}), "haproxy needs"),
@@ -277,7 +277,7 @@ fn targets_are_checked_before_they_are_stored() {
 }
 
 #[test]
-fn passwords_are_not_shown() {
+fn target_passwords_are_not_shown() {
     let text = json!({"type": "jks", "file": "/a/k", "password": "open sesame"});
     let read = target(text.clone());
     assert!(read.holds_secret());

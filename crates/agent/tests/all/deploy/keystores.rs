@@ -1,4 +1,4 @@
-//! Key stores, as OpenSSL and our own reader see them. (Java's own opinion: `tests/java.rs`.)
+//! Tests of key stores, read by OpenSSL and by our own reader. `tests/java.rs` tests them with Java.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn openssl(arguments: &[&str], file: &Path) -> String {
 }
 
 #[tokio::test]
-async fn openssl_reads_a_pkcs12_file_and_the_same_again_changes_nothing() {
+async fn openssl_reads_the_pkcs12_file_and_redeploying_changes_nothing() {
     for kind in [KeyType::P256, KeyType::Rsa2048] {
         let host = Host::new();
         let material = host.issuer.material_with("a.example", kind);
@@ -42,7 +42,7 @@ async fn openssl_reads_a_pkcs12_file_and_the_same_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_jks_file_is_the_same_each_time() {
+async fn jks_file_is_unchanged_on_redeployment() {
     let host = Host::new();
     let material = host.issuer.material("a.example");
     let store =

@@ -1,4 +1,4 @@
-//! Killed for real, as `kill -9` does, at moments nobody has chosen.
+//! Tests with processes that are killed as by `kill -9` at random moments.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::world::{Host, HostDeployer, target};
 
-/// Tells the process that is to be killed where to deploy.
+/// Names the directory that the process to be killed deploys into.
 const FOLDER: &str = "BULLA_TEST_KILLED_IN";
 const ID: Uuid = Uuid::from_u128(7);
 const KILLS: u64 = 25;
@@ -34,7 +34,7 @@ fn read(folder: &Path, name: &str) -> Material {
     Material::from_pem(&text("pem"), PrivateKey::from_pem(&text("key")).unwrap()).unwrap()
 }
 
-/// Deploys two certificates in turn: as a process of its own until it is killed, as a test a few times.
+/// Deploys two certificates in turn: until it is killed when it runs as a child process, otherwise for a few rounds.
 #[tokio::test]
 async fn two_certificates_take_turns() {
     let own = Host::new();
@@ -52,13 +52,13 @@ async fn two_certificates_take_turns() {
     for round in 0..rounds {
         let material = if round.is_multiple_of(2) { &a } else { &b };
         let report = deployer.deploy(ID, &described(&folder), material).await;
-        // The first may be there already, from a process before.
+        // The first certificate may already be deployed by an earlier process.
         assert!(matches!(report.outcome, Outcome::Deployed | Outcome::Unchanged), "{report:?}");
     }
 }
 
 #[tokio::test]
-async fn whatever_is_killed_leaves_a_whole_set_after_the_next_start() {
+async fn kill_at_any_time_leaves_a_complete_file_set_after_restart() {
     let host = Host::new();
     write(host.root(), "a", &host.issuer.material("a.example"));
     write(host.root(), "b", &host.issuer.material("a.example"));
@@ -69,7 +69,7 @@ async fn whatever_is_killed_leaves_a_whole_set_after_the_next_start() {
     });
     let (mut cut_off, began) = (0, Instant::now());
     for kill in 0.. {
-        // On a loaded machine kills may all fall beside the deployments: more are tried then.
+        // On a loaded machine all kills may miss the deployments. Then more kills follow.
         if kill >= KILLS && (cut_off > 0 || began.elapsed() > PATIENCE) {
             break;
         }
@@ -80,7 +80,7 @@ async fn whatever_is_killed_leaves_a_whole_set_after_the_next_start() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Backups come and go with each deployment: it is at work.
+        // Backups are created and deleted with each deployment, which shows that the process is deploying.
         let backups = host.state().join("backups").join(ID.to_string());
         let newest = || {
             std::fs::read_dir(&backups)
@@ -107,6 +107,6 @@ async fn whatever_is_killed_leaves_a_whole_set_after_the_next_start() {
         let litter: Vec<_> = host.listing().into_iter().filter(|name| name.starts_with('.')).collect();
         assert_eq!(litter, Vec::<String>::new(), "after kill {kill}");
     }
-    // Otherwise nothing was proved.
+    // Without an interrupted deployment the test proves nothing.
     assert!(cut_off > 0, "no kill has met a deployment");
 }

@@ -1,4 +1,4 @@
-//! Deployment onto this very host: files, crashes, and real servers.
+//! Tests of deployment to this host: files, crashes and real servers.
 
 mod configs;
 mod crash;

@@ -1,4 +1,4 @@
-//! The host's owner decides what a server may have done, also one that is taken over.
+//! Tests of the policy by which the host's owner limits the server, even a compromised server.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::world::{Host, target};
 
-/// The number of this process' user, as a policy names it.
+/// The UID of this process, as a policy names it.
 fn own_user() -> String {
     rustix::process::geteuid().as_raw().to_string()
 }
 
-/// A folder of the server's that may be written, and nothing more.
+/// A policy rule that allows only the server's directory.
 fn folder_rule(host: &Host) -> String {
     format!("[[files]]\npath = \"{}/\"\n", host.etc("").display().to_string().trim_end_matches('/'))
 }
@@ -47,7 +47,7 @@ fn policy(host: &Host) -> Arc<Policy> {
 }
 
 #[tokio::test]
-async fn without_a_policy_nothing_is_done_and_the_error_has_the_lines_that_allow_it() {
+async fn job_without_policy_is_refused_with_the_lines_that_allow_it() {
     let host = Host::new();
     let ran = host.root().join("ran");
     let job = pair(&host, json!(["touch", ran]));
@@ -62,7 +62,7 @@ async fn without_a_policy_nothing_is_done_and_the_error_has_the_lines_that_allow
 }
 
 #[tokio::test]
-async fn a_command_that_the_policy_does_not_have_is_not_run() {
+async fn command_not_in_the_policy_is_not_run() {
     let host = Host::new();
     let ran = host.root().join("ran").display().to_string();
     let rule = command_rule("reload", &["true", "x"]);
@@ -87,7 +87,7 @@ async fn a_command_that_the_policy_does_not_have_is_not_run() {
 }
 
 #[tokio::test]
-async fn a_path_outside_is_refused_also_by_a_link_that_leads_there() {
+async fn path_outside_the_policy_is_refused_even_through_symlinks() {
     let host = Host::new();
     let outside = host.root().join("outside");
     std::fs::create_dir(&outside).unwrap();
@@ -114,7 +114,7 @@ async fn a_path_outside_is_refused_also_by_a_link_that_leads_there() {
     let above: Target =
         serde_json::from_value(json!({"type": "files", "key": host.etc("../outside/x")})).unwrap();
     assert!(refused(&host, &above).await.contains("is not an absolute path without \"..\""));
-    // What is not allowed is not looked at: the error is the same whether the file is there or not.
+    // Refused paths are not examined: the error does not depend on whether the file exists.
     let said = |error: String, name: &str| error.replace(name, "NAME");
     let there =
         refused(&host, &target(json!({"type": "files", "cert": outside.join("authorized_keys")}))).await;
@@ -123,7 +123,7 @@ async fn a_path_outside_is_refused_also_by_a_link_that_leads_there() {
 }
 
 #[tokio::test]
-async fn the_agents_own_folder_its_policy_and_the_programs_of_commands_are_never_written() {
+async fn agent_state_policy_and_command_programs_are_never_written() {
     let host = Host::new();
     let program = host.root().join("reload.sh");
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
@@ -138,7 +138,7 @@ async fn the_agents_own_folder_its_policy_and_the_programs_of_commands_are_never
 }
 
 #[tokio::test]
-async fn owners_groups_and_modes_have_to_be_allowed() {
+async fn owners_groups_and_modes_must_be_allowed_by_the_policy() {
     let host = Host::new();
     write_policy(&host, &folder_rule(&host));
     let of = |attributes: serde_json::Value| {
@@ -169,7 +169,7 @@ async fn owners_groups_and_modes_have_to_be_allowed() {
 }
 
 #[tokio::test]
-async fn a_policy_that_others_can_write_allows_nothing() {
+async fn policy_writable_by_others_allows_nothing() {
     let host = Host::new();
     write_policy(&host, &folder_rule(&host));
     std::fs::set_permissions(host.policy().path(), std::fs::Permissions::from_mode(0o666)).unwrap();
@@ -179,7 +179,7 @@ async fn a_policy_that_others_can_write_allows_nothing() {
 }
 
 #[tokio::test]
-async fn endpoints_are_connected_to_only_if_the_policy_has_them() {
+async fn verify_connects_only_to_addresses_in_the_policy() {
     let host = Host::new();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -205,7 +205,7 @@ async fn endpoints_are_connected_to_only_if_the_policy_has_them() {
     assert!(connected && report.outcome == Outcome::RolledBack, "{report:?}");
 }
 
-/// A deployment that a crash cut off after its reload, with the old files kept.
+/// A deployment that was interrupted by a crash after its reload, with a backup of the old files.
 async fn cut_off(host: &Host) -> (Target, String) {
     let log = host.root().join("reloads").display().to_string();
     let script = format!("echo run >> {log}");
@@ -227,7 +227,7 @@ fn reloads(host: &Host) -> usize {
 }
 
 #[tokio::test]
-async fn a_command_in_the_journal_is_judged_by_the_policy_of_today() {
+async fn recovery_checks_journaled_commands_against_the_current_policy() {
     let host = Host::new();
     let (_, old) = cut_off(&host).await;
     write_policy(&host, &folder_rule(&host));
@@ -238,7 +238,7 @@ async fn a_command_in_the_journal_is_judged_by_the_policy_of_today() {
 }
 
 #[tokio::test]
-async fn a_path_in_the_journal_is_judged_by_the_policy_of_today() {
+async fn recovery_checks_journaled_paths_against_the_current_policy() {
     let host = Host::new();
     let (_, old) = cut_off(&host).await;
     let allowed = std::fs::read_to_string(host.policy().path()).unwrap();
@@ -254,7 +254,7 @@ async fn a_path_in_the_journal_is_judged_by_the_policy_of_today() {
 }
 
 #[tokio::test]
-async fn a_command_runs_as_its_user_without_the_agents_groups() {
+async fn command_runs_as_its_user_without_the_agent_groups() {
     let host = Host::new();
     let root = rustix::process::geteuid().is_root();
     let rule = "[commands.who]\nargv = [\"sh\", \"-c\", \"id -un; id -G; pwd; exit 1\"]\nuser = \"nobody\"\n";
@@ -270,18 +270,18 @@ async fn a_command_runs_as_its_user_without_the_agents_groups() {
     } else {
         assert!(error.contains("runs as another user, which requires the"), "{error}");
     }
-    // It could not read what it is told of.
+    // The user cannot read the files that the command is given.
     let exec = target(json!({"type": "exec", "command": "who"}));
     let error = refused(&host, &exec).await;
     assert!(error.contains("gets files in the agent's folder, which only") || !root, "{error}");
 }
 
 #[tokio::test]
-async fn a_command_has_the_groups_of_its_user() {
+async fn command_runs_with_the_groups_of_its_user() {
     if !rustix::process::geteuid().is_root() {
         return; // Others run commands as themselves alone, with their own groups.
     }
-    // Debian has this user in the group ssl-cert; `cargo xtask setup` installs the package.
+    // On Debian this user is in the group ssl-cert. `cargo xtask setup` installs the package.
     let host = Host::new();
     let rule = "[commands.who]\nargv = [\"sh\", \"-c\", \"id -un; id -G; exit 1\"]\nuser = \"postgres\"\n";
     write_policy(&host, &(folder_rule(&host) + rule));
@@ -293,7 +293,7 @@ async fn a_command_has_the_groups_of_its_user() {
 }
 
 #[tokio::test]
-async fn a_check_tells_everything_that_is_missing_at_once() {
+async fn policy_check_lists_all_missing_rules_at_once() {
     let host = Host::new();
     let job = target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
         "verify": {"host": "::1", "port": 443}}));

@@ -1,4 +1,4 @@
-//! Real servers from Debian, with folders and ports of the test's own.
+//! Tests with real servers from Debian, with their own directories and ports.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn nginx(host: &Host, port: u16) -> (Daemon, Target) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nginx_serves_the_new_certificate_and_drops_no_request() {
+async fn nginx_serves_the_new_certificate_without_dropped_requests() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["fullchain", "key"], &old).await;
@@ -50,12 +50,12 @@ async fn nginx_serves_the_new_certificate_and_drops_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nginx_keeps_the_old_certificate_when_it_refuses_the_new_one() {
+async fn nginx_keeps_the_old_certificate_if_validation_fails() {
     let (host, port) = (Host::new(), free_port());
     let old = host.issuer.material("a.example");
     let deployer = first(&host, &["fullchain", "key"], &old).await;
     let (_daemon, target) = nginx(&host, port);
-    // A kind of key that Debian's OpenSSL cannot read.
+    // A key type that Debian's OpenSSL cannot read.
     let unreadable = host.issuer.material_with("a.example", KeyType::MlDsa44);
     let report = deployer.deploy(host.target, &target, &unreadable).await;
     assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
@@ -66,12 +66,12 @@ async fn nginx_keeps_the_old_certificate_when_it_refuses_the_new_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_served_afterwards_is_taken_back() {
+async fn deployment_is_rolled_back_if_the_new_certificate_is_not_served() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["fullchain", "key"], &old).await;
     let (_daemon, _) = nginx(&host, port);
-    // Other files than those nginx reads.
+    // These are not the files that nginx reads.
     let beside = target(json!({"type": "nginx", "fullchain": host.etc("f2.pem"), "key": host.etc("k2.pem"),
         "validate": [], "reload": ["true"], "verify": {"port": port, "server_name": "a.example", "seconds": 5}}));
     let report = deployer.deploy(uuid::Uuid::now_v7(), &beside, &new).await;
@@ -82,12 +82,12 @@ async fn what_is_not_served_afterwards_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_right_already_are_served_after_a_reload() {
+async fn server_is_reloaded_if_up_to_date_files_are_not_served() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     first(&host, &["fullchain", "key"], &old).await;
     let (_daemon, target) = nginx(&host, port);
-    // Somebody replaced the files and forgot the reload.
+    // The files were replaced without a reload.
     let deployer = first(&host, &["fullchain", "key"], &new).await;
     assert_eq!(Visitor::new(&host, port).visit().await.unwrap(), old.fingerprint());
     let report = deployer.deploy(host.target, &target, &new).await;
@@ -96,7 +96,7 @@ async fn files_that_are_right_already_are_served_after_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_down_fails_the_deployment_and_says_so_twice() {
+async fn stopped_server_fails_the_deployment_and_its_rollback() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["fullchain", "key"], &old).await;
@@ -107,13 +107,13 @@ async fn a_server_that_is_down_fails_the_deployment_and_says_so_twice() {
     assert!(report.error.unwrap().contains("reload failed"));
     assert!(report.rollback_error.unwrap().contains("reload failed"));
     assert_eq!(host.read("fullchain.pem"), old.fullchain_pem());
-    // Once it runs again, so does the deployment.
+    // Once the server runs again, the deployment succeeds.
     let (_daemon, target) = nginx(&host, port);
     assert_eq!(deployer.deploy(host.target, &target, &new).await.outcome, Outcome::Deployed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn haproxy_takes_one_file_with_all_of_it() {
+async fn haproxy_serves_a_certificate_from_one_combined_file() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["combined"], &old).await;
@@ -141,7 +141,7 @@ async fn haproxy_takes_one_file_with_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn apache_takes_certificate_chain_and_key_apart() {
+async fn apache_serves_certificate_chain_and_key_from_separate_files() {
     let (host, port) = (Host::new(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["cert", "chain", "key"], &old).await;
@@ -155,7 +155,7 @@ async fn apache_takes_certificate_chain_and_key_apart() {
          Listen 127.0.0.1:{port}\nDocumentRoot {folder}/www\nSSLEngine on\nSSLCertificateFile {folder}/etc/cert.pem\n\
          SSLCertificateChainFile {folder}/etc/chain.pem\nSSLCertificateKeyFile {folder}/etc/key.pem\n"
     );
-    // Apache refuses to run as root; its workers read nothing of ours.
+    // Apache refuses to run as root. Its workers read none of our files.
     let config = config.replace("User root\nGroup root", "User nobody\nGroup nogroup");
     let file: PathBuf = host.root().join("apache.conf");
     std::fs::write(&file, config).unwrap();
@@ -176,7 +176,7 @@ async fn apache_takes_certificate_chain_and_key_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn caddy_answers_each_request_it_received_across_a_reload_and_refuses_a_key_it_cannot_read() {
+async fn caddy_answers_requests_across_a_reload_and_rejects_an_unreadable_key() {
     let (host, port, admin) = (Host::new(), free_port(), free_port());
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["fullchain", "key"], &old).await;
@@ -204,14 +204,14 @@ async fn caddy_answers_each_request_it_received_across_a_reload_and_refuses_a_ke
     let described =
         target(json!({"type": "caddy", "fullchain": host.etc("fullchain.pem"), "key": host.etc("key.pem"),
         "validate": validate, "reload": reload, "verify": {"port": port, "server_name": "a.example"}}));
-    // Caddy's reload closes its listening socket; Linux resets the connections that Caddy had not accepted by then.
+    // Caddy's reload closes its listening socket. Linux then resets the connections that Caddy has not accepted yet.
     let visitor = Visitor::new(&host, port).with_second_attempt();
     undisturbed(&host, &deployer, &described, &visitor, &new).await;
     let unreadable = host.issuer.material_with("a.example", KeyType::MlDsa44);
     let report = deployer.deploy(host.target, &described, &unreadable).await;
     assert_eq!((report.outcome, report.rollback_error), (Outcome::RolledBack, None));
     assert!(report.error.unwrap().contains("validation failed"));
-    // And when nothing looks before: the reload fails, and Caddy goes on with what it has.
+    // Without validation the reload fails, and Caddy continues with the old certificate.
     let mut blind = serde_json::to_value(&described).unwrap();
     blind["validate"] = json!([]);
     let report = deployer.deploy(host.target, &target(blind), &unreadable).await;
@@ -220,7 +220,7 @@ async fn caddy_answers_each_request_it_received_across_a_reload_and_refuses_a_ke
     assert_eq!(Visitor::new(&host, port).visit().await.unwrap(), new.fingerprint());
 }
 
-/// A mail server that knows STARTTLS (RFC 3207) and one certificate for ever.
+/// A mail server with STARTTLS (RFC 3207) that never changes its certificate.
 async fn smtp_server(port: u16, material: &Material) -> tokio::task::JoinSet<()> {
     let chain = material.chain().iter().map(|der| CertificateDer::from(der.clone())).collect();
     let key = keys::PrivateKey::from_pem(&material.key_pem()).unwrap().to_pkcs8_der().to_vec();
@@ -243,7 +243,7 @@ async fn smtp_server(port: u16, material: &Material) -> tokio::task::JoinSet<()>
                     let _ = stream.read(&mut said).await;
                 }
             }
-            // The probe leaves once it has seen what it wants.
+            // The probe disconnects once it has the certificate.
             let _ = acceptor.accept(stream).await;
         }
     });
@@ -251,7 +251,7 @@ async fn smtp_server(port: u16, material: &Material) -> tokio::task::JoinSet<()>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mail_servers_are_asked_by_starttls() {
+async fn mail_server_certificate_is_verified_by_starttls() {
     let (host, port) = (Host::new(), free_port());
     let (served, other) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = first(&host, &["fullchain", "key"], &served).await;
@@ -263,7 +263,7 @@ async fn mail_servers_are_asked_by_starttls() {
     };
     let report = deployer.deploy(host.target, &described(20), &served).await;
     assert_eq!((report.outcome, report.served), (Outcome::Unchanged, Some(served.fingerprint())));
-    // It never reads its files again, so another certificate is never served.
+    // The server never reads its files again, so it never serves another certificate.
     let report = deployer.deploy(host.target, &described(5), &other).await;
     assert_eq!(report.outcome, Outcome::RolledBack, "{report:?}");
     assert!(report.error.unwrap().contains(&served.fingerprint().to_string()));

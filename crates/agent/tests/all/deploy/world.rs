@@ -1,4 +1,4 @@
-//! An authority of the test's own, a folder of the agent's, and files to deploy to.
+//! A CA of the test, a state directory of the agent, and files to deploy to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use x509::GeneralName;
 use x509::build::Extension;
 
-/// Issues what the tests deploy.
+/// Issues the certificates that the tests deploy.
 pub(crate) struct Issuer(testbed::Issuer);
 
 impl std::ops::Deref for Issuer {
@@ -26,7 +26,7 @@ impl Issuer {
         Self(testbed::Issuer::new())
     }
 
-    /// A new leaf with a new key.
+    /// Issues a new leaf with a new key.
     pub(crate) fn material(&self, name: &str) -> Material {
         self.material_with(name, KeyType::P256)
     }
@@ -53,7 +53,7 @@ impl Host {
         Self { issuer: Issuer::new(), target: Uuid::now_v7(), folder }
     }
 
-    /// A file of the server's.
+    /// Returns the path of a file in the server's directory.
     pub(crate) fn etc(&self, name: &str) -> PathBuf {
         self.folder.path().join("etc").join(name)
     }
@@ -74,7 +74,7 @@ impl Host {
         HostDeployer::open(self.root(), fault)
     }
 
-    /// What the host's owner lets the server do.
+    /// Returns the policy of the host's owner.
     pub(crate) fn policy(&self) -> PolicyFile {
         PolicyFile::new(&self.root().join(POLICY))
     }
@@ -83,7 +83,7 @@ impl Host {
         std::fs::read_to_string(self.etc(name)).unwrap()
     }
 
-    /// What is in the server's folder, names only.
+    /// Returns the names of the files in the server's directory.
     pub(crate) fn listing(&self) -> Vec<String> {
         let folder = std::fs::read_dir(self.folder.path().join("etc")).unwrap();
         let mut names: Vec<_> =
@@ -93,10 +93,10 @@ impl Host {
     }
 }
 
-/// The policy of a temporary host.
+/// The file name of the policy on a temporary host.
 const POLICY: &str = "agent.toml";
 
-/// A deployer on a host whose owner adds the lines that a job asks for.
+/// A deployer on a host whose policy gets the rules that a job needs.
 pub(crate) struct HostDeployer {
     deployer: Deployer,
     policy: PolicyFile,
@@ -110,7 +110,7 @@ impl HostDeployer {
     }
 
     pub(crate) async fn deploy(&self, id: Uuid, target: &Target, material: &Material) -> Report {
-        // A file's owner and mode are judged once its path is allowed.
+        // The owner and mode of a file are checked only once its path is allowed, so two rounds are needed.
         for _ in 0..2 {
             self.allow(target).await;
         }
@@ -119,7 +119,7 @@ impl HostDeployer {
 
     async fn allow(&self, target: &Target) {
         let policy = Arc::new(self.policy.load(self.deployer.folder()).unwrap());
-        // What cannot be judged is for the deployment to say.
+        // If the check fails, the deployment reports the error.
         let Ok(missing) = missing_rules(&policy, target).await else { return };
         let before = std::fs::read_to_string(self.policy.path()).unwrap_or_default();
         let text = format!("{before}{}", policy.lines_for(&missing));

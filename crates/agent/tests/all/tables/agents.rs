@@ -1,4 +1,4 @@
-//! Agents, tokens, groups, targets, deployments.
+//! Tests of agents, tokens, groups, targets and deployments.
 
 use agent::tables::{
     AgentFacts, AgentFilter, AgentRow, AgentTokenRow, DeploymentResult, NewDeployment, TargetSettings,
@@ -59,7 +59,7 @@ async fn names(store: &Store, filter: &AgentFilter) -> Vec<String> {
     }
 }
 
-pub(crate) async fn a_token_enrols_once_and_not_after_its_end(world: World) {
+pub(crate) async fn agent_join_token_is_used_once_and_rejected_when_expired(world: World) {
     let store = &world.store;
     let token = |expires_at_us: i64| AgentTokenRow {
         id: Uuid::now_v7(),
@@ -94,7 +94,7 @@ pub(crate) async fn a_token_enrols_once_and_not_after_its_end(world: World) {
     assert_eq!(agent::tables::Agents::of(store).purge_tokens(NOW + 1).await.unwrap(), 1);
 }
 
-pub(crate) async fn agents_are_found_by_key_name_and_labels(world: World) {
+pub(crate) async fn agents_are_unique_by_key_and_name_and_filtered_by_labels(world: World) {
     let store = &world.store;
     let all = [agent("b", 1), agent("a", 2), agent("c", 3), agent("d", 4)];
     assert!(enter(store, &all[0], &[("env", "prod"), ("os", "debian")]).await);
@@ -138,7 +138,7 @@ pub(crate) async fn agents_are_found_by_key_name_and_labels(world: World) {
     assert!(!certified.unwrap(), "a retired one gets no certificate");
 }
 
-pub(crate) async fn agents_are_seen_many_at_once(world: World) {
+pub(crate) async fn agents_last_seen_are_updated_in_one_statement(world: World) {
     let store = &world.store;
     let all: Vec<_> = (0..20).map(|n| agent(&format!("host-{n:02}"), n)).collect();
     for one in &all {
@@ -161,7 +161,7 @@ pub(crate) async fn agents_are_seen_many_at_once(world: World) {
     assert_eq!(names(store, &online).await, ["host-00", "host-01", "host-02", "host-03", "host-04"]);
 }
 
-pub(crate) async fn groups_have_revisions(world: World) {
+pub(crate) async fn agent_group_updates_require_the_current_revision(world: World) {
     let store = &world.store;
     let enter = |name: &'static str| {
         store.write("test", move |tx| Box::pin(insert_agent_group(tx, name, r#"{"env":"prod"}"#, "", NOW)))
@@ -178,7 +178,7 @@ pub(crate) async fn groups_have_revisions(world: World) {
     assert_eq!(agent::tables::Agents::of(store).groups(None, 10).await.unwrap().rows, [group]);
 }
 
-pub(crate) async fn targets_belong_to_agents(world: World) {
+pub(crate) async fn target_names_are_unique_and_updates_require_the_current_revision(world: World) {
     let store = &world.store;
     let (mine, other, id) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7());
     let settings = |name: &str, agent: Uuid| TargetSettings {
@@ -218,7 +218,7 @@ pub(crate) async fn targets_belong_to_agents(world: World) {
     assert!(!gone(id).await.unwrap());
 }
 
-pub(crate) async fn a_deployment_reported_twice_counts_once(world: World) {
+pub(crate) async fn repeated_deployment_reports_are_counted_once(world: World) {
     let store = &world.store;
     let (certificate, agent) = (Uuid::now_v7(), Uuid::now_v7());
     let targets = [Uuid::now_v7(), Uuid::now_v7()];

@@ -1,15 +1,15 @@
-//! The tables: every case runs on SQLite and on PostgreSQL.
+//! Tests of the tables. Every test runs on SQLite and on PostgreSQL.
 
 mod agents;
 mod statements;
 
 testbed::on_both! {
     testbed::tables::World:
-    agents::a_token_enrols_once_and_not_after_its_end
-    agents::agents_are_found_by_key_name_and_labels
-    agents::agents_are_seen_many_at_once
-    agents::groups_have_revisions
-    agents::targets_belong_to_agents
-    agents::a_deployment_reported_twice_counts_once
-    statements::every_statement_is_accepted_and_walks_no_large_table
+    agents::agent_join_token_is_used_once_and_rejected_when_expired
+    agents::agents_are_unique_by_key_and_name_and_filtered_by_labels
+    agents::agents_last_seen_are_updated_in_one_statement
+    agents::agent_group_updates_require_the_current_revision
+    agents::target_names_are_unique_and_updates_require_the_current_revision
+    agents::repeated_deployment_reports_are_counted_once
+    statements::sql_statements_prepare_and_avoid_full_table_scans
 }

@@ -1,7 +1,7 @@
-//! Every statement of these tables, on both databases.
+//! Runs every statement of these tables on both databases.
 
 use testbed::tables::World;
 
-pub(crate) async fn every_statement_is_accepted_and_walks_no_large_table(world: World) {
+pub(crate) async fn sql_statements_prepare_and_avoid_full_table_scans(world: World) {
     assert!(testbed::check_statements(&world.store, agent::tables::STATEMENTS).await > 120);
 }

@@ -1,4 +1,4 @@
-//! Dovecot and Postfix, which must be started by root to become other users.
+//! Tests with Dovecot and Postfix. Root must start them, because they switch to other users.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::daemon::{Daemon, first};
 use super::world::{Host, target};
 
-/// Deploys a new certificate, which is served; then one with a key that the server cannot read, which is taken back.
+/// Deploys a new certificate, which is served. Then deploys one with a key that the server cannot read, which is rolled back.
 async fn deploys_and_takes_back(host: &Host, described: &Target) {
     let deployer = host.deployer();
     let new = host.issuer.material("a.example");
@@ -34,7 +34,7 @@ fn described(host: &Host, kind: &str, port: u16, protocol: &str, commands: Value
         "verify": {"port": port, "server_name": "a.example", "protocol": protocol}}))
 }
 
-/// Others may pass through, as a mail server's processes are other users.
+/// Makes the directory searchable for other users, because a mail server's processes run as other users.
 fn open_to_pass(host: &Host) -> String {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(host.root(), std::fs::Permissions::from_mode(0o711)).unwrap();
@@ -63,7 +63,7 @@ async fn dovecot_serves_the_new_certificate_after_a_reload() {
     deploys_and_takes_back(&host, &described(&host, "dovecot", port, "imap", commands)).await;
 }
 
-/// Ends Postfix with all its processes.
+/// Stops Postfix with all its processes.
 struct Postfix(String, #[expect(dead_code, reason = "kept until it is dropped, after the stop")] Daemon);
 
 impl Drop for Postfix {

@@ -1,4 +1,4 @@
-//! Deployment to servers that need root, or that Debian does not have.
+//! Tests of deployment to servers that need root or that are not in Debian.
 
 #[path = "../../all/deploy/daemon.rs"]
 mod daemon;

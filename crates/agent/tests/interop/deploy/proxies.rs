@@ -1,4 +1,4 @@
-//! Traefik and Envoy: both watch a file, so nothing is reloaded.
+//! Tests with Traefik and Envoy. Both watch their files, so no reload command is needed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::{Host, HostDeployer, target};
 const INSTALL: &str = "run .ci/interop, which installs it";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traefik_takes_the_certificate_and_drops_no_request() {
+async fn traefik_serves_the_new_certificate_without_dropped_requests() {
     let (host, port, admin) = (Host::new(), free_port(), free_port());
     let folder = host.root().display();
     let described = target(
@@ -33,14 +33,15 @@ async fn traefik_takes_the_certificate_and_drops_no_request() {
     let _daemon = Daemon::start("traefik", &[&format!("--configFile={}", file.display())], INSTALL, port);
     let (old, new) = (host.issuer.material("a.example"), host.issuer.material("a.example"));
     let deployer = host.deployer();
-    // Traefik serves a certificate of its own until it has ours.
+    // Traefik serves a self-made certificate until it has ours.
     let report = deployer.deploy(host.target, &described, &old).await;
     assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
     undisturbed(&host, &deployer, &described, &Visitor::new(&host, port), &new).await;
     is_taken_back(&host, &deployer, &described, port, &new).await;
 }
 
-/// A deployment whose command fails once: `before` is in the files again, and served once the watcher has seen it.
+/// Tests a deployment whose command fails once. The files contain `before` again, and the server serves it once its watcher sees
+/// the change.
 async fn is_taken_back(
     host: &Host,
     deployer: &HostDeployer,
@@ -64,7 +65,7 @@ async fn is_taken_back(
     tokio::time::timeout(Duration::from_secs(20), served).await.expect("the files of before are not served");
 }
 
-/// A listener whose certificate comes from the file of secrets at `{secrets}`.
+/// A listener whose certificate comes from the secrets file at `{secrets}`.
 const ENVOY: &str = r#"
 node: { id: test, cluster: test }
 static_resources:
@@ -94,7 +95,7 @@ static_resources:
                       routes: [{ match: { prefix: / }, direct_response: { status: 200, body: { inline_string: well } } }]
 "#;
 
-/// Envoy with its secrets in `sds.yaml`, deployed as `described` says.
+/// Runs Envoy with its secrets in `sds.yaml`, deployed to the target `described`.
 async fn envoy(described: serde_json::Value) {
     let (host, port) = (Host::new(), free_port());
     let mut described = described;
@@ -124,11 +125,11 @@ async fn envoy(described: serde_json::Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn envoy_takes_one_file_with_the_key_in_it() {
+async fn envoy_serves_a_secret_with_the_key_inline() {
     envoy(json!({"type": "envoy", "config": "sds.yaml"})).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn envoy_takes_files_beside_its_secret() {
+async fn envoy_serves_a_secret_that_names_separate_files() {
     envoy(json!({"type": "envoy", "config": "sds.yaml", "fullchain": "full.pem", "key": "key.pem"})).await;
 }

@@ -99,13 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_read_as_any_parser_reads_it() {
+    fn json_values_parse_as_with_serde_json() {
         let text = r#"{"a":[1,-2,1.5,"x",true,null,{}],"b":{"c":"\u00e9"}}"#;
         assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap());
     }
 
     #[test]
-    fn repeated_members_depth_and_trailing_octets_are_refused() {
+    fn duplicate_members_deep_nesting_and_trailing_bytes_are_rejected() {
         let deep = format!("{}{}", "[".repeat(DEPTH_MAX + 2), "]".repeat(DEPTH_MAX + 2));
         for bad in [r#"{"a":1,"a":1}"#, r#"{"x":{"a":1,"\u0061":2}}"#, "{} {}", "", "{", &deep] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");

@@ -49,7 +49,7 @@ fn key_of(jws: &Jws) -> &AccountKey {
 }
 
 #[test]
-fn a_signature_is_checked() {
+fn jws_signature_is_verified() {
     let key = Ec::new();
     let jws = parse(&key.sign(&header(&key), "{}")).unwrap();
     jws.verify(key_of(&jws)).unwrap();
@@ -67,7 +67,7 @@ fn a_signature_is_checked() {
 }
 
 #[test]
-fn ed25519_signs_under_both_its_names() {
+fn ed25519_is_accepted_under_both_algorithm_names() {
     let pair = Ed25519KeyPair::generate().unwrap();
     let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": b64(pair.public_key().as_ref())});
     for alg in ["EdDSA", "Ed25519"] {
@@ -79,7 +79,7 @@ fn ed25519_signs_under_both_its_names() {
 }
 
 #[test]
-fn an_algorithm_must_fit_the_key() {
+fn algorithm_must_match_the_key() {
     let key = Ec::new();
     for alg in ["ES384", "RS256", "none", "HS256", "es256", ""] {
         let mut header = header(&key);
@@ -90,7 +90,7 @@ fn an_algorithm_must_fit_the_key() {
 }
 
 #[test]
-fn macs_are_checked() {
+fn hmac_is_verified() {
     let secret = [7; 32];
     let protected = b64(r#"{"alg":"HS256","kid":"k","url":"u"}"#);
     let input = format!("{protected}.{}", b64("{}"));
@@ -101,7 +101,7 @@ fn macs_are_checked() {
 }
 
 #[test]
-fn what_is_no_flattened_jws_is_refused() {
+fn malformed_flattened_jws_is_rejected() {
     let key = Ec::new();
     let good = key.sign(&header(&key), "{}");
     assert!(parse(&good).is_ok());
@@ -147,12 +147,12 @@ fn what_is_no_flattened_jws_is_refused() {
 
 proptest! {
     #[test]
-    fn no_octets_make_the_parser_panic(body in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes_do_not_panic_the_parser(body in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Jws::parse(&body);
     }
 
     #[test]
-    fn no_header_makes_the_parser_panic(header in "\\PC{0,200}", payload in "\\PC{0,40}") {
+    fn arbitrary_headers_do_not_panic_the_parser(header in "\\PC{0,200}", payload in "\\PC{0,40}") {
         let body = json!({"protected": b64(header), "payload": payload, "signature": ""}).to_string();
         let _ = Jws::parse(body.as_bytes());
     }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn records_allow_as_rfc_8659_and_8657_say() {
+    fn caa_records_are_evaluated_as_in_rfc_8659_and_rfc_8657() {
         let account = "ca.example; accounturi=https://ca.example/acme/acct/1";
         // Each row: the records, whether they allow a host, whether they allow a wildcard.
         let table: &[(&[(bool, &str, &str)], bool, bool)] = &[

@@ -62,7 +62,7 @@ mod tests {
 
     // The example in section 3.2 of the draft.
     #[test]
-    fn the_account_label_is_that_of_the_draft() {
+    fn account_label_matches_the_draft_example() {
         assert_eq!(account_label("https://example.com/acme/acct/ExampleAccount"), "_ujmmovf2vn55tgye");
     }
 }

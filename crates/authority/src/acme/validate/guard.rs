@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_reaches_networks_and_never_this_machine() {
+    fn default_guard_blocks_local_and_metadata_addresses() {
         let guard = Guard::new(&ValidationOptions::default());
         for good in
             ["10.1.2.3", "192.168.0.1", "172.16.0.1", "8.8.8.8", "fd12::1", "2606:4700::1", "100.64.0.1"]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_allowed_and_denied_by_the_options() {
+    fn configured_networks_override_the_guard_defaults() {
         let options = ValidationOptions {
             allow_private: false,
             allow_networks: vec!["127.0.0.1/32".parse().unwrap(), "10.1.0.0/16".parse().unwrap()],

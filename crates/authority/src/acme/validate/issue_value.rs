@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_or_refused() {
+    fn issue_values_are_parsed_or_rejected() {
         let read =
             |text: &str| IssueValue::parse(text.as_bytes()).map(|value| (value.domain, value.parameters));
         type Read = Option<(&'static str, &'static [(&'static str, &'static str)])>;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_stands_twice_is_noticed() {
+    fn duplicate_parameter_is_reported_as_an_error() {
         let value = IssueValue::parse(b"ca.example; a=1; b=2; a=1").unwrap();
         assert_eq!((value.one("a"), value.one("b"), value.one("c")), (Err(()), Ok(Some("2")), Ok(None)));
     }

@@ -107,7 +107,7 @@ mod tests {
 
     // Example of section 10.2 of the draft.
     #[test]
-    fn hashed_uris_are_those_of_the_draft() {
+    fn hashed_account_uris_match_the_draft_examples() {
         let uri = |domain| hashed_uri(PREFIX, domain, THUMBPRINT, ACCOUNT);
         assert_eq!(
             uri("example.com"),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_serves_its_account_name_and_time() {
+    fn record_is_valid_for_its_account_name_and_time() {
         let identities = ["authority.example".to_owned()];
         let terms = Terms { identities: &identities, hash_prefix: PREFIX, plain: true };
         let question = |wildcard| Question {

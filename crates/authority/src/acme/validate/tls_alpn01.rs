@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_asked_for_by_their_reverse_names() {
+    fn ip_addresses_use_reverse_names_as_sni() {
         let name = |text: &str| server_name(&Identifier::Ip(text.parse().unwrap()));
         assert_eq!(name("192.0.2.1"), "1.2.0.192.in-addr.arpa");
         assert_eq!(

@@ -61,7 +61,7 @@ impl Case {
 }
 
 #[test]
-fn the_life_shortens_on_its_dates() {
+fn maximum_lifetime_shortens_on_its_dates() {
     let table = [
         (day(2026, 3, 14), 398),
         (day(2026, 3, 15), 200),
@@ -81,7 +81,7 @@ fn the_life_shortens_on_its_dates() {
 }
 
 #[test]
-fn backdating_brings_no_older_rule_back() {
+fn backdating_does_not_apply_older_rules() {
     let now = day(2027, 3, 15);
     let case = Case { now, not_before: now.plus(-DAY), seconds: 150 * DAY, ..Case::good() };
     assert_eq!(case.sections(), ["BR section 6.3.2"]);
@@ -90,7 +90,7 @@ fn backdating_brings_no_older_rule_back() {
 }
 
 #[test]
-fn names_are_public_ones() {
+fn internal_names_and_public_suffixes_are_rejected() {
     let table: [(&str, &[&str]); 21] = [
         ("www.example.com", &[]),
         ("*.example.com", &[]),
@@ -122,7 +122,7 @@ fn names_are_public_ones() {
 }
 
 #[test]
-fn everything_else_is_looked_at() {
+fn each_baseline_requirement_violation_is_reported() {
     let key = |kind| PublicKey::parse(PrivateKey::generate(kind).unwrap().spki()).unwrap();
     let weak = PublicKey { bits: 2_047, ..key(KeyType::Rsa2048) };
     let even = PublicKey { rsa_exponent: Some(65_536), ..key(KeyType::Rsa2048) };

@@ -1,4 +1,4 @@
-//! The client most people have.
+//! Tests with certbot, the most widely used client.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use x509::crl::Reason;
 use super::world::AcmePlace;
 use crate::place::Fixture;
 
-/// Runs certbot against a directory, with folders of its own.
+/// Runs certbot against a directory URL, with its own data directories.
 async fn certbot(place: &AcmePlace, directory: &str, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new("certbot");
     let folder = place.place.path("certbot");
@@ -39,7 +39,7 @@ fn verified(place: &Fixture, name: &str) {
     place.openssl(&format!("verify -CAfile root.pem -untrusted {live}/chain.pem {live}/cert.pem"));
 }
 
-pub(crate) async fn registers_orders_renews_revokes_and_leaves(place: Fixture) {
+pub(crate) async fn certbot_registers_issues_renews_revokes_and_unregisters(place: Fixture) {
     let port = free_port();
     let (place, _server, base) =
         AcmePlace::served(place, |options| options.validation.http_port = port).await;
@@ -86,7 +86,7 @@ pub(crate) async fn registers_orders_renews_revokes_and_leaves(place: Fixture) {
     assert_eq!(accounts[0].status, AcmeAccountStatus::Deactivated);
 }
 
-pub(crate) async fn binds_its_account_and_proves_a_wildcard(place: Fixture) {
+pub(crate) async fn certbot_binds_an_external_account_and_issues_a_wildcard(place: Fixture) {
     let (place, _server, base) = AcmePlace::served(place, |options| {
         let bound = DirectoryOptions { external_account_required: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), bound);

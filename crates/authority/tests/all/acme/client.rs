@@ -24,7 +24,7 @@ pub(crate) fn b64(octets: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(octets)
 }
 
-/// What the server said.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -42,14 +42,14 @@ impl Answer {
         value.to_str().unwrap().to_owned()
     }
 
-    /// Links of a relation.
+    /// Returns the URLs of the `Link` headers with this relation.
     pub(crate) fn links(&self, relation: &str) -> Vec<String> {
         let end = format!(">;rel=\"{relation}\"");
         let all = self.headers.get_all("link").iter().filter_map(|link| link.to_str().ok());
         all.filter_map(|link| Some(link.strip_prefix('<')?.strip_suffix(&end)?.to_owned())).collect()
     }
 
-    /// The problem's type without its prefix; panics for a success.
+    /// Returns the type of the problem without its prefix. Panics if the response is a success.
     pub(crate) fn problem(&self) -> String {
         assert!(!self.status.is_success(), "no problem: {self:?}");
         assert_eq!(self.header("content-type"), "application/problem+json");
@@ -63,7 +63,7 @@ impl Answer {
     }
 }
 
-/// A key of an account, of any kind that may be one.
+/// An account key of any supported type.
 pub(crate) enum AccountKey {
     Ec(aws::EcdsaKeyPair, &'static str, &'static str),
     Rsa(aws::RsaKeyPair, &'static dyn aws::RsaEncoding, &'static str),
@@ -79,7 +79,7 @@ impl AccountKey {
         )
     }
 
-    /// One for each algorithm.
+    /// Returns one key for each algorithm.
     pub(crate) fn all() -> Vec<Self> {
         let rsa = || aws::RsaKeyPair::generate(aws_lc_rs::rsa::KeySize::Rsa2048).unwrap();
         vec![
@@ -132,7 +132,7 @@ impl AccountKey {
         }
     }
 
-    /// The same key for a certificate.
+    /// Returns the same key as a certificate key.
     pub(crate) fn as_private_key(&self) -> PrivateKey {
         let Self::Ec(pair, ..) = self else { panic!("only keys on curves") };
         PrivateKey::from_pkcs8_der(pair.to_pkcs8v1().unwrap().as_ref()).unwrap()
@@ -155,7 +155,7 @@ impl AccountKey {
         }
     }
 
-    /// A flattened JWS.
+    /// Returns a flattened JWS.
     pub(crate) fn jws(&self, header: &Value, payload: &str) -> Value {
         let (protected, payload) = (b64(header.to_string()), b64(payload));
         let signature = self.sign(format!("{protected}.{payload}").as_bytes());
@@ -163,7 +163,7 @@ impl AccountKey {
     }
 }
 
-/// A client with one key and perhaps an account.
+/// A client with one key, and an account if it is registered.
 pub(crate) struct Client {
     pub(crate) acme: Acme,
     pub(crate) key: Arc<AccountKey>,
@@ -183,7 +183,7 @@ impl Client {
         Self { acme: acme.clone(), key, kid: None, address, nonce: Mutex::new(None) }
     }
 
-    /// With an account at the default directory.
+    /// Returns a client with an account at the default directory.
     pub(crate) async fn registered(acme: &Acme) -> Self {
         let mut client = Self::new(acme);
         client
@@ -193,13 +193,13 @@ impl Client {
         client
     }
 
-    /// The same account at another server.
+    /// Returns a client with the same account for another server.
     pub(crate) fn at(&self, acme: &Acme) -> Self {
         let (key, kid) = (Arc::clone(&self.key), self.kid.clone());
         Self { acme: acme.clone(), key, kid, address: self.address, nonce: Mutex::new(None) }
     }
 
-    /// newAccount; keeps the account's URL.
+    /// Sends newAccount; stores the account URL.
     pub(crate) async fn register(&mut self, url: &str, payload: Value) -> Answer {
         let answer = self.post_with_key(url, &payload.to_string()).await;
         if answer.status.is_success() {
@@ -212,7 +212,7 @@ impl Client {
         self.raw("GET", url, None, Vec::new()).await
     }
 
-    /// Any request.
+    /// Sends any request.
     pub(crate) async fn raw(
         &self,
         method: &str,
@@ -228,7 +228,7 @@ impl Client {
         let response = self.acme.handle(request, &Peer::at(self.address)).await;
         let (parts, body) = response.into_parts();
         let answer = Answer { status: parts.status, headers: parts.headers, body };
-        // RFC 8555 section 6.5: what comes next uses what came last.
+        // RFC 8555 section 6.5: the next request uses the nonce of the last response.
         *self.nonce.lock().unwrap() = Some(answer.header("replay-nonce"));
         answer
     }
@@ -240,7 +240,7 @@ impl Client {
         }
         let url = format!("{BASE}/acme/new-nonce");
         let nonce = self.raw("HEAD", &url, None, Vec::new()).await.header("replay-nonce");
-        // It is this caller's alone.
+        // Taking the nonce reserves it for this caller.
         self.nonce.lock().unwrap().take();
         nonce
     }
@@ -249,31 +249,31 @@ impl Client {
         self.raw("POST", url, Some("application/jose+json"), jws.to_string().into_bytes()).await
     }
 
-    /// Signed with the key in it.
+    /// Sends a request signed with a key that is embedded in its header.
     pub(crate) async fn post_with_key(&self, url: &str, payload: &str) -> Answer {
         let header =
             json!({"alg": self.key.alg(), "jwk": self.key.jwk(), "nonce": self.nonce().await, "url": url});
         self.send(url, &self.key.jws(&header, payload)).await
     }
 
-    /// A header that names the account.
+    /// Returns a JWS header that names the account.
     pub(crate) async fn header(&self, url: &str) -> Value {
         json!({"alg": self.key.alg(), "kid": self.kid, "nonce": self.nonce().await, "url": url})
     }
 
-    /// Signed by the account.
+    /// Sends a request signed by the account.
     pub(crate) async fn post(&self, url: &str, payload: Value) -> Answer {
         let header = self.header(url).await;
         self.send(url, &self.key.jws(&header, &payload.to_string())).await
     }
 
-    /// POST-as-GET.
+    /// Sends a POST-as-GET request.
     pub(crate) async fn fetch(&self, url: &str) -> Answer {
         let header = self.header(url).await;
         self.send(url, &self.key.jws(&header, "")).await
     }
 
-    /// newOrder at the default directory.
+    /// Sends newOrder to the default directory.
     pub(crate) async fn order(&self, names: &[&str]) -> Answer {
         self.order_with(names, json!({})).await
     }
@@ -287,7 +287,7 @@ impl Client {
         self.post(&format!("{BASE}/acme/new-order"), payload).await
     }
 
-    /// The challenge of a kind of an order's authorization.
+    /// Returns the challenge of type `kind` from one authorization of an order.
     pub(crate) async fn challenge(&self, order: &Value, index: usize, kind: &str) -> Value {
         let authorization = self.fetch(order["authorizations"][index].as_str().unwrap()).await.ok().json();
         let all = authorization["challenges"].as_array().unwrap();
@@ -301,7 +301,7 @@ impl Client {
         format!("{}.{}", challenge["token"].as_str().unwrap(), self.key.thumbprint())
     }
 
-    /// Waits until a resource's status is none of these.
+    /// Waits until the status of a resource is none of `statuses`; returns the resource.
     pub(crate) async fn until_not(&self, url: &str, statuses: &[&str]) -> Value {
         for _ in 0..3_000 {
             let found = self.fetch(url).await.ok().json();
@@ -313,7 +313,7 @@ impl Client {
         panic!("{url} stays one of {statuses:?}");
     }
 
-    /// newAccount's external account binding.
+    /// Returns the external account binding for newAccount.
     pub(crate) fn binding(&self, url: &str, kid: &str, secret: &str) -> Value {
         let secret = URL_SAFE_NO_PAD.decode(secret).unwrap();
         let protected = b64(json!({"alg": "HS256", "kid": kid, "url": url}).to_string());
@@ -331,7 +331,7 @@ pub(crate) fn identifier(name: &str) -> Value {
     json!({"type": kind, "value": name})
 }
 
-/// A key for a certificate, and a request for these names.
+/// Returns a new certificate key and a CSR for these names.
 pub(crate) fn csr(names: &[&str]) -> (PrivateKey, Vec<u8>) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let der = csr_of(&key, names);

@@ -1,4 +1,4 @@
-//! Whole orders, and what surrounds them.
+//! Tests of complete orders and of the resources around them.
 
 use authority::acme::{DirectoryOptions, Method};
 use http::StatusCode;
@@ -9,7 +9,7 @@ use super::client::{AccountKey, Answer, BASE, Client, b64, csr};
 use super::world::AcmePlace;
 use crate::place::Fixture;
 
-/// Proves every name of an order by http-01.
+/// Proves control of every name of an order by http-01.
 pub(crate) async fn prove(place: &AcmePlace, client: &Client, order: &Value) {
     let count = order["authorizations"].as_array().unwrap().len();
     for index in 0..count {
@@ -23,14 +23,14 @@ pub(crate) async fn prove(place: &AcmePlace, client: &Client, order: &Value) {
     }
 }
 
-/// Finalizes a ready order; the answer and the request's key.
+/// Finalizes a ready order; returns the response and the key of the CSR.
 pub(crate) async fn finalize(client: &Client, order: &Value, names: &[&str]) -> (Answer, keys::PrivateKey) {
     let (key, csr) = csr(names);
     let answer = client.post(order["finalize"].as_str().unwrap(), json!({"csr": b64(csr)})).await;
     (answer, key)
 }
 
-/// From nothing to a certificate's chain; the order's URL with it.
+/// Runs a complete order; returns its URL and the certificate chain.
 pub(crate) async fn issue(place: &AcmePlace, client: &Client, names: &[&str]) -> (String, Vec<Certificate>) {
     let answer = client.order(names).await.ok();
     let (url, order) = (answer.header("location"), answer.json());
@@ -49,7 +49,7 @@ pub(crate) async fn download(client: &Client, order: &Value) -> Vec<Certificate>
     blocks.map(|(_, der)| Certificate::parse(&der).unwrap()).collect()
 }
 
-pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Fixture) {
+pub(crate) async fn order_is_validated_finalized_and_issued(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let directory = Client::new(&place.acme).get(&format!("{BASE}/acme/directory")).await.ok().json();
     for resource in
@@ -65,7 +65,7 @@ pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Fixture) 
     let mut found = chain[0].names();
     found.sort();
     assert_eq!(found, ["127.0.0.1", "a.test", "b.test"]);
-    // It is in the authority's books, under the account.
+    // The CA has recorded the certificate under the account.
     let which = authority::issue::IssuedRef::Fingerprint(chain[0].fingerprint);
     let record = place.place.authority.issued(&which).await.unwrap().unwrap();
     let account = client.kid.as_deref().unwrap().rsplit('/').next().unwrap();
@@ -81,7 +81,7 @@ pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Fixture) 
     }
 }
 
-pub(crate) async fn every_answer_has_a_nonce_and_the_way_back(place: Fixture) {
+pub(crate) async fn responses_contain_nonce_and_index_and_up_links(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let nonce = format!("{BASE}/acme/new-nonce");
@@ -98,7 +98,7 @@ pub(crate) async fn every_answer_has_a_nonce_and_the_way_back(place: Fixture) {
     let challenge = client.challenge(&order.json(), 0, "http-01").await;
     let answer = client.fetch(challenge["url"].as_str().unwrap()).await.ok();
     assert_eq!(answer.links("up"), [order.json()["authorizations"][0].as_str().unwrap()]);
-    // Only read by POST-as-GET, and that is told.
+    // Resources are read only by POST-as-GET. A GET response says so.
     let get = client.get(&order.header("location")).await;
     assert_eq!((get.status.as_u16(), get.header("allow").as_str()), (405, "POST"));
     assert_eq!(client.get(&format!("{BASE}/acme/nothing")).await.status, StatusCode::NOT_FOUND);
@@ -106,7 +106,7 @@ pub(crate) async fn every_answer_has_a_nonce_and_the_way_back(place: Fixture) {
     assert_eq!(read.problem(), "malformed");
 }
 
-pub(crate) async fn every_kind_of_account_key_signs(place: Fixture) {
+pub(crate) async fn all_account_key_types_are_accepted(place: Fixture) {
     let place = AcmePlace::new(place).await;
     for key in AccountKey::all() {
         let alg = key.alg();
@@ -118,7 +118,7 @@ pub(crate) async fn every_kind_of_account_key_signs(place: Fixture) {
     }
 }
 
-pub(crate) async fn accounts_are_found_changed_and_ended(place: Fixture) {
+pub(crate) async fn accounts_are_found_updated_and_deactivated(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let url = format!("{BASE}/acme/new-account");
     let mut client = Client::new(&place.acme);
@@ -148,7 +148,7 @@ pub(crate) async fn accounts_are_found_changed_and_ended(place: Fixture) {
     assert_eq!((back.status, back.problem().as_str()), (StatusCode::UNAUTHORIZED, "unauthorized"));
 }
 
-pub(crate) async fn terms_of_service_must_be_agreed_to(place: Fixture) {
+pub(crate) async fn new_account_must_agree_to_terms_of_service(place: Fixture) {
     let terms = "https://a.test/terms";
     let place = AcmePlace::with(place, |options| options.terms_of_service = Some(terms.to_owned())).await;
     let mut client = Client::new(&place.acme);
@@ -162,7 +162,7 @@ pub(crate) async fn terms_of_service_must_be_agreed_to(place: Fixture) {
     assert_eq!(made["termsOfServiceAgreed"], true);
 }
 
-pub(crate) async fn keys_are_rolled_over(place: Fixture) {
+pub(crate) async fn account_key_rollover_replaces_the_key_and_rejects_invalid_requests(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let mut client = Client::registered(&place.acme).await;
     let other = Client::registered(&place.acme).await;
@@ -173,7 +173,7 @@ pub(crate) async fn keys_are_rolled_over(place: Fixture) {
         change(&mut header, &mut payload);
         new.jws(&header, &payload.to_string())
     };
-    // A key in use is told with whose it is.
+    // For a key that is in use, the error names its account.
     let taken = client.post(&url, inner(&client, &other.key, &|_, _| ())).await;
     assert_eq!((taken.status, Some(taken.header("location"))), (StatusCode::CONFLICT, other.kid.clone()));
     let new = AccountKey::p256();
@@ -207,14 +207,14 @@ pub(crate) async fn keys_are_rolled_over(place: Fixture) {
     );
 }
 
-pub(crate) async fn another_node_takes_a_new_key_at_once(place: Fixture) {
+pub(crate) async fn rolled_over_account_key_is_used_by_another_node(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let mut client = Client::registered(&place.acme).await;
     let (here, there) = (place.acme.clone(), place.another());
     client.acme = there.clone();
     let url = format!("{BASE}/acme/new-order");
     let order = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
-    // Its nonces are its own: the first answer only brings one.
+    // The other server has its own nonces: the first response only brings a valid one.
     assert_eq!(client.post(&url, order.clone()).await.problem(), "badNonce");
     client.post(&url, order.clone()).await.ok();
     client.acme = here;
@@ -229,7 +229,7 @@ pub(crate) async fn another_node_takes_a_new_key_at_once(place: Fixture) {
     client.post(&url, order).await.ok();
 }
 
-pub(crate) async fn profiles_are_offered_and_chosen(place: Fixture) {
+pub(crate) async fn profiles_are_listed_in_the_directory_and_selected_by_orders(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let offered = DirectoryOptions { profiles: vec!["web".to_owned()], ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), offered);
@@ -255,7 +255,7 @@ pub(crate) async fn profiles_are_offered_and_chosen(place: Fixture) {
     assert_eq!(place.place.authority.issued(&which).await.unwrap().unwrap().profile, "web");
 }
 
-pub(crate) async fn a_trusting_directory_wants_no_proof(place: Fixture) {
+pub(crate) async fn trusting_directory_issues_without_challenges(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), trusting);
@@ -271,11 +271,11 @@ pub(crate) async fn a_trusting_directory_wants_no_proof(place: Fixture) {
     assert_eq!((&authorization["status"], &authorization["wildcard"]), (&json!("valid"), &json!(true)));
     let (answer, _) = finalize(&client, &order, &names).await;
     assert_eq!(answer.ok().json()["status"], "valid");
-    // Its authorizations are of no use elsewhere.
+    // Authorizations of one server are not valid on another.
     assert_eq!(client.order(&["a.test"]).await.ok().json()["status"], "pending");
 }
 
-pub(crate) async fn proofs_are_used_again_while_they_last(place: Fixture) {
+pub(crate) async fn valid_authorizations_are_reused_until_they_expire(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let reusing = DirectoryOptions { reuse_seconds: 3_600, ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), reusing);
@@ -296,7 +296,7 @@ pub(crate) async fn proofs_are_used_again_while_they_last(place: Fixture) {
         (&more["status"], &more["authorizations"][0]),
         (&json!("pending"), &again["authorizations"][0])
     );
-    // Not a wildcard, not where the method is not taken, not another account, not when it is over.
+    // An authorization is not reused for a wildcard, at a directory without its method, by another account, or after it expires.
     assert_eq!(client.order(&["*.a.test"]).await.ok().json()["status"], "pending");
     let web = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
     let web = client.post(&format!("{BASE}/acme/web/new-order"), web).await.ok().json();
@@ -305,7 +305,7 @@ pub(crate) async fn proofs_are_used_again_while_they_last(place: Fixture) {
     assert_eq!(other.order(&["a.test"]).await.ok().json()["status"], "pending");
     place.place.advance(3_601);
     assert_eq!(client.order(&["a.test"]).await.ok().json()["status"], "pending");
-    // One given up serves no more.
+    // A deactivated authorization is not reused.
     issue(&place, &client, &["c.test"]).await;
     let order = client.order(&["c.test"]).await.ok().json();
     let authorization = order["authorizations"][0].as_str().unwrap();
@@ -313,7 +313,7 @@ pub(crate) async fn proofs_are_used_again_while_they_last(place: Fixture) {
     assert_eq!(client.order(&["c.test"]).await.ok().json()["status"], "pending");
 }
 
-pub(crate) async fn a_name_is_authorized_before_any_order(place: Fixture) {
+pub(crate) async fn preauthorized_name_is_used_by_a_later_order(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let url = format!("{BASE}/acme/new-authz");
@@ -331,14 +331,14 @@ pub(crate) async fn a_name_is_authorized_before_any_order(place: Fixture) {
     );
 }
 
-pub(crate) async fn dates_are_chosen_within_the_profile(place: Fixture) {
+pub(crate) async fn order_dates_are_limited_by_profile_and_directory(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let fixed = DirectoryOptions { choose_dates: false, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), fixed);
     })
     .await;
     let client = Client::registered(&place.acme).await;
-    // The place's clock stands at 2026-11-21.
+    // The clock of the test is at 2026-11-21.
     let dates = json!({"notBefore": "2026-11-21T12:00:00Z", "notAfter": "2026-11-25T12:00:00Z"});
     let order = client.order_with(&["a.test"], dates.clone()).await.ok().json();
     assert_eq!((&order["notBefore"], &order["notAfter"]), (&dates["notBefore"], &dates["notAfter"]));

@@ -1,4 +1,4 @@
-//! What a crash leaves behind, and what time does.
+//! Tests of unfinished work after crashes, and of cleanup over time.
 
 use authority::acme::DirectoryOptions;
 use authority::tables::acme::{AcmeFinalized, AcmeOrderStatus, begin_acme_issuances};
@@ -11,14 +11,14 @@ use super::flow::{download, finalize, issue, prove};
 use super::world::{AcmePlace, eventually};
 use crate::place::Fixture;
 
-/// What an order alone costs, those of a second look at the account included; orders that come together share them.
+/// The maximum number of statements of one order, including those that read the account again. Concurrent orders share statements.
 const ORDER_STATEMENTS_MAX: u64 = 30;
 
 fn id(url: &str) -> Uuid {
     url.rsplit('/').next().unwrap().parse().unwrap()
 }
 
-pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Fixture) {
+pub(crate) async fn interrupted_validation_completes_after_restart(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     place.halt().await;
     let mut client = Client::registered(&place.acme).await;
@@ -27,7 +27,7 @@ pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Fixture)
     place.net.challenge(challenge["token"].as_str().unwrap(), &client.key_authorization(&challenge));
     let posted = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
     assert_eq!(posted["status"], "processing");
-    // Nobody works on it: the process ended. On PostgreSQL another may be at it until its time is over.
+    // The process ended, so no worker has the authorization. On PostgreSQL another node may hold it until its lease expires.
     if place.place.store.is_postgres() {
         place.place.advance(120);
     }
@@ -38,13 +38,13 @@ pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Fixture)
     assert_eq!(found["status"], "valid");
 }
 
-pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place: Fixture) {
+pub(crate) async fn validation_claim_is_released_on_shutdown(place: Fixture) {
     let mut place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 600_000).await;
     let mut client = Client::registered(&place.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
     let challenge = client.challenge(&order, 0, "http-01").await;
     client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
-    // Not there at the first try: it is under way for ten minutes, and claimed for longer.
+    // The resource is missing at the first attempt. Attempts continue for ten minutes, and the claim lasts longer.
     let acme = place.acme.clone();
     eventually("the first try", async || (!place.net.requests().is_empty()).then_some(())).await;
     assert_eq!(acme.figures().validations_running, 1);
@@ -54,7 +54,7 @@ pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place
         .authorization(id(order["authorizations"][0].as_str().unwrap()));
     let claimed = row.await.unwrap().unwrap().claimed_until_us;
     assert!(claimed.is_some_and(|until| until <= place.place.clock.now_us()), "{claimed:?}");
-    // What is answered while nobody works here is nobody's at once.
+    // A challenge that is answered while no worker runs is free to claim at once.
     let next = client.order(&["b.test"]).await.ok().json();
     let later = client.challenge(&next, 0, "http-01").await;
     place.net.challenge(later["token"].as_str().unwrap(), &client.key_authorization(&later));
@@ -68,7 +68,7 @@ pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place
     }
 }
 
-/// An order that was finalized by a process which then ended, before or after it had issued.
+/// Creates an order that was finalized by a process which then ended, before or after it issued.
 async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (String, Vec<u8>) {
     let answer = client.order(&[name]).await.ok();
     prove(place, client, &answer.json()).await;
@@ -86,7 +86,7 @@ async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (Str
     (url, csr)
 }
 
-pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Fixture) {
+pub(crate) async fn interrupted_order_is_finished_by_the_next_poll(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (url, csr) = left_processing(&place, &client, "a.test").await;
@@ -96,7 +96,7 @@ pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Fixture
         (&waiting.json()["status"], waiting.header("retry-after").is_empty()),
         (&json!("processing"), false)
     );
-    // Finalizing again, with whatever request, changes nothing.
+    // Finalizing again with any CSR changes nothing.
     let again = client.post(&format!("{url}/finalize"), json!({"csr": b64(&csr)})).await;
     assert_eq!(again.problem(), "orderNotReady");
     place.place.advance(2);
@@ -105,7 +105,7 @@ pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Fixture
     download(&client, &done).await;
 }
 
-pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Fixture) {
+pub(crate) async fn interrupted_order_is_finished_at_startup(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (url, _) = left_processing(&place, &client, "a.test").await;
@@ -124,7 +124,7 @@ pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Fixture) {
     assert!(order.certificate.is_some());
 }
 
-pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Fixture) {
+pub(crate) async fn concurrent_polls_of_an_interrupted_order_issue_one_certificate(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (url, _) = left_processing(&place, &client, "a.test").await;
@@ -147,12 +147,12 @@ pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Fixtu
     assert_eq!(page.rows.len(), 1);
 }
 
-pub(crate) async fn a_refused_order_says_why_and_stays_refused(place: Fixture) {
+pub(crate) async fn order_rejected_at_finalization_stays_invalid_with_its_error(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let answer = client.order(&["a.test"]).await.ok();
     prove(&place, &client, &answer.json()).await;
-    // Between order and finalize the profile stopped allowing the name.
+    // Between newOrder and finalize the profile stopped allowing the name.
     let mut profile = super::world::profile("default");
     profile.names = serde_json::from_value(json!({"dns_allowed": ["b.test"]})).unwrap();
     place.place.authority.put_profile(profile, None, "user:a").await.unwrap();
@@ -163,7 +163,7 @@ pub(crate) async fn a_refused_order_says_why_and_stays_refused(place: Fixture) {
     assert_eq!(client.fetch(&answer.header("location")).await.ok().json()["status"], "invalid");
 }
 
-pub(crate) async fn what_is_over_is_deleted(place: Fixture) {
+pub(crate) async fn ended_orders_are_deleted_after_the_retention_period(place: Fixture) {
     let mut place = AcmePlace::with(place, |options| options.keep_ended_seconds = 3_600).await;
     let client = Client::registered(&place.acme).await;
     let (earlier, _) = issue(&place, &client, &["earlier.test"]).await;
@@ -190,7 +190,7 @@ pub(crate) async fn what_is_over_is_deleted(place: Fixture) {
         (order.is_none() && proof.is_none()).then_some(())
     })
     .await;
-    // The certificate stays in the authority's books.
+    // The CA keeps its record of the certificate.
     let filter = authority::tables::IssuedFilter {
         profile: Some("default".to_owned()),
         ..authority::tables::IssuedFilter::default()
@@ -199,7 +199,7 @@ pub(crate) async fn what_is_over_is_deleted(place: Fixture) {
     assert_eq!(page.rows.len(), 2);
 }
 
-pub(crate) async fn orders_are_listed_in_pages(place: Fixture) {
+pub(crate) async fn account_orders_are_listed_in_pages(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let mut made = Vec::new();
@@ -222,11 +222,11 @@ pub(crate) async fn orders_are_listed_in_pages(place: Fixture) {
     assert_eq!(bad.problem(), "malformed");
 }
 
-pub(crate) async fn many_orders_are_few_statements(place: Fixture) {
+pub(crate) async fn new_order_statement_count_is_independent_of_the_number_of_names(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     place.halt().await;
     let client = Client::registered(&place.acme).await;
-    // The account is known and its limits are read.
+    // This order loads the account and its limits into the cache.
     client.order(&["warm.test"]).await.ok();
     let store = &place.place.store;
     let count = async |names: usize| {
@@ -236,13 +236,13 @@ pub(crate) async fn many_orders_are_few_statements(place: Fixture) {
         client.order(&names).await.ok();
         store.statements_sent() - before
     };
-    // Profile, perhaps account and limits, authorizations, order: as many with one name as with fifty.
+    // Profile, possibly account and limits, authorizations and order need the same number of statements for one name and for fifty.
     let (few, many) = (count(1).await, count(50).await);
     assert!(few <= 8 && many <= 8, "{few} {many}");
 }
 
-/// Every statement of an order from nothing to its certificate, without proof.
-pub(crate) async fn a_whole_order_costs_a_constant_number_of_statements(place: Fixture) {
+/// Counts every statement of a complete order to its certificate, without validation.
+pub(crate) async fn order_statement_count_is_independent_of_the_number_of_names(place: Fixture) {
     let mut place = AcmePlace::with(place, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), trusting);
@@ -262,7 +262,7 @@ pub(crate) async fn a_whole_order_costs_a_constant_number_of_statements(place: F
         client.fetch(order["certificate"].as_str().unwrap()).await.ok();
         store.statements_sent() - before
     };
-    // The account, the profile and the authorities are known after the first.
+    // The account, the profile and the CAs are cached after the first order.
     cost(1, 0).await;
     let (few, many) = (cost(1, 100).await, cost(50, 200).await);
     assert!(few <= ORDER_STATEMENTS_MAX && many <= ORDER_STATEMENTS_MAX, "{few} {many}");

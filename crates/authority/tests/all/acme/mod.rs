@@ -1,4 +1,4 @@
-//! The ACME server, on both databases.
+//! Tests of the ACME server, on both databases.
 
 mod certbot;
 mod client;
@@ -10,7 +10,7 @@ mod revoking;
 mod validating;
 mod world;
 
-/// Runs each case on both databases: `each { module::case … }`, each `async fn case(place: Place)`.
+/// Runs each test on both databases: `each { module::case … }`, each `async fn case(place: Place)`.
 macro_rules! each {
     ($($module:ident::$case:ident)*) => {
         mod sqlite { $(
@@ -25,51 +25,51 @@ macro_rules! each {
 }
 
 each! {
-    flow::an_order_goes_from_nothing_to_a_certificate
-    flow::every_answer_has_a_nonce_and_the_way_back
-    flow::every_kind_of_account_key_signs
-    flow::accounts_are_found_changed_and_ended
-    flow::terms_of_service_must_be_agreed_to
-    flow::keys_are_rolled_over
-    flow::another_node_takes_a_new_key_at_once
-    flow::profiles_are_offered_and_chosen
-    flow::a_trusting_directory_wants_no_proof
-    flow::proofs_are_used_again_while_they_last
-    flow::a_name_is_authorized_before_any_order
-    flow::dates_are_chosen_within_the_profile
-    refused::requests_that_are_not_for_here_and_now
-    refused::what_belongs_to_another_account
-    refused::orders_that_cannot_be_finalized
-    refused::names_that_are_not_to_be_had
-    refused::accounts_without_their_external_key
-    refused::more_than_the_limits_allow
-    refused::a_profile_that_needs_approval
-    revoking::by_its_account
-    revoking::by_an_account_that_holds_all_its_names
-    revoking::trust_proves_nothing_of_others_certificates
-    revoking::by_its_own_key
-    revoking::certificates_say_when_to_renew
-    revoking::an_order_replaces_a_certificate_once
-    validating::http01_follows_redirects_and_no_further
-    validating::names_that_lead_to_this_machine_are_not_reached
-    validating::dns01_finds_the_record_wherever_it_is
-    validating::tls_alpn01_wants_the_very_certificate
-    validating::a_persistent_record_proves_for_its_account
-    validating::a_persistent_record_outlives_the_key_it_was_made_with
-    validating::caa_is_looked_for_up_to_the_top
-    validating::caa_is_asked_again_when_a_proof_is_old
-    validating::an_answer_that_comes_late_is_waited_for
-    validating::a_failed_order_says_which_name_failed
-    leftovers::a_validation_cut_off_is_done_after_a_restart
-    leftovers::a_validation_under_way_at_a_stop_is_taken_over_at_once
-    leftovers::an_order_cut_off_is_finished_by_the_next_poll
-    leftovers::an_order_cut_off_is_finished_at_the_start
-    leftovers::two_that_finish_one_order_issue_one_certificate
-    leftovers::a_refused_order_says_why_and_stays_refused
-    leftovers::what_is_over_is_deleted
-    leftovers::orders_are_listed_in_pages
-    leftovers::many_orders_are_few_statements
-    leftovers::a_whole_order_costs_a_constant_number_of_statements
-    certbot::registers_orders_renews_revokes_and_leaves
-    certbot::binds_its_account_and_proves_a_wildcard
+    flow::order_is_validated_finalized_and_issued
+    flow::responses_contain_nonce_and_index_and_up_links
+    flow::all_account_key_types_are_accepted
+    flow::accounts_are_found_updated_and_deactivated
+    flow::new_account_must_agree_to_terms_of_service
+    flow::account_key_rollover_replaces_the_key_and_rejects_invalid_requests
+    flow::rolled_over_account_key_is_used_by_another_node
+    flow::profiles_are_listed_in_the_directory_and_selected_by_orders
+    flow::trusting_directory_issues_without_challenges
+    flow::valid_authorizations_are_reused_until_they_expire
+    flow::preauthorized_name_is_used_by_a_later_order
+    flow::order_dates_are_limited_by_profile_and_directory
+    refused::requests_with_invalid_nonce_url_or_key_are_rejected
+    refused::resources_of_another_account_are_reported_as_not_found
+    refused::invalid_finalize_requests_are_rejected
+    refused::orders_for_disallowed_names_are_rejected
+    refused::external_account_binding_is_required_and_limits_the_account
+    refused::rate_limits_are_enforced_and_overridable
+    refused::order_for_a_profile_that_requires_approval_is_rejected
+    revoking::issuing_account_revokes_with_a_permitted_reason
+    revoking::account_authorized_for_all_names_revokes_the_certificate
+    revoking::trusted_authorization_does_not_permit_revocation_by_other_accounts
+    revoking::certificate_key_revokes_its_own_certificate
+    revoking::renewal_info_suggests_a_window_and_past_dates_after_revocation
+    revoking::certificate_is_replaced_by_one_order_only
+    validating::http01_follows_only_permitted_redirects_and_checks_the_response
+    validating::validation_of_loopback_addresses_is_rejected
+    validating::dns01_follows_cname_and_tcp_and_reports_missing_records
+    validating::tls_alpn01_rejects_certificates_that_differ_from_the_challenge
+    validating::persistent_dns_record_is_valid_for_its_account_only
+    validating::persistent_dns_record_stays_valid_after_account_key_rollover
+    validating::caa_records_are_looked_up_to_the_root
+    validating::caa_is_rechecked_when_an_authorization_is_old
+    validating::validation_is_retried_until_the_challenge_response_appears
+    validating::failed_order_reports_the_failed_identifiers
+    leftovers::interrupted_validation_completes_after_restart
+    leftovers::validation_claim_is_released_on_shutdown
+    leftovers::interrupted_order_is_finished_by_the_next_poll
+    leftovers::interrupted_order_is_finished_at_startup
+    leftovers::concurrent_polls_of_an_interrupted_order_issue_one_certificate
+    leftovers::order_rejected_at_finalization_stays_invalid_with_its_error
+    leftovers::ended_orders_are_deleted_after_the_retention_period
+    leftovers::account_orders_are_listed_in_pages
+    leftovers::new_order_statement_count_is_independent_of_the_number_of_names
+    leftovers::order_statement_count_is_independent_of_the_number_of_names
+    certbot::certbot_registers_issues_renews_revokes_and_unregisters
+    certbot::certbot_binds_an_external_account_and_issues_a_wildcard
 }

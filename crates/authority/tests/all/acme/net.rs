@@ -1,4 +1,4 @@
-//! What validations meet: a web server, a name server, a TLS server, all on loopback.
+//! Servers that validations connect to: a web server, a name server and a TLS server, all on loopback.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,14 +20,14 @@ use tokio_rustls::TlsAcceptor;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{DistinguishedName, GeneralName, SerialNumber, UnixTime, der};
 
-/// An HTTP answer.
+/// An HTTP response.
 #[derive(Clone)]
 pub(crate) enum Page {
     Text(String),
     Raw(String),
 }
 
-/// What a name server says.
+/// A DNS response.
 #[derive(Clone)]
 pub(crate) enum Reply {
     Records(Vec<RData>),
@@ -44,7 +44,7 @@ struct Shared {
     certificate: Mutex<Option<Arc<rustls::ServerConfig>>>,
 }
 
-/// The servers; they end with it.
+/// The servers. They stop when this is dropped.
 pub(crate) struct Net {
     shared: Arc<Shared>,
     pub(crate) http: SocketAddr,
@@ -81,7 +81,7 @@ impl Net {
         net
     }
 
-    /// Serves `text` for a challenge's token.
+    /// Serves `text` for the token of a challenge.
     pub(crate) fn challenge(&self, token: &str, text: &str) {
         self.page(&format!("/.well-known/acme-challenge/{token}"), Page::Text(text.to_owned()));
     }
@@ -90,7 +90,7 @@ impl Net {
         self.shared.pages.lock().insert(path.to_owned(), page);
     }
 
-    /// Paths asked for.
+    /// Returns the requested paths.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.shared.requests.lock().clone()
     }
@@ -104,7 +104,7 @@ impl Net {
         self.reply(name, RecordType::TXT, Reply::Records(texts.iter().map(record).collect()));
     }
 
-    /// Answers for TXT also from files of this folder: one for each name, one record a line.
+    /// Also answers TXT queries from files in this directory. Each name has a file with one record a line.
     pub(crate) fn txt_from(&self, folder: PathBuf) {
         *self.shared.folder.lock() = Some(folder);
     }
@@ -126,12 +126,12 @@ impl Net {
         self.reply(name, RecordType::CAA, Reply::Records(vec![RData::CAA(caa)]));
     }
 
-    /// Questions asked, as `NAME TYPE`.
+    /// Returns the queries, as `NAME TYPE`.
     pub(crate) fn questions(&self) -> Vec<String> {
         self.shared.questions.lock().clone()
     }
 
-    /// Serves a certificate over TLS with the protocol acme-tls/1.
+    /// Serves a certificate over TLS with these application protocols, such as acme-tls/1.
     pub(crate) fn serve_certificate(&self, der: Vec<u8>, key: &PrivateKey, protocols: &[&str]) {
         let chain = vec![CertificateDer::from(der)];
         let key = PrivateKeyDer::try_from(key.to_pkcs8_der().to_vec()).unwrap();
@@ -147,7 +147,7 @@ impl Net {
     }
 }
 
-/// This certificate, whatever is asked for. The library would not take one with a critical extension it does not know.
+/// Returns this certificate for every request. The library rejects certificates with an unknown critical extension.
 #[derive(Debug)]
 struct Always(Arc<CertifiedKey>);
 
@@ -234,7 +234,7 @@ async fn serve_dns(udp: UdpSocket, tcp: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Every name has the address 127.0.0.1 unless told otherwise, and nothing else.
+/// Answers that every name has the address 127.0.0.1, and no other records, unless the test sets a reply.
 fn answer(question: &[u8], shared: &Shared) -> Option<Message> {
     let question = Message::from_vec(question).ok()?;
     let query = question.queries.first()?.clone();
@@ -269,7 +269,7 @@ fn answer(question: &[u8], shared: &Shared) -> Option<Message> {
     Some(answer)
 }
 
-/// A certificate for tls-alpn-01 (RFC 8737), changed as a test wants.
+/// A certificate for tls-alpn-01 (RFC 8737) that tests can modify.
 pub(crate) struct AlpnCertificate {
     pub(crate) names: Vec<GeneralName>,
     pub(crate) key_authorization: String,
@@ -278,7 +278,7 @@ pub(crate) struct AlpnCertificate {
 }
 
 impl AlpnCertificate {
-    /// As it should be.
+    /// A correct certificate.
     pub(crate) fn of(name: &str, key_authorization: &str) -> Self {
         let names = vec![GeneralName::parse(name).unwrap()];
         Self { names, key_authorization: key_authorization.to_owned(), critical: true, self_signed: true }

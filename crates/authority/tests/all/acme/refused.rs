@@ -1,4 +1,4 @@
-//! What must be refused, with the right problem.
+//! Tests of requests that must be refused, with the right problem type.
 
 use authority::acme::{DirectoryOptions, Limit, LimitOptions, NewExternalKey, NewOverride};
 use authority::tables::acme::AcmeLimit;
@@ -19,7 +19,7 @@ fn wanted(names: &[&str]) -> String {
     json!({"identifiers": names.iter().map(|name| identifier(name)).collect::<Vec<_>>()}).to_string()
 }
 
-pub(crate) async fn requests_that_are_not_for_here_and_now(place: Fixture) {
+pub(crate) async fn requests_with_invalid_nonce_url_or_key_are_rejected(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let other = Client::registered(&place.acme).await;
@@ -28,7 +28,7 @@ pub(crate) async fn requests_that_are_not_for_here_and_now(place: Fixture) {
         client.send(&new_order, &key.jws(header, &wanted(&["a.test"]))).await
     };
 
-    // A nonce serves once, and the answer brings another.
+    // A nonce is valid once. The response brings another one.
     let header = client.header(&new_order).await;
     assert_eq!(send(&header, &client.key).await.status, StatusCode::CREATED);
     let replayed = send(&header, &client.key).await;
@@ -100,18 +100,18 @@ pub(crate) async fn requests_that_are_not_for_here_and_now(place: Fixture) {
         let answer = send(&header, &client.key).await;
         assert_eq!((answer.status, answer.problem().as_str()), (status, problem), "{what}");
     }
-    // The algorithms that would do are told.
+    // The error lists the accepted algorithms.
     let mut header = client.header(&new_order).await;
     header["alg"] = json!("none");
     let answer = send(&header, &client.key).await.json();
     assert!(answer["algorithms"].as_array().unwrap().contains(&json!("ES256")));
-    // Signed by another key than the account's.
+    // Signed with a key that is not the account's key.
     let header = client.header(&new_order).await;
     assert_eq!(send(&header, &other.key).await.status, StatusCode::UNAUTHORIZED);
-    // A key where an account belongs, and the other way round.
+    // An embedded key where an account is required, and an account where an embedded key is required.
     assert_eq!(client.post_with_key(&new_order, &wanted(&["a.test"])).await.problem(), "malformed");
     assert_eq!(client.post(&url("new-account"), json!({})).await.problem(), "malformed");
-    // Not a JWS at all.
+    // Not a JWS.
     let plain = client.raw("POST", &new_order, Some("application/json"), b"{}".to_vec()).await;
     assert_eq!((plain.status, plain.problem().as_str()), (StatusCode::UNSUPPORTED_MEDIA_TYPE, "malformed"));
     let long = client.raw("POST", &new_order, Some("application/jose+json"), vec![b' '; 65_537]).await;
@@ -130,7 +130,7 @@ pub(crate) async fn requests_that_are_not_for_here_and_now(place: Fixture) {
     }
 }
 
-pub(crate) async fn what_belongs_to_another_account(place: Fixture) {
+pub(crate) async fn resources_of_another_account_are_reported_as_not_found(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (owner, thief) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let order = owner.order(&["a.test"]).await.ok();
@@ -140,7 +140,7 @@ pub(crate) async fn what_belongs_to_another_account(place: Fixture) {
     let (done_url, _) = issue(&place, &owner, &["b.test"]).await;
     let done = owner.fetch(&done_url).await.ok().json();
     let certificate = done["certificate"].as_str().unwrap().to_owned();
-    // To another account nothing of it exists: the same answer as for what never was.
+    // For another account the resources do not exist: the answer is the same as for an unknown ID.
     let nothing = url("order/0190a5e8-0000-7000-8000-000000000000");
     let expected = thief.fetch(&nothing).await;
     assert_eq!(expected.status, StatusCode::NOT_FOUND);
@@ -163,12 +163,12 @@ pub(crate) async fn what_belongs_to_another_account(place: Fixture) {
         assert_eq!(thief.fetch(&path).await.problem(), "unauthorized");
     }
     assert_eq!(thief.post(&account, json!({"status": "deactivated"})).await.problem(), "unauthorized");
-    // A method that is not offered is no resource either.
+    // A method that is not offered has no resource either.
     let absent = challenge.replace("http-01", "dns-persist-01");
     assert_eq!(owner.fetch(&absent).await.status, StatusCode::NOT_FOUND);
 }
 
-pub(crate) async fn orders_that_cannot_be_finalized(place: Fixture) {
+pub(crate) async fn invalid_finalize_requests_are_rejected(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let answer = client.order(&["a.test", "b.test"]).await.ok();
@@ -198,14 +198,14 @@ pub(crate) async fn orders_that_cannot_be_finalized(place: Fixture) {
     }
     assert_eq!(client.post(finalize_url, json!({"csr": "a+b"})).await.problem(), "badCSR");
     assert_eq!(client.post(finalize_url, json!({})).await.problem(), "malformed");
-    // None of that spoilt the order.
+    // The rejected requests did not change the order.
     assert_eq!(client.fetch(&order_url).await.ok().json()["status"], "ready");
     let (answer, _) = finalize(&client, &order, &names).await;
     assert_eq!(answer.ok().json()["status"], "valid");
     let (twice, _) = finalize(&client, &order, &names).await;
     assert_eq!(twice.problem(), "orderNotReady");
 
-    // An authorization given up, and a time run out.
+    // A deactivated authorization, then an expired order.
     let order = client.order(&["c.test"]).await.ok().json();
     prove(&place, &client, &order).await;
     client.post(order["authorizations"][0].as_str().unwrap(), json!({"status": "deactivated"})).await.ok();
@@ -220,7 +220,7 @@ pub(crate) async fn orders_that_cannot_be_finalized(place: Fixture) {
     assert_eq!(late["status"], "invalid");
 }
 
-pub(crate) async fn names_that_are_not_to_be_had(place: Fixture) {
+pub(crate) async fn orders_for_disallowed_names_are_rejected(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         options.names_max = 3;
         let web = DirectoryOptions {
@@ -252,18 +252,18 @@ pub(crate) async fn names_that_are_not_to_be_had(place: Fixture) {
     assert_eq!(client.post(&url("new-order"), email).await.problem(), "unsupportedIdentifier");
     let wildcard = json!({"identifiers": [identifier("*.a.test")]});
     assert_eq!(client.post(&url("web/new-order"), wildcard).await.problem(), "rejectedIdentifier");
-    // Each name counts once.
+    // Duplicate names count once.
     let twice = client.order(&["a.test", "A.test"]).await.ok().json();
     assert_eq!(twice["identifiers"], json!([identifier("a.test")]));
 }
 
-pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
+pub(crate) async fn external_account_binding_is_required_and_limits_the_account(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let bound = DirectoryOptions { external_account_required: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), bound);
     })
     .await;
-    // Before anybody asks, as nodes believe what they have read for seconds.
+    // Set before the first request, because nodes cache ownership for some seconds.
     for (team, name) in [("a", "a.test"), ("b", "b.test")] {
         let owns = authority::teams::Owns { names: vec![name.to_owned()], ..Default::default() };
         let put = place.place.store.write("test", move |tx| {
@@ -309,11 +309,11 @@ pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
         let answer = client.register(&bound, json!({"externalAccountBinding": binding})).await;
         assert_eq!(answer.problem(), problem, "{what}");
     }
-    // At a directory the key is not for.
+    // Binding with the key at a directory that it is not for.
     let elsewhere = json!({"externalAccountBinding": client.binding(&open, &key.kid, &key.secret)});
     assert_eq!(client.register(&open, elsewhere).await.problem(), "unauthorized");
     client.register(&bound, json!({"externalAccountBinding": good(&client)})).await.ok();
-    // The key serves once.
+    // The key is valid once.
     let mut second = Client::new(acme);
     let answer = second.register(&bound, json!({"externalAccountBinding": good(&second)})).await;
     assert_eq!(answer.problem(), "unauthorized");
@@ -323,12 +323,12 @@ pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
     let outside = client.post(&url("web/new-order"), order("b.test")).await;
     assert_eq!(outside.problem(), "rejectedIdentifier");
     assert_eq!(client.post(&url("new-order"), order("a.test")).await.problem(), "unauthorized");
-    // An account made at an open directory gains nothing here.
+    // An account from a directory without binding gets no access here.
     let stranger = Client::registered(acme).await;
     let answer = stranger.post(&url("web/new-order"), order("a.test")).await;
     assert_eq!(answer.problem(), "externalAccountRequired");
 
-    // Names of teams: anyone who proves one may have it, but an account that a key binds to a team has its team's alone.
+    // Any account that proves control can get a team's name. An account bound to a team by its key gets only names of that team.
     let of_team = make(NewExternalKey { team: Some("a".to_owned()), ..NewExternalKey::default() }).await;
     let mut member = Client::new(acme);
     let binding = member.binding(&bound, &of_team.kid, &of_team.secret);
@@ -344,7 +344,7 @@ pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
     proves.register(&bound, json!({"externalAccountBinding": binding})).await.ok();
     proves.post(&url("web/new-order"), order("x.b.test")).await.ok();
 
-    // Reusable, expired, withdrawn.
+    // Keys that are reusable, expired and withdrawn.
     let shared = make(NewExternalKey { reusable: true, ..NewExternalKey::default() }).await;
     let soon = place.place.clock.now_us() + 1_000_000;
     let brief = make(NewExternalKey { expires_at_us: Some(soon), ..NewExternalKey::default() }).await;
@@ -359,7 +359,7 @@ pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
     let late = json!({"externalAccountBinding": second.binding(&bound, &brief.kid, &brief.secret)});
     assert_eq!(second.register(&bound, late).await.problem(), "unauthorized");
     assert!(acme.disable_external_key(shared.id, "user:a").await.unwrap());
-    // A node goes by what it knows of an account for two seconds.
+    // A node caches an account for two seconds.
     let refused = eventually("the refusal", async || {
         let answer = members[0].post(&url("web/new-order"), order("a.test")).await;
         (!answer.status.is_success()).then_some(answer)
@@ -368,13 +368,13 @@ pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
     assert_eq!((answer.status, answer.problem().as_str()), (StatusCode::UNAUTHORIZED, "unauthorized"));
     let more = json!({"externalAccountBinding": second.binding(&bound, &shared.kid, &shared.secret)});
     assert_eq!(second.register(&bound, more).await.problem(), "unauthorized");
-    // The master key may change in between.
+    // The master key may be replaced in between.
     let master = keys::MasterKey::File { path: place.place.path("newer"), create: true };
     place.place.keystore.also_sealed(&authority::tables::acme::SEALED_SECRETS);
     place.place.keystore.rotate_master(&master, "user:a", |_| ()).await.unwrap();
 }
 
-pub(crate) async fn more_than_the_limits_allow(place: Fixture) {
+pub(crate) async fn rate_limits_are_enforced_and_overridable(place: Fixture) {
     let limit = |count| Some(Limit { count, seconds: 3_600 });
     let place = AcmePlace::with(place, |options| {
         options.limits = LimitOptions {
@@ -393,7 +393,7 @@ pub(crate) async fn more_than_the_limits_allow(place: Fixture) {
     let refused = third.register(&url("new-account"), json!({})).await;
     assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::TOO_MANY_REQUESTS, "rateLimited"));
     assert_eq!(refused.header("retry-after"), "1800");
-    // Another address, and one that is allowed more.
+    // Another address, then one with a higher limit.
     third.address = "192.0.2.2".parse().unwrap();
     third.register(&url("new-account"), json!({})).await.ok();
     let over = NewOverride {
@@ -440,7 +440,7 @@ pub(crate) async fn more_than_the_limits_allow(place: Fixture) {
     client.order(&["b.test"]).await.ok();
 }
 
-pub(crate) async fn a_profile_that_needs_approval(place: Fixture) {
+pub(crate) async fn order_for_a_profile_that_requires_approval_is_rejected(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let mut profile = super::world::profile("web");
     profile.requires_approval = true;

@@ -1,4 +1,4 @@
-//! Revocation and renewal information.
+//! Tests of revocation and of renewal information.
 
 use authority::acme::DirectoryOptions;
 use authority::issue::IssuedRef;
@@ -28,7 +28,7 @@ async fn is_revoked(place: &AcmePlace, certificate: &Certificate) -> Option<Reas
     record.revocation.map(|facts| facts.reason)
 }
 
-pub(crate) async fn by_its_account(place: Fixture) {
+pub(crate) async fn issuing_account_revokes_with_a_permitted_reason(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let (_, chain) = issue(&place, &owner, &["a.test"]).await;
@@ -44,7 +44,7 @@ pub(crate) async fn by_its_account(place: Fixture) {
     assert!(owner.post(&path, wanted.clone()).await.ok().body.is_empty());
     assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Superseded));
     assert_eq!(owner.post(&path, wanted).await.problem(), "alreadyRevoked");
-    // The authority's own, and one that was not issued here.
+    // The CA's own certificate, and one that was not issued here.
     assert_eq!(owner.post(&path, revoke(&chain[1])).await.problem(), "unauthorized");
     let (stranger, _) = super::net::AlpnCertificate::of("a.test", "").make();
     let answer = owner.post(&path, json!({"certificate": b64(stranger)})).await;
@@ -52,7 +52,7 @@ pub(crate) async fn by_its_account(place: Fixture) {
     assert_eq!(owner.post(&path, json!({"certificate": b64([0x30, 0])})).await.problem(), "malformed");
 }
 
-pub(crate) async fn by_an_account_that_holds_all_its_names(place: Fixture) {
+pub(crate) async fn account_authorized_for_all_names_revokes_the_certificate(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let (_, chain) = issue(&place, &owner, &["a.test", "b.test"]).await;
@@ -65,7 +65,7 @@ pub(crate) async fn by_an_account_that_holds_all_its_names(place: Fixture) {
     assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Unspecified));
 }
 
-pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Fixture) {
+pub(crate) async fn trusted_authorization_does_not_permit_revocation_by_other_accounts(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), trusting);
@@ -78,7 +78,7 @@ pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Fixture) 
     assert_eq!(order["status"], "ready");
     let refused = other.post(&url("revoke-cert"), revoke(&chain[0])).await;
     assert_eq!((refused.status, refused.problem().as_str()), (StatusCode::FORBIDDEN, "unauthorized"));
-    // Its own certificate without a proof is the account's to revoke.
+    // An account can revoke its own certificate, even if it was issued without a proof.
     let (answer, _) = finalize(&other, &order, &["a.test"]).await;
     let own = download(&other, &answer.ok().json()).await;
     other.post(&url("revoke-cert"), revoke(&own[0])).await.ok();
@@ -86,10 +86,10 @@ pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Fixture) 
     assert_eq!(is_revoked(&place, &chain[0]).await, None);
 }
 
-pub(crate) async fn by_its_own_key(place: Fixture) {
+pub(crate) async fn certificate_key_revokes_its_own_certificate(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let owner = Client::registered(&place.acme).await;
-    // A key that signs both the request for the certificate and the one that ends it.
+    // One key signs both the CSR and the revocation request.
     let pair = AccountKey::p256();
     let key = pair.as_private_key();
     let mut chains = Vec::new();
@@ -108,7 +108,8 @@ pub(crate) async fn by_its_own_key(place: Fixture) {
     let mut wanted = revoke(&chains[0][0]);
     wanted["reason"] = json!(1);
     holder.post_with_key(&path, &wanted.to_string()).await.ok();
-    // Anyone who has the key has shown it to be compromised: every certificate of it goes, and it is taken no more.
+    // A revocation with the certificate's own key proves that the key is compromised. All certificates with the key are revoked,
+    // and the key is rejected from then on.
     for chain in &chains {
         assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::KeyCompromise));
     }
@@ -123,12 +124,12 @@ pub(crate) async fn by_its_own_key(place: Fixture) {
     assert_eq!(account.register(&url("new-account"), json!({})).await.problem(), "badPublicKey");
 }
 
-/// RFC 9773 section 4.1.
+/// Returns the certificate identifier of RFC 9773 section 4.1.
 fn certificate_id(certificate: &Certificate) -> String {
     format!("{}.{}", b64(certificate.authority_key_id.as_ref().unwrap()), b64(certificate.serial.content()))
 }
 
-pub(crate) async fn certificates_say_when_to_renew(place: Fixture) {
+pub(crate) async fn renewal_info_suggests_a_window_and_past_dates_after_revocation(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (_, chain) = issue(&place, &client, &["a.test"]).await;
@@ -153,13 +154,13 @@ pub(crate) async fn certificates_say_when_to_renew(place: Fixture) {
     ] {
         assert_eq!(client.get(&url(&format!("renewal-info/{unknown}"))).await.status, status, "{unknown}");
     }
-    // Revoked: at once.
+    // For a revoked certificate the window is in the past.
     client.post(&url("revoke-cert"), revoke(leaf)).await.ok();
     let (_, end) = window(&client.get(&url(&format!("renewal-info/{id}"))).await.ok().json());
     assert!(end <= place.place.clock.now_seconds());
 }
 
-pub(crate) async fn an_order_replaces_a_certificate_once(place: Fixture) {
+pub(crate) async fn certificate_is_replaced_by_one_order_only(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (client, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let (_, chain) = issue(&place, &client, &["a.test", "b.test"]).await;
@@ -171,7 +172,7 @@ pub(crate) async fn an_order_replaces_a_certificate_once(place: Fixture) {
     let order = client.order_with(&["a.test"], replaces.clone()).await.ok().json();
     assert_eq!(order["replaces"], json!(id));
     prove(&place, &client, &order).await;
-    // Until it is finalized another may be begun.
+    // Until the replacement is finalized, another one can be ordered.
     client.order_with(&["a.test"], replaces.clone()).await.ok();
     let (answer, _) = finalize(&client, &order, &["a.test"]).await;
     answer.ok();

@@ -1,4 +1,4 @@
-//! Every method of proof, and what must not pass for one.
+//! Tests of every validation method, and of invalid proofs.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ use super::net::{AlpnCertificate, Page, Reply};
 use super::world::AcmePlace;
 use crate::place::Fixture;
 
-/// Answers a challenge and waits for the authorization's end.
+/// Answers a challenge and waits until its authorization is no longer pending.
 async fn answer(client: &Client, order: &Value, challenge: &Value) -> Value {
     client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok();
     client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await
@@ -31,7 +31,7 @@ fn digest(text: &str) -> String {
     b64(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()))
 }
 
-pub(crate) async fn http01_follows_redirects_and_no_further(place: Fixture) {
+pub(crate) async fn http01_follows_only_permitted_redirects_and_checks_the_response(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (http, tls) = (place.net.http.port(), place.net.tls.port());
@@ -111,10 +111,10 @@ pub(crate) async fn http01_follows_redirects_and_no_further(place: Fixture) {
     }
 }
 
-pub(crate) async fn names_that_lead_to_this_machine_are_not_reached(place: Fixture) {
+pub(crate) async fn validation_of_loopback_addresses_is_rejected(place: Fixture) {
     let place = AcmePlace::with(place, |options| options.validation.allow_networks.clear()).await;
     let client = Client::registered(&place.acme).await;
-    // Every name of the test's name server is at 127.0.0.1, where its web server would answer.
+    // The test's name server resolves every name to 127.0.0.1, where its web server answers.
     for (name, kind) in [("a.test", "http-01"), ("a.test", "tls-alpn-01"), ("127.0.0.1", "http-01")] {
         let order = client.order(&[name]).await.ok().json();
         let challenge = client.challenge(&order, 0, kind).await;
@@ -125,7 +125,7 @@ pub(crate) async fn names_that_lead_to_this_machine_are_not_reached(place: Fixtu
     assert_eq!(place.net.requests(), Vec::<String>::new());
 }
 
-pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
+pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let begin = async |name: &str, kind: &str| {
@@ -137,7 +137,7 @@ pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
     let (order, challenge, text) = begin("a.test", "dns-01").await;
     place.net.txt("_acme-challenge.a.test", &["other", &text]);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
-    // For the wildcard at the same place.
+    // The wildcard uses the same record name.
     let (order, challenge, text) = begin("*.a.test", "dns-01").await;
     place.net.txt("_acme-challenge.a.test", &[&text]);
     let found = answer(&client, &order, &challenge).await;
@@ -147,7 +147,7 @@ pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
     place.net.alias("_acme-challenge.b.test", "elsewhere.example");
     place.net.txt("elsewhere.example", &[&text]);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
-    // Among so many that the answer comes over TCP.
+    // Among so many records that the answer uses TCP.
     let (order, challenge, text) = begin("c.test", "dns-01").await;
     let many: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(60))).collect();
     let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -176,7 +176,7 @@ pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
     let (kind, detail) = problem(&answer(&client, &order, &challenge).await);
     assert!(kind == "dns" && detail.contains("loop"), "{kind}: {detail}");
 
-    // Each account at its own label.
+    // Each account has its own label.
     let (order, challenge, text) = begin("*.g.test", "dns-account-01").await;
     let hash =
         aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, client.kid.as_deref().unwrap().as_bytes());
@@ -186,7 +186,7 @@ pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
     assert!(!place.net.questions().contains(&"_acme-challenge.g.test TXT".to_owned()));
 }
 
-/// RFC 4648 section 6, of ten bytes.
+/// Encodes ten bytes in base32 (RFC 4648 section 6).
 fn base32(octets: &[u8]) -> String {
     let bits: Vec<u8> =
         octets.iter().flat_map(|octet| (0..8).rev().map(move |bit| octet >> bit & 1)).collect();
@@ -194,7 +194,7 @@ fn base32(octets: &[u8]) -> String {
     bits.chunks(5).map(|bits| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[value(bits)])).collect()
 }
 
-pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Fixture) {
+pub(crate) async fn tls_alpn01_rejects_certificates_that_differ_from_the_challenge(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let own = ["acme-tls/1"];
@@ -250,7 +250,7 @@ pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Fixture) {
         let (problem, detail) = problem(&answer(&client, &order, &challenge).await);
         assert!(problem == kind && detail.contains(part), "{what}: {problem}: {detail}");
     }
-    // No such challenge for a wildcard, and no DNS challenge for an address.
+    // Wildcards have no challenge of this type, and IP addresses no DNS challenge.
     let kinds = async |name: &str| {
         let order = client.order(&[name]).await.ok().json();
         let found = client.fetch(order["authorizations"][0].as_str().unwrap()).await.ok().json();
@@ -266,7 +266,7 @@ pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Fixture) {
     assert_eq!(kinds("192.0.2.7").await, ["http-01", "tls-alpn-01"]);
 }
 
-pub(crate) async fn a_persistent_record_proves_for_its_account(place: Fixture) {
+pub(crate) async fn persistent_dns_record_is_valid_for_its_account_only(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         options.caa_identities = vec!["ca.example".to_owned()];
         let reusing = DirectoryOptions { reuse_seconds: 86_400, ..DirectoryOptions::default() };
@@ -300,7 +300,7 @@ pub(crate) async fn a_persistent_record_proves_for_its_account(place: Fixture) {
     assert_eq!(ask(&client, "*.a.test").await["status"], "valid");
     place.net.txt("_validation-persist.b.test", &[&format!("ca.example; accounturi={kid}")]);
     assert_eq!(ask(&client, "b.test").await["status"], "valid");
-    // No proof lasts longer than the record says.
+    // A proof is not valid longer than the record says.
     let until = place.place.clock.now_seconds() + 3_600;
     place.net.txt("_validation-persist.a.test", &[&record(&format!("; persistUntil={until}"))]);
     let order = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
@@ -313,7 +313,7 @@ pub(crate) async fn a_persistent_record_proves_for_its_account(place: Fixture) {
     assert_eq!(problem(&ask(&client, "a.test").await).0, "unauthorized");
 }
 
-pub(crate) async fn a_persistent_record_outlives_the_key_it_was_made_with(place: Fixture) {
+pub(crate) async fn persistent_dns_record_stays_valid_after_account_key_rollover(place: Fixture) {
     let place =
         AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
     let mut client = Client::registered(&place.acme).await;
@@ -332,7 +332,7 @@ pub(crate) async fn a_persistent_record_outlives_the_key_it_was_made_with(place:
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
 }
 
-pub(crate) async fn caa_is_looked_for_up_to_the_top(place: Fixture) {
+pub(crate) async fn caa_records_are_looked_up_to_the_root(place: Fixture) {
     let place =
         AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
     let client = Client::registered(&place.acme).await;
@@ -363,12 +363,12 @@ pub(crate) async fn caa_is_looked_for_up_to_the_top(place: Fixture) {
     assert_eq!(ask("x.a.test").await["status"], "valid");
     place.net.caa("x.a.test", true, "tomorrow", "x");
     assert_eq!(problem(&ask("x.a.test").await).0, "caa");
-    // Not knowing is not "none".
+    // A failed CAA lookup does not count as "no records".
     place.net.reply("b.test", RecordType::CAA, Reply::Code(ResponseCode::ServFail));
     assert_eq!(problem(&ask("x.b.test").await).0, "dns");
 }
 
-pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Fixture) {
+pub(crate) async fn caa_is_rechecked_when_an_authorization_is_old(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         options.caa_identities = vec!["ca.example".to_owned()];
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
@@ -382,7 +382,7 @@ pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Fixture) {
     place.place.advance(9 * 3_600);
     let (refused, _) = finalize(&client, &order, &["a.test"]).await;
     assert_eq!(refused.problem(), "caa");
-    // Where no proof is asked for it is asked now.
+    // The directory `web` requires no proof, so CAA is checked at finalization.
     let web = json!({"identifiers": [{"type": "dns", "value": "a.test"}]});
     let web = client.post(&format!("{BASE}/acme/web/new-order"), web).await.ok().json();
     let (refused, _) = finalize(&client, &web, &["a.test"]).await;
@@ -390,7 +390,7 @@ pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Fixture) {
     place.net.caa("a.test", false, "issue", "ca.example");
     let (good, _) = finalize(&client, &order, &["a.test"]).await;
     assert_eq!(good.ok().json()["status"], "valid");
-    // A fresh proof is not asked about again.
+    // CAA is not checked again for a fresh proof.
     let order = client.order(&["b.test"]).await.ok().json();
     prove(&place, &client, &order).await;
     let before = place.net.questions().len();
@@ -399,7 +399,7 @@ pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Fixture) {
     assert_eq!(place.net.questions().len(), before);
 }
 
-pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Fixture) {
+pub(crate) async fn validation_is_retried_until_the_challenge_response_appears(place: Fixture) {
     let place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 3_000).await;
     let client = Client::registered(&place.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
@@ -413,7 +413,7 @@ pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Fixture) {
     place.net.challenge(token, &client.key_authorization(&challenge));
     let found = client.until_not(order["authorizations"][0].as_str().unwrap(), &["pending"]).await;
     assert_eq!(found["status"], "valid");
-    // Answered again it stays as it is, and the others are shown no more.
+    // A second answer to the challenge changes nothing, and the other challenges are no longer listed.
     let again = client.post(challenge["url"].as_str().unwrap(), json!({})).await.ok().json();
     assert_eq!(again["status"], "valid");
     assert!(again["validated"].is_string());
@@ -422,7 +422,7 @@ pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Fixture) {
     assert!((2..=3).contains(&requests), "{requests}");
 }
 
-pub(crate) async fn a_failed_order_says_which_name_failed(place: Fixture) {
+pub(crate) async fn failed_order_reports_the_failed_identifiers(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let only = DirectoryOptions { methods: vec![Method::Http01], ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), only);

@@ -1,4 +1,4 @@
-//! An ACME server over a [`Fixture`], with a world to validate against.
+//! An ACME server for a [`Fixture`], with servers to validate against.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +32,7 @@ impl AcmePlace {
         Self::with(place, |_| ()).await
     }
 
-    /// With options changed by the test.
+    /// Creates a server with options changed by the test.
     pub(crate) async fn with(place: Fixture, change: impl FnOnce(&mut AcmeOptions)) -> Self {
         let net = Net::start().await;
         let authority = &place.authority;
@@ -56,8 +56,8 @@ impl AcmePlace {
         this
     }
 
-    /// A server that real clients reach over TLS on loopback, at the present time; its address, and with it the server.
-    /// The root that they must trust is in `root.pem` of the place's folder.
+    /// Starts a server that real clients reach over TLS on loopback, at the current time. Returns it with its base URL. The root
+    /// that the clients must trust is in `root.pem` in the directory of the fixture.
     pub(crate) async fn served(
         place: Fixture,
         change: impl FnOnce(&mut AcmeOptions),
@@ -89,7 +89,7 @@ impl AcmePlace {
         (this, server, base_url)
     }
 
-    /// Begins to validate.
+    /// Starts the validation worker.
     pub(crate) fn run(&mut self) {
         let (acme, stop) = (self.acme.clone(), Arc::new(Notify::new()));
         let stopped = stop.clone();
@@ -97,7 +97,7 @@ impl AcmePlace {
         self.running = Some((task, stop));
     }
 
-    /// Ends validating; what was under way is left.
+    /// Stops the validation worker, and leaves its current work unfinished.
     pub(crate) async fn halt(&mut self) {
         if let Some((task, stop)) = self.running.take() {
             stop.notify_one();
@@ -105,12 +105,12 @@ impl AcmePlace {
         }
     }
 
-    /// The server as after a restart, or on another node.
+    /// Returns the server as after a restart, or on another node.
     pub(crate) fn another(&self) -> Acme {
         open(&self.place, self.acme.options().clone())
     }
 
-    /// Puts the server as after a restart in place of this one.
+    /// Replaces this server by one as after a restart.
     pub(crate) async fn restart(&mut self) {
         self.halt().await;
         self.acme = self.another();

@@ -1,4 +1,4 @@
-//! Rows of the ACME server.
+//! Tests of rows of the ACME server.
 
 use authority::tables::acme::{
     AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, AcmeProof, Method,
@@ -49,7 +49,7 @@ fn authorization(number: u128, proof: Option<AcmeProof>) -> AcmeAuthorization {
     }
 }
 
-pub(crate) async fn a_challenge_type_that_is_not_known_proves_nothing(world: World) {
+pub(crate) async fn unknown_challenge_type_codes_are_errors(world: World) {
     let store = &world.store;
     let proofs = [None, Some(AcmeProof::NotNeeded), Some(AcmeProof::Challenge(Method::Http01))]
         .into_iter()
@@ -73,7 +73,7 @@ pub(crate) async fn a_challenge_type_that_is_not_known_proves_nothing(world: Wor
     }
 }
 
-pub(crate) async fn old_orders_go_as_a_set(world: World) {
+pub(crate) async fn old_orders_are_deleted_in_batches(world: World) {
     let store = &world.store;
     let new: Vec<AcmeOrder> = (0..700).map(order).collect();
     let write = store.write("test", move |tx| Box::pin(async move { insert_acme_orders(tx, &new).await }));

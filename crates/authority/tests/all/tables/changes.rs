@@ -1,4 +1,4 @@
-//! Changes that wait for approval, and the votes for them.
+//! Tests of changes that wait for approval, and of the votes for them.
 
 use authority::change::{Approved, ChangeError, ProposedChange};
 use authority::keystore::KeyStore;
@@ -35,7 +35,7 @@ fn person(actor: &str) -> Principal {
     Principal::of_actor(actor)
 }
 
-pub(crate) async fn a_change_waits_for_its_approvals_and_is_handed_out_as_it_was(world: World) {
+pub(crate) async fn change_requires_its_approvals_and_keeps_its_plan(world: World) {
     let authority = authority(&world);
     let ann = person("token:ci").with("user:ann");
     let change = authority.propose_change(proposed("profile/vip", 2), &ann).await.unwrap();
@@ -53,7 +53,7 @@ pub(crate) async fn a_change_waits_for_its_approvals_and_is_handed_out_as_it_was
     let again = approve(plan, &person("certificate:laptop").with("user:bob")).await;
     assert!(matches!(again, Err(ChangeError::Repeated { given: 1, needed: 2 })), "{again:?}");
     for _ in 0..2 {
-        // The second time as after a crash between the approval and its effect.
+        // The second approval, as after a crash between the approval and its effect.
         let whole = approve(None, &person("user:carl")).await;
         let Ok(Approved::Apply(content)) = whole else { panic!("{whole:?}") };
         assert_eq!(*content, r#"{"secret":"s3cret"}"#);
@@ -64,7 +64,7 @@ pub(crate) async fn a_change_waits_for_its_approvals_and_is_handed_out_as_it_was
     let applied = authority.pending_change(id).await.unwrap();
     assert_eq!((applied.state, applied.approvers.len()), (ChangeState::Applied, 2));
 
-    // What was tampered with in the database is not applied.
+    // A change that was altered in the database is not applied.
     let change = authority.propose_change(proposed("profile/web", 1), &ann).await.unwrap();
     let forged = authority.propose_change(proposed("profile/web", 1), &ann).await.unwrap();
     let (id, plan) = (change.id, forged.plan.clone());

@@ -1,4 +1,4 @@
-//! Enrolments that wait, and the keys SCEP clients encrypt to.
+//! Tests of pending enrollments, and of the keys that SCEP clients encrypt to.
 
 use authority::tables::{
     EnrolmentDecision, EnrolmentPlan, EnrolmentState, NewEnrolment, RecipientRow, Source, decide_enrolment,
@@ -35,7 +35,7 @@ async fn decide(store: &Store, id: Uuid, approved: bool, at_us: i64) -> bool {
     store.write("decide", move |tx| decide_enrolment(tx, decision).boxed()).await.unwrap()
 }
 
-pub(crate) async fn an_enrolment_waits_and_is_decided_once(world: World) {
+pub(crate) async fn enrollment_waits_expires_and_is_decided_once(world: World) {
     let store = &world.store;
     let new = enrolment(1, 100);
     assert!(insert(store, new.clone(), 10).await);
@@ -56,14 +56,14 @@ pub(crate) async fn an_enrolment_waits_and_is_decided_once(world: World) {
     assert_eq!((decided.decided_by.as_deref(), decided.decided_at_us), (Some("user:bob"), Some(500)));
     assert_eq!(decided.expires_at_us, 5_500);
 
-    // Once it lapsed, the same may ask again.
+    // After it expires, the same request can be made again.
     assert!(insert(store, enrolment(1, 6_000), 10).await);
     let anew = authority::tables::Enrolments::of(store).by_key(&[1; 32], 6_001).await.unwrap().unwrap();
     assert_eq!((anew.state, anew.decided_by), (EnrolmentState::Open, None));
     assert_eq!(authority::tables::Enrolments::of(store).trim(7_000).await.unwrap(), 1);
 }
 
-pub(crate) async fn a_protocol_that_is_not_known_is_an_error(world: World) {
+pub(crate) async fn unknown_enrollment_protocol_is_an_error(world: World) {
     let store = &world.store;
     assert!(insert(store, enrolment(1, 0), 5).await);
     let change = store.write("change", |tx| {
@@ -77,7 +77,7 @@ pub(crate) async fn a_protocol_that_is_not_known_is_an_error(world: World) {
     );
 }
 
-pub(crate) async fn open_enrolments_are_bounded_and_listed_oldest_first(world: World) {
+pub(crate) async fn open_enrollments_are_limited_and_listed_oldest_first(world: World) {
     let store = &world.store;
     for number in 1..=5 {
         assert!(insert(store, enrolment(number, i64::from(number)), 5).await);
@@ -100,7 +100,7 @@ pub(crate) async fn open_enrolments_are_bounded_and_listed_oldest_first(world: W
     assert_eq!(rejected.rows[0].note.as_deref(), Some("fine"));
 }
 
-pub(crate) async fn one_of_two_nodes_makes_the_recipient(world: World) {
+pub(crate) async fn recipient_row_is_created_by_one_node_and_replaced_conditionally(world: World) {
     let store = &world.store;
     let ca = Uuid::now_v7();
     let row = |certificate: &[u8]| RecipientRow {

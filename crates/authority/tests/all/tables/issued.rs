@@ -1,4 +1,4 @@
-//! What the authority has issued and revoked: sets, keys used once, filters.
+//! Tests of issued and revoked certificates: sets, keys that are used once, and filters.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ async fn revoke(store: &Store, target: RevocationTarget, reason: Reason) -> (i64
     (matched.all, changed)
 }
 
-pub(crate) async fn sets_cost_a_constant_number_of_statements(world: World) {
+pub(crate) async fn bulk_statement_count_is_independent_of_the_number_of_rows(world: World) {
     let store = &world.store;
     insert(store, vec![row(0)]).await;
     let count = |rows: std::ops::Range<u32>| {
@@ -96,7 +96,7 @@ pub(crate) async fn sets_cost_a_constant_number_of_statements(world: World) {
     assert!(sharded > 0 && (sharded as i64) < matched, "shards tell of their own");
 }
 
-pub(crate) async fn a_key_is_used_once_whatever_comes_together(world: World) {
+pub(crate) async fn idempotency_key_is_used_once_within_and_across_batches(world: World) {
     let store = &world.store;
     let used = |id: u128, request: u8| {
         Insertion::Repeated(UsedKey { id: Uuid::from_u128(id + 100), request_sha256: [request; 32] })
@@ -126,7 +126,7 @@ pub(crate) async fn a_key_is_used_once_whatever_comes_together(world: World) {
     assert_eq!(store::Inventory::of(store).summary(NOW, DAY).await.unwrap().certificates, 4);
 }
 
-pub(crate) async fn blocked_keys_are_refused_one_by_one(world: World) {
+pub(crate) async fn blocked_keys_are_rejected_individually_in_a_batch(world: World) {
     let store = &world.store;
     let bad = row(1).certificate.spki_sha256;
     let block = store.write("test", move |tx| {
@@ -144,7 +144,7 @@ pub(crate) async fn blocked_keys_are_refused_one_by_one(world: World) {
     assert!(authority::tables::Revocations::of(store).key_is_blocked(&bad).await.unwrap());
 }
 
-pub(crate) async fn filters_find_what_they_say(world: World) {
+pub(crate) async fn issued_filters_return_only_matching_certificates(world: World) {
     let store = &world.store;
     insert(store, (0..20).map(row).collect()).await;
     let find = |filter: IssuedFilter| async move {
@@ -184,7 +184,7 @@ pub(crate) async fn filters_find_what_they_say(world: World) {
     assert!(all.windows(2).all(|pair| pair[0] > pair[1]), "each once, in order");
 }
 
-pub(crate) async fn reasons_follow_rfc_5280(world: World) {
+pub(crate) async fn revocation_reason_changes_follow_rfc_5280(world: World) {
     let store = &world.store;
     insert(store, vec![row(1)]).await;
     let id = Uuid::from_u128(101);

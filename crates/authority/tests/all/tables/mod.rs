@@ -1,4 +1,4 @@
-//! The tables: every case runs on SQLite and on PostgreSQL.
+//! Tests of the tables. Every test runs on SQLite and on PostgreSQL.
 
 mod acme;
 mod changes;
@@ -10,20 +10,20 @@ mod teams;
 
 testbed::on_both! {
     testbed::tables::World:
-    acme::a_challenge_type_that_is_not_known_proves_nothing
-    acme::old_orders_go_as_a_set
-    issued::sets_cost_a_constant_number_of_statements
-    issued::a_key_is_used_once_whatever_comes_together
-    issued::blocked_keys_are_refused_one_by_one
-    issued::filters_find_what_they_say
-    issued::reasons_follow_rfc_5280
-    enrolments::an_enrolment_waits_and_is_decided_once
-    enrolments::open_enrolments_are_bounded_and_listed_oldest_first
-    enrolments::a_protocol_that_is_not_known_is_an_error
-    enrolments::one_of_two_nodes_makes_the_recipient
-    teams::an_object_belongs_to_one_team
-    teams::a_team_has_its_certificates_of_a_day
-    changes::a_change_waits_for_its_approvals_and_is_handed_out_as_it_was
+    acme::unknown_challenge_type_codes_are_errors
+    acme::old_orders_are_deleted_in_batches
+    issued::bulk_statement_count_is_independent_of_the_number_of_rows
+    issued::idempotency_key_is_used_once_within_and_across_batches
+    issued::blocked_keys_are_rejected_individually_in_a_batch
+    issued::issued_filters_return_only_matching_certificates
+    issued::revocation_reason_changes_follow_rfc_5280
+    enrolments::enrollment_waits_expires_and_is_decided_once
+    enrolments::open_enrollments_are_limited_and_listed_oldest_first
+    enrolments::unknown_enrollment_protocol_is_an_error
+    enrolments::recipient_row_is_created_by_one_node_and_replaced_conditionally
+    teams::owned_object_belongs_to_one_team
+    teams::team_certificate_quota_is_enforced_per_day
+    changes::change_requires_its_approvals_and_keeps_its_plan
     changes::open_changes_are_listed_newest_first
-    statements::every_statement_is_accepted_and_walks_no_large_table
+    statements::sql_statements_prepare_and_avoid_full_table_scans
 }

@@ -1,4 +1,4 @@
-//! What teams own.
+//! Tests of objects that teams own.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use testbed::tables::World;
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// The object that another team owns, if that is why nothing was changed.
+/// Stores a team. Returns the object that another team owns, if that prevented the change.
 async fn put(world: &World, team: &str, owns: Owns, quota: Quota, now_us: i64) -> Option<(String, String)> {
     let team = team.to_owned();
     let done = world.store.write("test", move |tx| {
@@ -24,7 +24,7 @@ fn profiles(names: &[&str]) -> Owns {
     Owns { profiles: names.iter().map(|name| (*name).to_owned()).collect(), ..Owns::default() }
 }
 
-pub(super) async fn an_object_belongs_to_one_team(world: World) {
+pub(super) async fn owned_object_belongs_to_one_team(world: World) {
     let teams = TeamDirectory::new(world.store.clone());
     let none = Quota::default();
     assert_eq!(put(&world, "a", profiles(&["web", "mail"]), none, 1).await, None);
@@ -33,7 +33,7 @@ pub(super) async fn an_object_belongs_to_one_team(world: World) {
     assert_eq!(put(&world, "b", both, none, 2).await, taken, "a name is another kind of object");
     assert!(!teams.ownership().await.unwrap().owns_any(authority::teams::OwnedKind::Name), "nothing changed");
 
-    // Given up, it is free; the team that has it next has it since then, and it moved.
+    // A released object is free. The next owner has it from then on, and the object counts as moved.
     assert_eq!(put(&world, "a", profiles(&["mail"]), none, 3).await, None);
     assert_eq!(put(&world, "a", profiles(&["mail", "web"]), none, 4).await, None);
     assert_eq!(put(&world, "a", Owns::default(), none, 5).await, None);
@@ -51,7 +51,7 @@ pub(super) async fn an_object_belongs_to_one_team(world: World) {
     assert_eq!(held(6).await, Ok(Some("b".to_owned())), "written once more, it did not move");
 }
 
-pub(super) async fn a_team_has_its_certificates_of_a_day(world: World) {
+pub(super) async fn team_certificate_quota_is_enforced_per_day(world: World) {
     let teams = TeamDirectory::new(world.store.clone());
     let two = Quota { certificates_per_day: Some(2), ..Quota::default() };
     assert_eq!(put(&world, "a", Owns::default(), two, 1).await, None);
@@ -64,7 +64,7 @@ pub(super) async fn a_team_has_its_certificates_of_a_day(world: World) {
         assert_eq!((over.most, over.retry_after), (2, Duration::from_micros(DAY_US as u64 - 1)));
     }
     teams.count("a", 2 * DAY_US).await.unwrap();
-    // Without a quota nothing is counted.
+    // Without a quota no certificates are counted.
     assert_eq!(put(&world, "a", Owns::default(), Quota::default(), 2).await, None);
     teams.forget();
     for _ in 0..3 {

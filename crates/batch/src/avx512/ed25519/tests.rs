@@ -114,7 +114,7 @@ fn hash() -> impl Strategy<Value = [u8; 64]> {
 proptest! {
     #[test]
     #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
-    fn arithmetic_is_that_of_numbers(
+    fn field_and_order_arithmetic_matches_big_integers(
         a in numbers_below_2_260(),
         b in numbers_below_2_260(),
         hashes in prop::array::uniform8(hash()),
@@ -149,7 +149,7 @@ fn products_are_those_of_plain_words() {
 
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-fn products_by_the_million() {
+fn one_million_products_match_plain_words() {
     if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe { products_are_those_of_plain_words() };
@@ -293,7 +293,7 @@ fn plus(a: &[BigUint; 2], b: &[BigUint; 2], d: &BigUint) -> [BigUint; 2] {
 
 /// Computes the expected tables with plain numbers only (RFC 8032 section 5.1).
 #[test]
-fn the_checksum_is_that_of_numbers() {
+fn table_checksum_matches_big_integers() {
     let (p, l, one) = (prime(), order(), BigUint::from(1_u8));
     let mut checksum = comb::Checksum::new();
     let limbs = |number: &BigUint| -> [u64; LIMBS] {
@@ -354,7 +354,7 @@ fn what_a_faulty_table_makes_does_not_leave() {
 
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-fn a_fault_of_the_point_is_found() {
+fn faults_in_points_and_tables_are_detected() {
     if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
@@ -368,7 +368,7 @@ fn a_fault_of_the_point_is_found() {
 }
 
 #[test]
-fn what_differs_the_second_time_gives_nothing_and_spoils_no_other() {
+fn fault_in_one_lane_voids_only_that_response() {
     let Some(kernel) = crate::tested() else { return };
     let (sound, unsound) = (Ed25519Key::new(&[0x5a; 32]), Ed25519Key::unsound());
     let broken = |change: fn(&mut Ed25519Key)| {
@@ -405,7 +405,7 @@ fn what_differs_the_second_time_gives_nothing_and_spoils_no_other() {
 }
 
 #[test]
-fn constants_are_what_words_say() {
+fn constants_in_limbs_match_constants_in_words() {
     assert_eq!(prime(), (BigUint::from(1_u8) << 255_u32) - 19_u8);
     assert_eq!(ORDER.limbs, number::limbs(&crate::ed25519::ORDER_WORDS));
 }

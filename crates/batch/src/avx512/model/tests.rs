@@ -112,7 +112,7 @@ fn the_processor_agrees() {
 
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-fn the_model_does_what_the_processor_does() {
+fn model_matches_processor_instructions() {
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma") {
         // SAFETY: the processor has the features that the function is compiled for.
         unsafe { the_processor_agrees() };
@@ -123,7 +123,7 @@ fn the_model_does_what_the_processor_does() {
 
 /// Without the processor: expected values from Intel's intrinsics guide.
 #[test]
-fn products_are_cut_where_the_reference_says() {
+fn intrinsics_match_reference_values() {
     let of = |word: u64| __m512i([word; WORDS]);
     let all = of(u64::MAX);
     // (2^52 - 1)² = 2^104 - 2^53 + 1

@@ -126,7 +126,7 @@ fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
 proptest! {
     #[test]
     #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
-    fn arithmetic_is_that_of_numbers(a in numbers_below_2_260(), b in numbers_below_2_260()) {
+    fn field_and_order_arithmetic_matches_big_integers(a in numbers_below_2_260(), b in numbers_below_2_260()) {
         if crate::tested().is_some() {
             // SAFETY: the processor has the instructions.
             unsafe {
@@ -157,7 +157,7 @@ fn products_are_those_of_plain_words() {
 
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-fn products_by_the_million() {
+fn one_million_products_match_plain_words() {
     if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe { products_are_those_of_plain_words() };
@@ -288,7 +288,7 @@ fn plus(a: &[BigUint; 2], b: &[BigUint; 2]) -> [BigUint; 2] {
 
 /// Computes the expected tables with plain numbers only (SP 800-186 section 3.2.1.3).
 #[test]
-fn the_checksum_is_that_of_numbers() {
+fn table_checksum_matches_big_integers() {
     let hex = |digits: &[u8]| BigUint::parse_bytes(digits, 16).unwrap();
     let (p, n) = (prime(), order());
     let mut checksum = comb::Checksum::new();
@@ -328,7 +328,7 @@ fn the_checksum_is_that_of_numbers() {
 
 #[test]
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-fn a_fault_of_the_point_is_found() {
+fn faults_in_points_tables_and_nonces_are_detected() {
     if crate::tested().is_some() {
         // SAFETY: the processor has the instructions.
         unsafe {
@@ -342,7 +342,7 @@ fn a_fault_of_the_point_is_found() {
 }
 
 #[test]
-fn a_key_that_lost_a_bit_gives_nothing_and_spoils_no_other() {
+fn corrupt_key_in_one_lane_voids_only_that_signature() {
     let Some(kernel) = crate::tested() else { return };
     let sound = P256Key::new(&[0x5a; 32]).unwrap();
     let broken = |change: fn(&mut P256Key)| {
@@ -369,7 +369,7 @@ fn a_key_that_lost_a_bit_gives_nothing_and_spoils_no_other() {
 }
 
 #[test]
-fn constants_are_what_words_say() {
+fn constants_in_limbs_match_constants_in_words() {
     assert_eq!(field::PRIME, number::limbs(&field::PRIME_WORDS));
     assert_eq!(ORDER.limbs, number::limbs(&crate::p256::ORDER_WORDS));
 }

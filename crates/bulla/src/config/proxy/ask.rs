@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_refused_with_a_hint() {
+    fn invalid_ask_settings_are_rejected_with_a_hint() {
         let right = AskSettings::default;
         assert!(right().check().is_ok() && right().options().unwrap().is_none());
         let wrong = [

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_refused_with_a_hint() {
+    fn invalid_leaf_store_settings_are_rejected_with_a_hint() {
         let right = ProxyStoreSettings::default;
         assert!(right().check().is_ok());
         let wrong = [
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_its_own_or_that_of_everything() {
+    fn leaf_store_uses_own_database_url_or_the_shared_one() {
         let mut settings = ProxyStoreSettings { backend: LeafBackend::Database, ..Default::default() };
         let mut of_store = StoreSettings::default();
         assert!(settings.database(&of_store).unwrap_err().hint.unwrap().contains("disk"));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minter_has_the_signature_and_its_trips_before_another_takes_over() {
+    fn minting_lease_covers_the_signature_and_three_timeouts() {
         let options = ProxyStoreSettings { timeout_ms: 2_000, ..Default::default() }.options();
         assert_eq!(options.lease, Duration::from_secs(5 + 3 * 2));
     }

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consumers_over_rsa_have_names_and_are_bounded_in_number() {
+    fn rsa_consumers_must_be_named_and_are_limited_in_number() {
         let of = |rsa_consumers| MintingSettings { rsa_consumers, ..MintingSettings::default() }.check();
         assert!(of(vec!["local".to_owned(), "CN=old".to_owned()]).is_ok());
         for wrong in [vec![String::new()], vec!["CN=old".to_owned(); RSA_CONSUMERS_MAX + 1]] {

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_compiled_once_however_often_they_are_asked_for() {
+    fn request_rules_are_compiled_once_and_cached() {
         let rule = RuleText { path: vec!["/a".into()], block: Some(403), ..RuleText::default() };
         let mut settings = ProxySettings { rules: vec![rule], ..ProxySettings::default() };
         settings.check().unwrap();

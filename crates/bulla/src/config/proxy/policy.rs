@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_preset_compiles_and_its_rules_have_names_and_hosts() {
+    fn policy_presets_compile_and_their_rules_have_name_and_host() {
         for (name, text) in PRESETS {
             let preset: Preset = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(preset.rules.iter().all(|rule| !rule.name.is_empty() && !rule.host.is_empty()), "{name}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_position_in_the_file() {
+    fn policy_error_reports_the_rule_position() {
         let preset = PolicyRuleText { preset: "github-read".into(), ..PolicyRuleText::default() };
         let second = PolicyRuleText { host: vec!["https://a".into()], ..PolicyRuleText::default() };
         let said = |rules: Vec<PolicyRuleText>| {

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_read_as_they_may_be_written() {
+    fn metric_lines_are_parsed_and_malformed_ones_rejected() {
         for (line, name, labels, value) in [
             ("bulla_keyless_keys 7", "bulla_keyless_keys", &[][..], 7.0),
             ("bulla_keyless_x_total{a=\"b\"} 1.5 1234", "bulla_keyless_x_total", &[("a", "b")][..], 1.5),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_up_is_a_rate_and_what_began_anew_counts_from_nothing() {
+    fn counters_become_rates_and_a_reset_counter_starts_at_zero() {
         let before = read("bulla_keyless_a_total 10\nbulla_keyless_b_total 100\nbulla_keyless_c 5\n");
         let after = read(
             "bulla_keyless_a_total 30\nbulla_keyless_b_total 8\nbulla_keyless_c 3\nbulla_keyless_d_total 4\n",
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_added_up_but_for_what_is_no_amount() {
+    fn rates_of_services_are_summed_and_round_trips_take_the_maximum() {
         let one = read("bulla_keyless_a_total 2\nbulla_keyless_site_round_trip_seconds{site=\"x\"} 0.01\n");
         let two = read("bulla_keyless_a_total 3\nbulla_keyless_site_round_trip_seconds{site=\"x\"} 0.2\n");
         let nothing = Exposition::default();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_come_from_what_was_observed_between_the_looks() {
+    fn quantiles_use_only_observations_between_two_scrapes() {
         let histogram = |counts: [u64; 4]| {
             let line = |(le, count): (&str, u64)| {
                 format!("bulla_keyless_h_bucket{{op=\"p\",le=\"{le}\"}} {count}\n")

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_quantiles_are_of_the_time_between_the_looks() {
+    fn rates_and_quantiles_cover_the_interval_between_scrapes() {
         let view = view();
         assert_eq!((view.requests_per_s, view.errors_per_s, view.refused_per_s), (200.0, 6.0, 2.0));
         assert_eq!((view.connections, view.connections_max, view.keys), (3.0, 8192.0, 2.0));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_busy_by_its_workers_and_a_tenant_by_littles_law() {
+    fn class_busy_share_and_tenant_littles_law_are_computed() {
         let view = view();
         let medium = &view.classes[1];
         // One second of work in two seconds by two workers.
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_cannot_be_asked_has_no_distance_and_destinations_stand_beside_sites() {
+    fn unreachable_site_has_no_round_trip_and_destinations_are_listed() {
         let view = view();
         let sites: Vec<_> =
             view.sites.iter().map(|one| (one.site.as_str(), one.nodes_up, one.round_trip_ms)).collect();

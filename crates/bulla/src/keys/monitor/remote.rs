@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn services_that_are_away_are_named_beside_the_figures_of_the_others() {
+    async fn unreachable_services_are_listed_with_the_metrics_of_the_others() {
         let up = service(2, "bulla_keyless_keys 3\nbulla_keyless_requests_in_flight{opcode=\"sign\"} 2\n");
         let settings = KeyServiceSettings {
             monitor_urls: vec![up, "http://127.0.0.1:1".to_owned()],
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_trace_is_read_from_every_service() {
+    async fn trace_is_fetched_from_a_monitored_service() {
         let request = r#"{"node":"a","site":"s","requests":[{"trace_id":"t","span_id":"1","at_us":1,"tenant":"x","opcode":"sign","outcome":"done","took_us":5,"stages":{},"asked":[]}]}"#;
         let settings =
             KeyServiceSettings { monitor_urls: vec![service(1, request)], ..KeyServiceSettings::default() };

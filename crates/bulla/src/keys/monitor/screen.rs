@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_as_many_digits_as_count() {
+    fn rates_and_durations_are_rounded_to_significant_digits() {
         for (value, text) in [(0.0, "0"), (0.5, "0.5"), (9.96, "10.0"), (12.4, "12"), (45_000.0, "45000")] {
             assert_eq!(rate(value), text);
         }
@@ -295,7 +295,7 @@ mod tests {
 
     /// Two workers with a batch each are two of two, not sixteen of two.
     #[test]
-    fn workers_and_their_signatures_stand_apart() {
+    fn class_table_shows_workers_and_signatures_in_separate_columns() {
         let medium = Class {
             cost: "medium".to_owned(),
             busy: 1.0,
@@ -318,7 +318,7 @@ mod tests {
 
     /// Twenty requests to a token with eight sessions are eight calls, and twelve requests wait.
     #[test]
-    fn a_destination_has_no_more_calls_than_it_takes() {
+    fn destination_table_caps_active_calls_at_the_maximum() {
         let token = Destination {
             destination: "pkcs11:web".to_owned(),
             requests_per_s: 5.0,
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_no_more_lines_and_columns_than_the_terminal() {
+    fn monitor_frame_is_cut_to_the_terminal_size() {
         assert_eq!(frame("a\nb\nc", 2, 9), "\x1b[Ha\x1b[K\r\nb\x1b[K\x1b[J");
         assert_eq!(frame("abcd", 2, 3), "\x1b[Hab…\x1b[K\x1b[J");
     }

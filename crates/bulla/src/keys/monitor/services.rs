@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_as_people_write_them() {
+    fn monitor_addresses_are_normalized_and_invalid_ones_rejected() {
         for (text, url) in [
             ("127.0.0.1:2406", "http://127.0.0.1:2406"),
             ("http://a.example:2406/", "http://a.example:2406"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_away_is_a_warning_while_others_answer() {
+    fn unreachable_service_is_a_warning_unless_all_are_unreachable() {
         let away = [Unreachable { url: "http://a".to_owned(), why: "gone".to_owned() }];
         assert_eq!(exit_code(&[], 0).unwrap(), Exit::Ok);
         assert_eq!(exit_code(&away, 1).unwrap(), Exit::Incomplete);

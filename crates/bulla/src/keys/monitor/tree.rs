@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_stands_below_the_node_that_asked_for_it() {
+    fn trace_tree_nests_a_request_below_the_calling_node() {
         let asking = json!([request("aa", Some("01"), 10, &["fra-1", "par-1"])]);
         let answering = json!([request("bb", Some("aa"), 11, &[]), request("cc", Some("dd"), 5, &[])]);
         let tree = Tree::of(
@@ -166,11 +166,11 @@ mod tests {
         let below = asked[0].request.as_ref().unwrap();
         assert_eq!((below.span_id.as_str(), below.node.as_deref()), ("bb", Some("fra-1")));
         assert_eq!(below.service, "http://fra-1");
-        assert!(asked[1].request.is_none(), "the folder belongs to another node, or its");
+        assert!(asked[1].request.is_none(), "the other node does not know the request");
     }
 
     #[test]
-    fn two_tries_at_one_node_have_each_their_own() {
+    fn two_attempts_at_one_node_get_separate_child_requests() {
         let asking = json!([request("aa", None, 10, &["fra-1", "fra-1"])]);
         let answering = json!([request("cc", Some("aa"), 12, &[]), request("bb", Some("aa"), 11, &[])]);
         let tree = Tree::of(vec![told("nyc-1", &asking), told("fra-1", &answering)], Vec::new());

@@ -1,4 +1,4 @@
-//! A managed certificate from its entry to a running nginx, and every step of its life there.
+//! A managed certificate on a running nginx, from creation through every step of its life.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::House;
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Running(Child);
 
 impl Drop for Running {
-    /// By TERM: nginx then ends its workers, which a KILL would leave behind.
+    /// Sends TERM, so that nginx stops its workers. KILL would leave them running.
     fn drop(&mut self) {
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
@@ -27,7 +27,7 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// With a certificate that nobody trusts.
+    /// Starts nginx with a self-signed certificate.
     fn start(house: &House) -> Self {
         let folder = house.path("nginx/tls");
         std::fs::create_dir_all(&folder).unwrap();
@@ -53,7 +53,7 @@ impl Nginx {
         Self::presenting(house)
     }
 
-    /// With the certificate and the key that are in its folder already, `nginx/tls/full.pem` and `key.pem`.
+    /// Starts nginx with the certificate and key that are already in its folder: `nginx/tls/full.pem` and `key.pem`.
     pub(super) fn presenting(house: &House) -> Self {
         let port = free_port();
         let folder = house.path("nginx");
@@ -84,7 +84,7 @@ impl Nginx {
         nginx
     }
 
-    /// SHA-256 of the certificate it presents.
+    /// Returns the SHA-256 fingerprint of the certificate that nginx presents.
     pub(super) fn presents(&self, house: &House) -> Option<String> {
         let address = format!("127.0.0.1:{}", self.port);
         let output = house.program(
@@ -97,7 +97,7 @@ impl Nginx {
     }
 }
 
-/// Asks again and again, each time over a new connection, until told to stop; counts answers and failures.
+/// A client that repeats a request on new connections until it is stopped. It counts answers and failures.
 struct Visitor {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -121,7 +121,7 @@ impl Visitor {
         Self { stop, answered, failed, thread: Some(thread) }
     }
 
-    /// Answers and failures.
+    /// Stops the client. Returns the number of answers and failures.
     fn end(mut self) -> (u64, u64) {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().unwrap().join().unwrap();
@@ -160,13 +160,13 @@ pub(super) fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
     made["id"].as_str().unwrap().to_owned()
 }
 
-/// Makes a policy that allows nothing, `agent.toml`.
+/// Writes a policy that allows nothing, `agent.toml`.
 pub(super) fn forbid(house: &House) {
     let policy = house.path("agent.toml").display().to_string();
     house.does(&["agent", "policy", "init", "--policy", &policy]);
 }
 
-/// Adds what `bulla agent policy check` asks for to the policy; the agent's folder is `state`.
+/// Adds the rules that `bulla agent policy check` asks for to the policy. `state` is the agent's folder.
 pub(super) fn allow(house: &House, state: &str) {
     let (state, policy) = (house.path(state), house.path("agent.toml"));
     let (state, policy) = (state.display().to_string(), policy.display().to_string());
@@ -195,13 +195,13 @@ fn fingerprint(house: &House) -> String {
 }
 
 #[test]
-fn nginx_serves_what_the_agent_deploys_and_drops_nothing_while_it_is_renewed() {
+fn agent_renews_nginx_certificate_without_failed_requests() {
     let house = House::up();
     let nginx = Nginx::start(&house);
     let before = nginx.presents(&house).unwrap();
     let (_agent, id) = agent(&house);
     let target = target(&house, &nginx, &id);
-    // The host's owner allows nothing yet: the server is told, and nothing happens to nginx.
+    // The agent's policy allows nothing yet: the server gets the error, and nginx is not changed.
     house.does(&["cert", "create", "shop.example", "--key-on-agent", "--target", &target]);
     house.until("the refusal", || {
         let error = shown(&house)["last_error"].as_str().unwrap_or_default().to_owned();
@@ -216,7 +216,7 @@ fn nginx_serves_what_the_agent_deploys_and_drops_nothing_while_it_is_renewed() {
     let first = fingerprint(&house);
     assert_eq!(nginx.presents(&house).unwrap(), first);
     assert_ne!(first, before);
-    // The key was made on the agent's host and the server has none to give.
+    // The key was generated on the agent's host. The server has no key to export.
     let refused = crate::world::run(&mut house.bulla(&["cert", "export", "shop.example", "--key"]));
     assert_eq!(refused.status.code(), Some(6), "{}", crate::world::describe(&refused));
     let visitor = Visitor::start(nginx.port);
@@ -233,7 +233,7 @@ fn nginx_serves_what_the_agent_deploys_and_drops_nothing_while_it_is_renewed() {
 }
 
 #[test]
-fn a_blocked_key_is_replaced_where_it_is_used() {
+fn blocked_key_causes_reissue_and_revocation() {
     let house = House::up();
     house.does(&["cert", "create", "shop.example"]);
     house.until("the first version", || shown(&house)["status"] == "active");
@@ -250,7 +250,7 @@ fn a_blocked_key_is_replaced_where_it_is_used() {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_and_nothing_is_issued_twice() {
+fn acknowledged_certificates_survive_kills_and_are_issued_once() {
     let mut house = House::up();
     let mut names = Vec::new();
     for number in 0..20 {

@@ -1,4 +1,4 @@
-//! The audit log of a running server, held against what a witness has.
+//! The audit log of a running server, verified against the heads that a witness has.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use audit_proof::event::{Event, genesis, read_exported};
 use super::House;
 use crate::world::{describe, run};
 
-/// Rewrites the second event in the database file, and every hash after it.
+/// Rewrites the second event in the database file, and every later hash.
 fn rewrite(house: &House, exported: &str) {
     let mut events: Vec<Event> = exported.lines().map(|line| read_exported(line).unwrap()).collect();
     events.sort_by_key(|event| event.sequence);
@@ -27,7 +27,7 @@ fn rewrite(house: &House, exported: &str) {
             ),
         );
     }
-    // What was written after the export goes too.
+    // Events written after the export are removed too.
     let last = events.len();
     store::testing::execute(&database, &format!("DELETE FROM audit_events WHERE sequence > {last}"));
     store::testing::execute(
@@ -37,7 +37,7 @@ fn rewrite(house: &House, exported: &str) {
 }
 
 #[test]
-fn a_rewritten_log_does_not_continue_the_head_that_the_witness_has() {
+fn rewritten_audit_log_fails_verification_against_witness_head() {
     let folder = tempfile::tempdir().unwrap();
     let witness = folder.path().join("heads.jsonl");
     let configuration =
@@ -60,7 +60,7 @@ fn a_rewritten_log_does_not_continue_the_head_that_the_witness_has() {
         house.does(&["audit", "verify", "--export", "audit.jsonl", "--head", head, "--key", "key.pem"]);
     }
     house.does(&["audit", "verify"]);
-    // The signature is an ordinary one: see docs/audit.md.
+    // The signature is in a standard format: see docs/audit.md.
     let line = fs::read_to_string(house.path("head.json")).unwrap();
     let (text, signature) = line.trim_end().split_once(",\"signature\":\"").unwrap();
     fs::write(house.path("text"), format!("{text}}}")).unwrap();

@@ -1,4 +1,4 @@
-//! certbot, as Debian ships it.
+//! certbot, as packaged by Debian.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -46,7 +46,7 @@ fn certbot_gets_renews_and_revokes_a_certificate() {
     certbot(&house, &["renew", "--force-renewal", "--no-random-sleep-on-renew"]);
     assert_ne!(first, read(&leaf), "renewed");
     house.openssl(&verify);
-    // What ACME issued is in the inventory, as everything is.
+    // Certificates issued by ACME are recorded like all others.
     let found = house.json(&["audit", "list", "--action", "certificate.issue", "--all"]);
     let by_acme = found["rows"]
         .as_array()
@@ -54,7 +54,7 @@ fn certbot_gets_renews_and_revokes_a_certificate() {
         .iter()
         .filter(|row| row["actor"].as_str().unwrap().starts_with("acme:"));
     assert_eq!(by_acme.count(), 2);
-    // Good until it is revoked, and then not, by CRL and by OCSP.
+    // The certificate is good until it is revoked, by CRL and by OCSP.
     let responder = format!("http://127.0.0.1:{}", house.public_port);
     let ocsp_url = house.openssl(&["x509", "-noout", "-ocsp_uri", "-in", &leaf_text]);
     assert!(ocsp_url.contains(&house.public_port.to_string()), "{ocsp_url} {responder}");
@@ -82,7 +82,7 @@ fn certbot_gets_renews_and_revokes_a_certificate() {
     house.until("the revocation by CRL", || crl_check(&house, &root, &chain, &leaf_text));
 }
 
-/// Whether openssl finds the certificate revoked on the CRL it names.
+/// Returns whether openssl finds the certificate revoked on the CRL that the certificate names.
 pub(super) fn crl_check(house: &House, root: &str, chain: &str, leaf: &str) -> bool {
     let text = house.openssl(&["x509", "-noout", "-text", "-in", leaf]);
     let url = text

@@ -1,11 +1,11 @@
-//! What a configuration file says, held by a running server.
+//! Settings of the configuration file, tested on a running server.
 
 use serde_json::{Value, json};
 
 use super::House;
 use crate::world::{describe, run};
 
-/// A key and a request for `names`, in the house's folder: `NAME.key` and `NAME.csr`.
+/// Creates a key and a CSR for `names` in the test folder: `NAME.key` and `NAME.csr`.
 pub(super) fn request(house: &House, name: &str, names: &str) {
     let (key, csr) = (format!("{name}.key"), format!("{name}.csr"));
     let to = ["-keyout", &key, "-out", &csr, "-subj", "/", "-addext", names];
@@ -13,7 +13,7 @@ pub(super) fn request(house: &House, name: &str, names: &str) {
     house.openssl(&[&kind[..], &to[..]].concat());
 }
 
-/// The status of an EST enrolment (RFC 7030 section 4.2) of `NAME.csr` with the client certificate of `by`.
+/// Enrolls `NAME.csr` over EST (RFC 7030 section 4.2) with the client certificate of `by`. Returns the HTTP status.
 fn enrol(house: &House, name: &str, by: &str) -> String {
     est(house, "simpleenroll", name, by)
 }
@@ -34,7 +34,7 @@ fn est(house: &House, operation: &str, name: &str, by: &str) -> String {
 }
 
 #[test]
-fn the_registrars_of_the_configuration_enrol_others_over_est() {
+fn configured_est_registrars_enroll_on_behalf_of_others() {
     let mut house = House::up();
     for name in ["registrar", "device"] {
         request(&house, name, &format!("subjectAltName=DNS:{name}.example"));
@@ -54,19 +54,19 @@ fn the_registrars_of_the_configuration_enrol_others_over_est() {
 }
 
 #[test]
-fn a_certificate_of_the_default_profile_is_renewed_over_est_and_identifies_nobody() {
+fn default_profile_certificate_reenrolls_over_est_but_cannot_log_in() {
     let house = House::up_with("[est]\nprofiles = [\"default\"]\ndefault_profile = \"default\"\n", None);
     request(&house, "server", "subjectAltName=DNS:server.example");
     house.does(&["cert", "issue", "--csr", "server.csr", "--profile", "default", "--file", "server.pem"]);
     assert_eq!(est(&house, "simplereenroll", "server", "server"), "200");
-    // As scripts decode it: coreutils refuses what is not base64, and lines that end with CR.
+    // Decodes as scripts do. coreutils rejects text that is not base64, and lines that end with CR.
     let decode = "base64 -d answer | openssl pkcs7 -inform DER -print_certs -out renewed.pem";
     let decoded = house.program("bash", "apt-get install -y bash", &["-o", "pipefail", "-c", decode]);
     assert!(decoded.status.success(), "{}", describe(&decoded));
     let renewed = house.openssl(&["x509", "-in", "renewed.pem", "-noout", "-subject"]);
     assert!(renewed.contains("server.example"), "{renewed}");
 
-    // Only a certificate for clients is an identity: the answer names the setting.
+    // Only a client certificate identifies a client. The error names the setting.
     assert_eq!(est(&house, "simpleenroll", "server", "server"), "403");
     let told = std::fs::read_to_string(house.path("answer")).unwrap();
     assert!(told.contains("extended_key_usage"), "{told}");
@@ -79,7 +79,7 @@ fn a_certificate_of_the_default_profile_is_renewed_over_est_and_identifies_nobod
 }
 
 #[test]
-fn a_rotation_that_cannot_be_finished_says_what_remains_and_is_finished_later() {
+fn incomplete_master_key_rotation_reports_remaining_and_is_resumed() {
     let mut house = House::up();
     let issuer = |name: &str| json!({"name": name, "config": {"type": "webhook", "url": "https://127.0.0.1:1/", "secret": "0123456789abcdef0123456789abcdef"}});
     let keys = |current: &str, older: &[&str]| {
@@ -91,7 +91,7 @@ fn a_rotation_that_cannot_be_finished_says_what_remains_and_is_finished_later() 
     std::fs::set_permissions(&second, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert_eq!(house.stop(), Some(0));
 
-    // Something is sealed under the second key; then that key is gone from the configuration.
+    // Seal a value with the second key, then remove that key from the configuration.
     house.configure(&keys(&second, &[&first]));
     house.start();
     std::fs::write(house.path("issuer.json"), issuer("hook").to_string()).unwrap();
@@ -108,7 +108,7 @@ fn a_rotation_that_cannot_be_finished_says_what_remains_and_is_finished_later() 
     );
     assert_eq!(house.stop(), Some(0));
 
-    // It is back, as the older one: the rotation is finished, and it is needed no more.
+    // The second key is configured again, as an older key. The rotation completes, and the second key is no longer needed.
     house.configure(&keys(&first, &[&second]));
     house.start();
     let said = house.json(&["key", "rotate"]);
@@ -123,7 +123,7 @@ fn a_rotation_that_cannot_be_finished_says_what_remains_and_is_finished_later() 
 }
 
 #[test]
-fn groups_of_agents_and_any_route_have_a_command() {
+fn agent_groups_are_managed_by_command_and_raw_api_calls() {
     let house = House::up();
     let group = json!({"name": "web", "selector": {"role": "web"}, "description": "web servers"});
     std::fs::write(house.path("group.json"), group.to_string()).unwrap();

@@ -7,7 +7,7 @@ use super::House;
 use crate::world::{describe, stderr, stdout};
 
 #[test]
-fn the_console_link_and_passwords_come_from_commands() {
+fn console_link_and_user_passwords_are_managed_by_command() {
     let house = House::up();
     let page = format!("{}/console/sign-in#code=", house.url());
     let first = house.does(&["console", "--lifetime", "1m"]);
@@ -36,7 +36,7 @@ fn the_console_link_and_passwords_come_from_commands() {
     let changed = house.json(&["audit", "list", "--action", "user.password"]);
     assert_eq!(changed["rows"].as_array().unwrap().len(), 1, "{changed}");
 
-    // The last admin stays, and the refusal says what to do.
+    // The last admin cannot be deleted. The error says what to do.
     let last = house.bulla(&["token", "delete", "first-admin"]).output().unwrap();
     assert!(!last.status.success(), "{}", describe(&last));
     let text = stderr(&last);

@@ -1,5 +1,5 @@
-//! Clients of the credential store on the same host: the agent on its socket with curl, files from templates, programs that
-//! are started again.
+//! Clients of the credential store on the same host: curl on the agent's socket, files from templates, and programs that are
+//! restarted.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::world::{describe, run};
 
 const CANARY: &str = "canary-77aa01";
 
-/// A command of the house that runs beside the test, and is ended with it.
+/// A background command that is killed at the end of the test.
 struct Beside {
     child: Child,
     said: std::sync::Arc<std::sync::Mutex<String>>,
@@ -56,7 +56,7 @@ fn set(house: &House, name: &str, kind: &str, value: &str) {
     house.does(&["credential", "set", name, "--type", kind, "--file", "value"]);
 }
 
-/// The agent's answer by curl.
+/// Sends a request to the agent with curl.
 fn ask(house: &House, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
     let url = format!("http://localhost{path}");
     let mut arguments =
@@ -84,14 +84,14 @@ fn agent(house: &House, more: &[&str]) -> Beside {
 }
 
 #[test]
-fn an_agent_serves_the_api_on_its_socket_and_outlives_falls_of_the_store() {
+fn credential_agent_serves_its_socket_and_survives_store_outages() {
     let mut house = House::up();
     set(&house, "/a/password", "password", CANARY);
     set(&house, "/a/json", "json", r#"{"uri":"postgres://canary-77aa01"}"#);
     let mut agent = agent(&house, &[]);
     let mode = std::fs::metadata(house.path("agent.sock")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
-    // As CredHub's clients ask.
+    // As CredHub clients send it.
     assert_eq!(value(&house, "/A/Password"), CANARY);
     let (status, none) = ask(&house, "GET", "/api/v1/data?name=/none&current=true", None);
     assert_eq!(status, 404);
@@ -105,7 +105,7 @@ fn an_agent_serves_the_api_on_its_socket_and_outlives_falls_of_the_store() {
     assert_eq!(replaced["p"][1]["credentials"]["plain"], 1);
     let wrong = r#"{"p":[{"credentials":{"credhub-ref":"/a/password"}}]}"#;
     assert_eq!(ask(&house, "POST", "/api/v1/interpolate", Some(wrong)).0, 400);
-    // Everything else goes on to the store, as the agent.
+    // Other requests are forwarded to the store with the agent's identity.
     let (_, found) = ask(&house, "GET", "/api/v1/data?path=/a", None);
     assert_eq!(found["credentials"].as_array().unwrap().len(), 2, "{found}");
     let stat = |name: &str| ask(&house, "GET", "/agent/stats", None).1[name].as_u64().unwrap();
@@ -119,7 +119,7 @@ fn an_agent_serves_the_api_on_its_socket_and_outlives_falls_of_the_store() {
     let too_large = format!(r#"{{"lookups":["{}"]}}"#, "x".repeat(2 << 20));
     std::fs::write(house.path("large"), too_large).unwrap();
     assert_eq!(ask(&house, "POST", "/api/v1/lookup", Some("@large")).0, 413);
-    // Written by another way: told of, and asked for again.
+    // Written directly to the store: the agent gets the change event and fetches the value again.
     set(&house, "/a/password", "password", CANARY);
     house.until("the change", || stat("changes") >= 2 && value(&house, "/a/password") == CANARY);
     // Bulla's own commands over the socket.
@@ -130,7 +130,7 @@ fn an_agent_serves_the_api_on_its_socket_and_outlives_falls_of_the_store() {
     assert_eq!(house.does(&exec.concat()).stdout, b"postgres://canary-77aa01\n");
     let second = run(&mut house.bulla(&["credential", "agent", "--socket", "agent.sock"]));
     assert_eq!(second.status.code(), Some(5), "{}", describe(&second));
-    // The store falls.
+    // The store is killed.
     house.kill();
     assert_eq!(value(&house, "/a/password"), CANARY);
     let over_stale = house.does(&[&["credential", "get", "/a/password", "--value"][..], &over].concat());
@@ -148,14 +148,14 @@ fn an_agent_serves_the_api_on_its_socket_and_outlives_falls_of_the_store() {
     assert!(stats["hits"].as_u64().unwrap() >= 4 && stats["connections"].as_u64().unwrap() >= 2, "{stats}");
     assert_eq!(agent.stop(), Some(0), "{}", agent.said());
     assert!(!house.path("agent.sock").exists());
-    // It said what it did, at its loudest, and nothing secret.
+    // The trace log has entries, and none contains a secret.
     let (said, admin) = (agent.said(), std::fs::read_to_string(house.path("data/admin.token")).unwrap());
     assert!(said.len() > 10_000, "{} octets", said.len());
     assert!(!said.contains(CANARY) && !said.contains(admin.trim()), "a secret was shown");
 }
 
 #[test]
-fn a_socket_is_its_owners_and_in_a_place_of_its_own() {
+fn agent_socket_is_private_and_unsafe_paths_are_rejected() {
     let house = House::up();
     let refused = |arguments: &[&str], why: &str| {
         let all = [&["credential", "agent", "--socket"], arguments].concat();
@@ -170,7 +170,7 @@ fn a_socket_is_its_owners_and_in_a_place_of_its_own() {
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
     refused(&["open/agent.sock"], "every user may write to it");
     refused(&["none/agent.sock"], "No such file");
-    // What an agent that was killed left behind is no hindrance; the group comes in if it is said.
+    // The socket of a killed agent is replaced. With `--access group` the group gets access.
     let mut first = agent(&house, &[]);
     first.child.kill().unwrap();
     first.child.wait().unwrap();
@@ -183,7 +183,7 @@ fn a_socket_is_its_owners_and_in_a_place_of_its_own() {
 }
 
 #[test]
-fn a_template_is_written_in_one_step_and_again_when_something_changes() {
+fn template_is_rendered_and_rewritten_when_a_credential_changes() {
     let mut house = House::up();
     set(&house, "/t/password", "password", "one");
     set(&house, "/t/json", "json", r#"{"host":"db.example","deep":{"port":5432}}"#);
@@ -203,7 +203,7 @@ fn a_template_is_written_in_one_step_and_again_when_something_changes() {
     std::fs::write(house.path("short"), "((password)) ((json.host))").unwrap();
     let short = house.does(&["credential", "template", "short", "--to", "-", "--prefix", "/t"]);
     assert_eq!(short.stdout, b"one db.example");
-    // Watched: written again, and the command run, when it changes and only then.
+    // With `--watch` the file is rewritten and the command run only when a value changes.
     let watch = ["--mode", "0640", "--watch", "--run", "echo ran >>runs"];
     let mut watching = Beside::start(house.bulla(&[&command[..], &watch].concat()));
     let ran = house.path("runs");
@@ -213,14 +213,14 @@ fn a_template_is_written_in_one_step_and_again_when_something_changes() {
     set(&house, "/t/password", "password", "two");
     house.until("the change", || text().contains("password: two") && runs() == 2);
     assert_eq!(mode(), 0o640);
-    // While the store is down the file stays; what changed meanwhile comes with it.
+    // While the store is down the file stays. Later changes are written when the store is up.
     house.kill();
     house.start();
     set(&house, "/t/password", "password", "three");
     house.until("the change after the fall", || text().contains("password: three"));
     assert_eq!(watching.stop(), Some(0), "{}", watching.said());
     house.until("the last run", || runs() == 3);
-    // A command that failed is owed, though the file is as it should be.
+    // A failed command is run again, though the file is up to date.
     let owing = [
         "credential",
         "template",
@@ -242,11 +242,11 @@ fn a_template_is_written_in_one_step_and_again_when_something_changes() {
 }
 
 #[test]
-fn a_program_is_started_again_or_told_when_its_credential_changes() {
+fn program_is_restarted_or_signaled_when_its_credential_changes() {
     let house = House::up();
     set(&house, "/e/a", "password", "one");
-    // The trap before the line that the test waits for: a signal before it would end the shell. And not HUP, which anyone who
-    // runs the tests under nohup ignores, and with it whatever that starts.
+    // The trap is set before the line that the test waits for, because an earlier signal would end the shell. The signal is not
+    // HUP: under nohup, HUP is ignored by all child processes.
     let program = "trap 'echo told >>starts' USR1; echo started $A >>starts; while :; do sleep 0.1; done";
     let exec = |more: &[&str]| {
         let begin = ["credential", "exec", "--env", "A=/e/a", "--watch"];
@@ -264,7 +264,7 @@ fn a_program_is_started_again_or_told_when_its_credential_changes() {
     set(&house, "/e/a", "password", "three");
     house.until("the signal", || starts() == "started two\ntold\n");
     running.stop();
-    // As the program ends, so does what runs it.
+    // The command returns the program's exit code.
     let ended = run(&mut house.bulla(&[
         "credential",
         "exec",

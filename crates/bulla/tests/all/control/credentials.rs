@@ -1,5 +1,4 @@
-//! The credential store as its users meet it: the command, CredHub's wordings, the embedded issuer, and what must not be
-//! seen.
+//! The credential store as its users see it: the command, CredHub responses, the built-in CA, and secrets that must not be shown.
 
 use std::process::{Command, Stdio};
 
@@ -23,7 +22,7 @@ fn text(output: &std::process::Output) -> String {
 }
 
 #[test]
-fn the_command_keeps_makes_finds_and_uses_credentials() {
+fn credential_command_sets_generates_finds_and_injects_values() {
     let house = House::up();
     let secret = write(&house, "secret", "hunter2\n");
     let set = house.json(&["credential", "set", "/team/db", "--type", "password", "--file", &secret]);
@@ -61,7 +60,7 @@ fn the_command_keeps_makes_finds_and_uses_credentials() {
     assert_eq!(names, ["/team/made", "/team/user", "/team/db"], "newest first");
     let ends = house.json(&["credential", "find", "--like", "we", "--expires-within", "400"]);
     assert_eq!(ends["rows"].as_array().unwrap().len(), 1);
-    // What was made stands in the inventory like any other certificate.
+    // Generated certificates are in the inventory like all others.
     let shown = text(&house.does(&["inventory", "issuers", "--output", "json"]));
     assert!(shown.contains("my-ca"), "{shown}");
     let exec =
@@ -80,7 +79,7 @@ fn the_command_keeps_makes_finds_and_uses_credentials() {
 }
 
 #[test]
-fn the_command_takes_back_what_was_deleted_and_changes_versions() {
+fn credential_command_deletes_undeletes_and_destroys_versions() {
     let house = House::up();
     for value in ["one", "two", "three"] {
         let file = write(&house, "value", value);
@@ -109,7 +108,7 @@ fn the_command_takes_back_what_was_deleted_and_changes_versions() {
     assert_eq!(value(), "three\n");
     let again = run(&mut house.bulla(&["credential", "undelete", "/team/db"]));
     assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
-    // With an end.
+    // With an expiry.
     let made = house.json(&["credential", "generate", "/team/short", "--ttl", "1h"]);
     assert!(made["expires_at"].is_string(), "{made}");
     let file = write(&house, "value", "x");
@@ -117,7 +116,7 @@ fn the_command_takes_back_what_was_deleted_and_changes_versions() {
     assert_eq!(none.status.code(), Some(6), "{}", describe(&none));
 }
 
-/// One client of the credential store: a token and what it is let.
+/// A client of the credential store: a token and its permissions.
 struct Client<'a> {
     house: &'a House,
     token: String,
@@ -129,14 +128,14 @@ impl<'a> Client<'a> {
         Self { house, token: token.trim().to_owned() }
     }
 
-    /// Status and body of a request by curl.
+    /// Sends a request with curl. Returns status and body.
     fn ask(&self, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
         let header = format!("authorization: Bearer {}", self.token);
         ask(self.house, method, path, &["-H", &header], body)
     }
 }
 
-/// Status and body of a request by curl; `null` for none.
+/// Sends a request with curl. Returns status and body, `null` for no body.
 fn ask(house: &House, method: &str, path: &str, more: &[&str], body: Option<&str>) -> (u16, Value) {
     let url = std::fs::read_to_string(house.path("data/credentials.url")).unwrap();
     let (url, root) = (format!("{}{path}", url.trim()), house.root().display().to_string());
@@ -157,7 +156,7 @@ fn ask(house: &House, method: &str, path: &str, more: &[&str], body: Option<&str
 }
 
 #[test]
-fn clients_of_credhub_are_answered_in_its_words() {
+fn credhub_clients_get_credhub_compatible_responses() {
     const ABSENT: &str = "The request could not be completed because the credential does not exist or you do not have \
                           sufficient authorization.";
     const BAD_NAME: &str = "Credential names may only include alpha, numeric, hyphen, underscore, and forward-slash \
@@ -267,7 +266,7 @@ fn clients_of_credhub_are_answered_in_its_words() {
         let expected = if error.is_empty() { Value::Null } else { json!({ "error": error }) };
         assert_eq!((got, &answer), (status, &expected), "{method} {path} {body:?}");
     }
-    // Every value of a refusal is a text, for clients read it into a map of texts.
+    // Every value of an error is a string, because clients parse errors into a map of strings.
     let (status, answer) = ask(&house, "GET", "/api/v1/data?name=/a", &[], None);
     let denied = json!({
         "error": "access_denied",
@@ -277,7 +276,7 @@ fn clients_of_credhub_are_answered_in_its_words() {
     let (status, answer) = ask(&house, "GET", "/info", &[], None);
     assert_eq!((status, &answer["app"]["name"]), (200, &json!("CredHub")));
     assert_eq!(ask(&house, "GET", "/health/", &[], None), (200, json!({ "status": "UP" })));
-    // Read-only, from this machine and with a token: nothing is written, all is read.
+    // Management mode read-only, set from this machine with a token: writes are rejected, reads work.
     let none: &[&str] = &[];
     assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":true}"#)).0, 401);
     assert_eq!(admin.ask("POST", "/management", Some(r#"{"read_only_mode":true}"#)).0, 200);
@@ -286,7 +285,7 @@ fn clients_of_credhub_are_answered_in_its_words() {
     assert_eq!(ask(&house, "POST", "/management", none, Some(r#"{"read_only_mode":false}"#)).0, 401);
     assert_eq!(admin.ask("POST", "/management", Some(r#"{"read_only_mode":false}"#)).0, 200);
     assert_eq!(admin.ask("PUT", "/api/v1/data", Some(&put("/a"))).0, 200);
-    // Check and set.
+    // Check-and-set.
     let known = admin.ask("GET", "/api/v1/data?name=/a&current=true", None).1["data"][0]["id"].clone();
     let header = format!("authorization: Bearer {}", admin.token);
     let matched = format!("if-match: \"{}\"", known.as_str().unwrap());
@@ -294,7 +293,7 @@ fn clients_of_credhub_are_answered_in_its_words() {
         ask(&house, "PUT", "/api/v1/data", &["-H", &header, "-H", condition], Some(&put("/a"))).0
     };
     assert_eq!((only_if(&matched), only_if(&matched), only_if("if-none-match: *")), (200, 409, 409));
-    // The first hit of each list, in one request.
+    // The first match of each list, in one request.
     let lookup = r#"{"lookups":[["/none","/A"],"/none"]}"#;
     let (status, found) = admin.ask("POST", "/api/v1/lookup", Some(lookup));
     assert_eq!(
@@ -304,7 +303,7 @@ fn clients_of_credhub_are_answered_in_its_words() {
 }
 
 #[test]
-fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
+fn oauth_tokens_are_issued_refreshed_and_revoked_and_forgeries_rejected() {
     let house = House::up();
     let made = house.json(&["token", "create", "ci", "--role", "viewer"]);
     let secret = made["token"].as_str().unwrap();
@@ -328,7 +327,7 @@ fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
     let id = answer["jti"].as_str().unwrap().to_owned();
     let client = Client { house: &house, token: access.clone() };
     assert_eq!(client.ask("GET", "/version", None).0, 200);
-    // What it may: nothing yet, then what a path says, whatever case.
+    // The client has no permission at first, then the permission on a path, whatever its case.
     let admin = Client::admin(&house);
     admin.ask("PUT", "/api/v1/data", Some(r#"{"name":"/Team/x","type":"value","value":"v"}"#));
     let read = || client.ask("GET", "/api/v1/data?name=/team/x&current=true", None).0;
@@ -341,7 +340,7 @@ fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
     );
     house.does(&["credential", "permission", "revoke", "uaa-client:ci", "/Team/*"]);
     assert_eq!(read(), 404, "taken away at once");
-    // As a user, with a token to renew by.
+    // Password grant of a user, with a refresh token.
     let fields =
         format!("grant_type=password&client_id=credhub_cli&client_secret=&username=ci&password={secret}");
     let (status, answer) = form(&fields);
@@ -351,9 +350,9 @@ fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
     assert_eq!(
         form(&format!("grant_type=refresh_token&refresh_token={access}")).0,
         401,
-        "the first certificate has an unsupported"
+        "an access token is not a refresh token"
     );
-    // Forged ones.
+    // Forged tokens.
     let parts: Vec<&str> = access.split('.').collect();
     let none = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";
     for bad in [
@@ -367,7 +366,7 @@ fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
         let (status, answer) = Client { house: &house, token: bad }.ask("GET", "/version", None);
         assert_eq!((status, &answer["error"]), (401, &json!("invalid_token")));
     }
-    // Ended by its owner, and with the API token that it was given for.
+    // A token is revoked by its owner, and with the API token that it was issued for.
     assert_eq!(client.ask("DELETE", &format!("/oauth/token/revoke/{}", uuid::Uuid::nil()), None).0, 403);
     assert_eq!(client.ask("DELETE", &format!("/oauth/token/revoke/{id}"), None).0, 200);
     let (status, answer) = client.ask("GET", "/version", None);
@@ -383,9 +382,9 @@ fn tokens_are_asked_for_renewed_and_ended_and_forged_ones_refused() {
     assert_eq!(second.ask("GET", "/version", None).0, 401);
 }
 
-/// A planted text that is in no log at its loudest, no table of the database in the clear, and no answer but its own.
+/// Checks that a planted secret is in no trace log, in no clear-text database column, and in no response to another request.
 #[test]
-fn a_secret_is_seen_by_nobody_but_who_asks_for_it() {
+fn secrets_do_not_appear_in_logs_database_or_error_responses() {
     const CANARY: &str = "canary-9d41f2";
     let mut house = House::up();
     let admin_token = Client::admin(&house).token;
@@ -428,7 +427,7 @@ fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     entries.filter(|path| path.is_file()).collect()
 }
 
-/// An issuer of its own that signs tokens and publishes its keys, in a thread; it can be away, and change its key.
+/// A UAA issuer that signs tokens and publishes its keys, in a thread. It can be unavailable, and change its key.
 struct Uaa {
     port: u16,
     published: std::sync::Arc<std::sync::Mutex<Option<Value>>>,
@@ -437,7 +436,7 @@ struct Uaa {
 impl Uaa {
     const ISSUER: &'static str = "https://uaa.example/oauth/token";
 
-    /// Away to begin with.
+    /// The issuer is unavailable at first.
     fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -446,7 +445,7 @@ impl Uaa {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
-                // A client that goes away is no trouble of the issuer's.
+                // A client that disconnects is no error of the issuer.
                 let _ = answer_as_uaa(stream, port, keys.lock().unwrap().clone());
             }
         });
@@ -505,7 +504,7 @@ fn answer_as_uaa(mut stream: std::net::TcpStream, port: u16, keys: Option<Value>
 }
 
 #[test]
-fn tokens_of_a_uaa_are_accepted_by_its_keys_also_when_they_change() {
+fn uaa_tokens_are_verified_with_published_keys_after_key_changes() {
     let uaa = Uaa::start();
     let mut house = House::prepared("", None);
     let url = format!("http://127.0.0.1:{}", uaa.port);
@@ -520,7 +519,7 @@ fn tokens_of_a_uaa_are_accepted_by_its_keys_also_when_they_change() {
     let read = |token: String| {
         Client { house: &house, token }.ask("GET", "/api/v1/data?name=/c/x&current=true", None)
     };
-    // It starts while its issuer is away, and recovers by itself.
+    // The store starts while its issuer is unavailable, and recovers without a restart.
     assert_eq!(read(Uaa::token("one", &key, json!({}))).0, 503);
     uaa.publish("one", &key);
     house.until("the issuer", || read(Uaa::token("one", &key, json!({}))).0 == 200);
@@ -538,15 +537,15 @@ fn tokens_of_a_uaa_are_accepted_by_its_keys_also_when_they_change() {
     assert_eq!(read(Uaa::token("one", &key, json!({ "client_id": "other" }))).0, 404, "no permission");
     let stranger = PrivateKey::generate(KeyType::Rsa2048).unwrap();
     assert_eq!(read(Uaa::token("one", &stranger, json!({}))).0, 401, "another key by the same name");
-    // A new key is looked for when a token names it.
+    // A new key is fetched when a token names it.
     assert_eq!(read(Uaa::token("two", &stranger, json!({}))).0, 401, "not published");
     uaa.publish("two", &stranger);
     house.until("the new key", || read(Uaa::token("two", &stranger, json!({}))).0 == 200);
-    // The store's own tokens are good beside them.
+    // The store's own tokens stay valid.
     assert_eq!(admin.ask("GET", "/api/v1/data?name=/c/x&current=true", None).0, 200);
 }
 
-/// The certificate and the key of a credential, as files.
+/// Writes the certificate and the key of a credential to files.
 fn kept(house: &House, name: &str, file: &str) {
     for (field, ending) in [("certificate", "pem"), ("private_key", "key")] {
         let got = house.does(&["credential", "get", name, "--key", field, "--value"]);
@@ -555,7 +554,7 @@ fn kept(house: &House, name: &str, file: &str) {
 }
 
 #[test]
-fn an_authority_among_credentials_is_published_and_opens_no_door() {
+fn credential_store_ca_is_listed_but_grants_no_server_access() {
     let house = House::up();
     let make = |name: &str, how: &[&str]| {
         let with: Vec<&str> = how.iter().flat_map(|one| ["--with", *one]).collect();
@@ -569,7 +568,7 @@ fn an_authority_among_credentials_is_published_and_opens_no_door() {
     let all = listed["rows"].as_array().unwrap();
     let known: Vec<&Value> = all.iter().map(|ca| &ca["credential"]).filter(|path| !path.is_null()).collect();
     assert_eq!(known, [&json!("/deploy/ca")], "{listed}");
-    // Anyone who may write a credential makes such authorities: clients that they sign are let in nowhere.
+    // Anyone who may write a credential can generate such a CA. Clients with certificates from it get no access.
     let files = ["data/root.pem", "web.pem", "web.key", "deploy.pem"];
     let [root, leaf, key, ca] = files.map(|file| house.path(file).display().to_string());
     let url = format!("{}/api/v1/auth/me", house.url());
@@ -581,7 +580,7 @@ fn an_authority_among_credentials_is_published_and_opens_no_door() {
     assert!(!refused.status.success(), "the handshake came to its end: {}", describe(&refused));
     let own = std::fs::read_to_string(&ca).unwrap();
     assert!(!std::fs::read_to_string(&root).unwrap().contains(own.trim()), "nobody is told to trust it");
-    // Revoked as any other, on a CRL that openssl believes.
+    // Revoked like all others, on a CRL that openssl accepts.
     assert!(!crl_check(&house, &ca, &ca, &leaf));
     let revoked = house.json(&["ca", "revoke", &leaf, "--reason", "superseded"]);
     assert_eq!(revoked["count"], 1, "{revoked}");

@@ -1,5 +1,5 @@
-//! CredHub's own client, built from its published module, through every one of its commands; and a program over its library
-//! that asks as Concourse does.
+//! CredHub's own client, built from its published module, with every one of its commands. A second program uses its library and
+//! sends requests as Concourse does.
 
 use std::process::{Command, Output};
 
@@ -52,7 +52,7 @@ impl CredHub {
 
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn credhubs_own_client_goes_through_every_command() {
+fn credhub_client_runs_every_command_successfully() {
     let hub = CredHub::new("");
     let root = hub.house.root().display().to_string();
     hub.does(&["api", "--server", &hub.server(), "--ca-cert", &root]);
@@ -60,7 +60,7 @@ fn credhubs_own_client_goes_through_every_command() {
     assert!(!wrong.status.success(), "{}", describe(&wrong));
     hub.does(&["login", "--client-name", "ci", "--client-secret", &hub.token]);
     assert!(hub.does(&["--version"]).contains("Server Version: 2.15"));
-    // Every type, set and read.
+    // Every type is set and read.
     hub.does(&["set", "-n", "/t/value", "-t", "value", "-v", "text"]);
     hub.does(&["set", "-n", "/t/json", "-t", "json", "-v", r#"{"a":[1,2]}"#]);
     hub.does(&["set", "-n", "/t/password", "-t", "password", "-w", "pw"]);
@@ -70,7 +70,7 @@ fn credhubs_own_client_goes_through_every_command() {
     assert_eq!(hub.does(&["get", "-n", "/t/value", "-q"]).trim(), "text");
     assert_eq!(hub.does(&["get", "-n", "/T/User", "-k", "username"]).trim(), "u");
     assert_eq!(hub.json(&["get", "-n", "/t/json"])["value"], json!({ "a": [1, 2] }));
-    // Every type that is generated, made again and as it was.
+    // Every generated type is regenerated, with the same parameters.
     for (kind, more) in [
         ("password", &["--length", "40"][..]),
         ("user", &["--username", "x"]),
@@ -89,13 +89,13 @@ fn credhubs_own_client_goes_through_every_command() {
     assert!(hub.does(&["bulk-regenerate", "--signed-by", "/g/certificate"]).contains("/g/leaf"));
     assert_eq!(hub.json(&["find", "-p", "/t"])["credentials"].as_array().unwrap().len(), 6);
     assert_eq!(hub.json(&["find", "-n", "LEA"])["credentials"][0]["name"], "/g/leaf");
-    // Out and in again.
+    // Export, then import.
     hub.does(&["export", "-p", "/t", "-f", "exported.yml"]);
     hub.does(&["delete", "-p", "/t"]);
     assert!(!hub.tries(&["get", "-n", "/t/value"]).status.success());
     hub.does(&["import", "-f", "exported.yml"]);
     assert_eq!(hub.does(&["get", "-n", "/t/password", "-q"]).trim(), "pw");
-    // Its file is read here, and ours there.
+    // The client's file is imported here, and Bulla's file by the client.
     let export = hub.house.path("exported.yml").display().to_string();
     let read = hub.house.json(&["credential", "import", &export]);
     assert_eq!((&read["unchanged"], &read["failed"]), (&json!(6), &json!([])), "{read}");
@@ -105,7 +105,7 @@ fn credhubs_own_client_goes_through_every_command() {
     hub.does(&["import", "-f", "ours.yml"]);
     let read = hub.house.json(&["credential", "import", &export]);
     assert_eq!((&read["unchanged"], &read["failed"]), (&json!(6), &json!([])), "{read}");
-    // A file with references, and a request of its own.
+    // A file with references, and a raw request.
     std::fs::write(hub.house.path("template.yml"), "password: ((/t/password))\nname: ((/t/user.username))\n")
         .unwrap();
     let rendered = hub.does(&["interpolate", "-f", "template.yml"]);
@@ -121,7 +121,7 @@ fn credhubs_own_client_goes_through_every_command() {
     hub.does(&[&["delete-permission"], &permission[..]].concat());
     assert!(!hub.tries(&[&["get-permission"], &permission[..]].concat()).status.success());
     hub.does(&["delete", "-n", "/t/value"]);
-    // As a user, whose token is renewed; and the end.
+    // Log in as a user, refresh the token, log out.
     hub.does(&["login", "-u", "ci", "-p", &hub.token]);
     assert_eq!(hub.does(&["get", "-n", "/t/password", "-q"]).trim(), "pw");
     let token = hub.does(&["--token"]);
@@ -136,7 +136,7 @@ fn credhubs_own_client_goes_through_every_command() {
 
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn lookups_as_concourse_makes_them_share_connections() {
+fn concourse_style_lookups_share_connections() {
     const PIPELINES: usize = 20;
     const WORKERS: usize = 8;
     let hub = CredHub::new("uaa-client:ci");
@@ -152,7 +152,7 @@ fn lookups_as_concourse_makes_them_share_connections() {
     for secret in 3..5 {
         set(format!("/concourse/main/s{secret}"), format!("team-{secret}"));
     }
-    // The trap: a longer name, which a search for part of a name takes for this one.
+    // A longer name with the same beginning: a search for part of a name also matches it.
     set("/concourse/main/p0/s3-longer".to_owned(), "wrong".to_owned());
     let root = hub.house.root().display().to_string();
     let (workers, pipelines) = (WORKERS.to_string(), PIPELINES.to_string());
@@ -163,8 +163,8 @@ fn lookups_as_concourse_makes_them_share_connections() {
     eprintln!("{counted}");
     let count = |name: &str| counted[name].as_u64().unwrap();
     assert_eq!(count("lookups"), 2_000);
-    // A connection that one worker asked for may come to another, so only handshakes say how many were made.
+    // A connection opened for one worker may serve another, so only handshakes count new connections.
     assert!(count("handshakes") <= 2 * WORKERS as u64, "{counted}");
-    // Workers that begin together each ask for a token: the library does not wait for the first.
+    // Workers that start together each request a token: the library does not wait for the first.
     assert!(count("logins") <= WORKERS as u64, "{counted}");
 }

@@ -1,4 +1,4 @@
-//! The data folder: who may read the master key and the admin token.
+//! The data folder: access to the master key and the admin token.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_start_refuses_keys_and_tokens_that_are_open_to_others() {
+fn startup_is_refused_when_keys_or_tokens_are_readable_by_others() {
     let mut house = House::up();
     let folder = house.path("data");
     let (key, token) = (folder.join("master.key"), folder.join("admin.token"));
@@ -40,7 +40,7 @@ fn a_start_refuses_keys_and_tokens_that_are_open_to_others() {
 }
 
 #[test]
-fn the_first_start_says_how_to_move_the_master_key_out() {
+fn first_start_prints_once_how_to_move_the_master_key() {
     let mut house = House::prepared("", None);
     let said = first_words(&house);
     let key = house.path("data/master.key").display().to_string();
@@ -57,7 +57,7 @@ fn the_first_start_says_how_to_move_the_master_key_out() {
     assert!(!first_words(&house).contains("systemd-creds"), "once");
 }
 
-/// What a server says until it is up.
+/// Returns the server's output until it is up.
 fn first_words(house: &House) -> String {
     use std::io::{BufRead, BufReader};
     let mut child = house.bulla(&["up"]).stderr(std::process::Stdio::piped()).spawn().unwrap();

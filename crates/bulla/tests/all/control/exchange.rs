@@ -1,4 +1,4 @@
-//! Credentials that move from one store to another: exports, files of CredHub's client, and a live store.
+//! Credentials moved between stores: exports, files of CredHub's client, and a live store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::world::{describe, run};
 
 const SECRET: &str = "canary-77aa01";
 
-/// A key of age's and whom it is for, made by age-keygen.
+/// An age identity and its recipient, made by age-keygen.
 const KEY: &str = "AGE-SECRET-KEY-19DAUCNLJ9VV98XPFGATP53AZ9U5JHAV5075PMSLMPPFJZZX5DPJQ83L689";
 const RECIPIENT: &str = "age1yec9cznn3xkzjptex4xz3vfmfkuslk6kpxrjc8l2llue5se8q3zqjtc29j";
 
@@ -21,7 +21,8 @@ fn write(house: &House, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// A house with credentials of every type: a root, an intermediate and a leaf among them, some with metadata.
+/// A test server with credentials of every type. The certificates are a root, an intermediate and a leaf. Some credentials have
+/// metadata.
 fn furnished() -> House {
     let house = House::up();
     let text = format!(
@@ -49,7 +50,7 @@ fn furnished() -> House {
     house
 }
 
-/// What is current, by name: without times, identities, and what is made again from the rest.
+/// Returns current values by name, without times, ids and derived fields.
 fn all(house: &House) -> BTreeMap<String, Value> {
     let found = house.json(&["credential", "find"]);
     let names = found["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned());
@@ -83,7 +84,7 @@ fn signers(house: &House) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn an_export_brings_everything_into_another_store_and_again_nothing() {
+fn export_is_imported_completely_and_a_second_import_changes_nothing() {
     let house = furnished();
     let export = house.path("export.age").display().to_string();
     let done = house.json(&["credential", "export", "--to", &export, "--recipient", RECIPIENT]);
@@ -113,13 +114,13 @@ fn an_export_brings_everything_into_another_store_and_again_nothing() {
     assert_eq!(signers(&other), signers(&house));
     let again = other.json(&import);
     assert_eq!((&again["unchanged"], &again["versions"]), (&json!(9), &json!(0)), "{again}");
-    // Back again, by a passphrase: nothing is new.
+    // Import into the first store, with a passphrase: nothing is new.
     let passphrase = write(&other, "passphrase", "correct horse battery\n");
     let back = other.path("back.age").display().to_string();
     other.does(&["credential", "export", "--to", &back, "--passphrase-file", &passphrase]);
     let back = house.json(&["credential", "import", &back, "--passphrase-file", &passphrase]);
     assert_eq!(back["unchanged"], 9, "{back}");
-    // What was brought in goes on living: made again by its authority.
+    // An imported credential still works: its CA signs the regenerated certificate.
     let leaf = other.json(&["credential", "get", "/t/leaf"]);
     other.does(&["credential", "regenerate", "/t/leaf"]);
     let next = other.json(&["credential", "get", "/t/leaf"]);
@@ -128,7 +129,7 @@ fn an_export_brings_everything_into_another_store_and_again_nothing() {
 }
 
 #[test]
-fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
+fn modified_truncated_or_wrong_passphrase_export_imports_nothing() {
     let house = furnished();
     let passphrase = write(&house, "passphrase", "correct horse battery\n");
     let export = house.path("export.age").display().to_string();
@@ -158,7 +159,7 @@ fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
         ("tag", whole.len() - 1, "the file was changed or truncated after"),
     ] {
         let mut changed = whole.clone();
-        // Still one of base64's letters, where it was one.
+        // Replaces the byte by another base64 letter.
         changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
         refused(name, &changed, &passphrase, expected);
     }
@@ -177,7 +178,7 @@ fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
 }
 
 #[test]
-fn a_plain_export_is_the_file_of_credhubs_client() {
+fn plain_export_uses_the_credhub_client_format() {
     let house = furnished();
     let file = house.path("plain.yml").display().to_string();
     house.does(&["credential", "export", "--path", "/", "--to", &file, "--plain"]);
@@ -200,7 +201,7 @@ fn a_plain_export_is_the_file_of_credhubs_client() {
 }
 
 #[test]
-fn every_version_and_the_one_in_transition_are_brought_along_and_an_import_goes_on_where_it_was_cut() {
+fn export_keeps_all_versions_and_an_interrupted_import_resumes() {
     let house = House::up();
     for number in 0..5 {
         let file = write(&house, "value", &format!("value {number}"));
@@ -225,7 +226,7 @@ fn every_version_and_the_one_in_transition_are_brought_along_and_an_import_goes_
     house.does(&["credential", "export", "--to", &export, "--recipient", RECIPIENT, "--all-versions"]);
     let other = House::up();
     let key = write(&other, "key", KEY);
-    // The first two are there already, as after an import that was cut off.
+    // The first two versions already exist, as after an interrupted import.
     for number in 0..2 {
         let file = write(&other, "value", &format!("value {number}"));
         other.does(&["credential", "set", "/v", "--file", &file]);
@@ -252,7 +253,7 @@ fn every_version_and_the_one_in_transition_are_brought_along_and_an_import_goes_
     assert_eq!((&again["unchanged"], &again["versions"]), (&json!(2), &json!(0)), "{again}");
 }
 
-/// What the credential store answers its admin to a POST.
+/// Sends a POST to the credential store as admin. Returns the response.
 fn asked(house: &House, path: &str, body: &str) -> Value {
     let token = fs::read_to_string(house.path("data/admin.token")).unwrap();
     let url = fs::read_to_string(house.path("data/credentials.url")).unwrap();
@@ -278,7 +279,7 @@ fn certificate_id(house: &House, name: &str) -> String {
 }
 
 #[test]
-fn a_live_store_is_brought_over_with_its_permissions() {
+fn live_store_is_imported_with_its_permissions() {
     let house = furnished();
     let authority = ["credential", "generate", "/ec-ca", "--type", "certificate", "--with", "is_ca=true"];
     house.does(&[&authority[..], &["--with", "common_name=ec", "--with", "key_type=p256"]].concat());
@@ -297,7 +298,7 @@ fn a_live_store_is_brought_over_with_its_permissions() {
     let from =
         ["--from", url.trim(), "--client-name", "mover", "--client-secret-file", &secret, "--ca-cert", &root];
     let import = [&["credential", "import"][..], &from, &["--permissions"]].concat();
-    // One cannot be set here: it is named, and all others are there.
+    // One credential is not supported here. It is reported, and all others are imported.
     let output = run(other.bulla(&import).args(["--output", "json"]));
     assert_eq!(output.status.code(), Some(3), "{}", describe(&output));
     let done: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -329,7 +330,7 @@ fn a_live_store_is_brought_over_with_its_permissions() {
         listed("/t/*")
     );
     assert!(listed("/t/json").iter().any(|one| one.contains("uaa-user:alice") && one.contains("write")));
-    // Again: nothing is new but what could not be set.
+    // A second import changes nothing, and fails again for the same credential.
     let again = run(other.bulla(&import).args(["--output", "json"]));
     let again: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!((&again["unchanged"], &again["versions"]), (&json!(9), &json!(0)), "{again}");
@@ -350,10 +351,10 @@ fn a_live_store_is_brought_over_with_its_permissions() {
     assert_eq!(refused.status.code(), Some(6), "{}", describe(&refused));
 }
 
-/// The program `age` opens what is exported, and what it writes is imported.
+/// `age` decrypts an export, and a file that `age` encrypted is imported.
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn the_program_age_reads_and_writes_exports() {
+fn age_program_decrypts_exports_and_encrypts_imports() {
     let house = furnished();
     let key = write(&house, "key", KEY);
     let export = house.path("export.age").display().to_string();

@@ -1,6 +1,6 @@
-//! A disk that is full: it is named, writes are refused, nothing acknowledged is lost, reads go on, also after a restart.
+//! A full disk: the error names the disk, writes are rejected, nothing acknowledged is lost, and reads work, also after a restart.
 //!
-//! The disk is a tmpfs of 16 MiB in namespaces of the test's own.
+//! The disk is a tmpfs of 16 MiB in the test's own namespaces.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::House;
 
-/// The value of one credential in bytes: a few dozen fill the disk.
+/// Size of one credential value, in bytes: a few dozen fill the disk.
 const VALUE_BYTES: usize = 60_000;
-/// What else is on the disk, in bytes: once it is gone there is room.
+/// Size of the ballast file, in bytes. Its removal frees space.
 const BALLAST_BYTES: usize = 4 << 20;
-/// More values than the disk has room for.
+/// More values than fit on the disk.
 const VALUES_MAX: usize = 1_000;
 
-/// An answer: its status, and its body.
+/// A response: status and body.
 struct Response(u16, String);
 
 impl Response {
@@ -75,18 +75,18 @@ impl Fixture {
         self.ask("GET", &format!("{}{path}", self.house.url()), None)
     }
 
-    /// Something else on the disk.
+    /// A file that only uses space.
     fn ballast(&self) -> PathBuf {
         self.house.path("data/ballast")
     }
 
-    /// It takes what room is left, and leaves none.
+    /// Fills the disk completely.
     fn fill(&self) {
         let mut file = std::fs::OpenOptions::new().append(true).open(self.ballast()).unwrap();
         while file.write_all(&[0; 4_096]).is_ok() {}
     }
 
-    /// What is served without a write: `/readyz` says why it is not ready, the API, a CRL and OCSP answer.
+    /// Checks reads on a full disk: `/readyz` gives the reason, and the API, a CRL and OCSP answer.
     fn reads(&self) {
         let ready = self.get("/readyz");
         assert_eq!(ready.0, 503, "{}", ready.1);
@@ -104,7 +104,7 @@ impl Fixture {
         self.is_not_revoked();
     }
 
-    /// The server's own certificate, by CRL and OCSP.
+    /// Checks that the server's own certificate is good, by CRL and OCSP.
     fn is_not_revoked(&self) {
         let script = format!(
             "set -e\n\
@@ -125,7 +125,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart() {
+fn full_disk_is_reported_reads_work_and_no_restart_is_needed() {
     alone(|| {
         let mut place = Fixture::new();
         std::fs::write(place.ballast(), vec![0; BALLAST_BYTES]).unwrap();
@@ -145,7 +145,7 @@ fn a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart() {
             assert!(error.contains("inventory.db (0 bytes free)"), "{error}");
         }
         let url = format!("{}/api/v1/tokens", place.house.url());
-        // Small writes fit for a while into what the log of the database has.
+        // Small writes still fit into the database's log for a while.
         let refused = (0..VALUES_MAX).find_map(|number| {
             let grants = [json!({ "role": "viewer", "scope": "any" })];
             let body = json!({ "name": format!("late-{number}"), "grants": grants });
@@ -155,14 +155,14 @@ fn a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart() {
         assert_eq!(refused.0, 507, "{}", refused.1);
         assert!(refused.json()["hint"].as_str().unwrap().contains("free space"), "{}", refused.1);
         place.reads();
-        // As after a crash, and as after an orderly stop.
+        // A restart after a crash, and after a graceful shutdown.
         place.house.kill();
         place.house.start();
         place.reads();
         place.house.stop();
         place.house.start();
         place.reads();
-        // A value is answered only with a record of the answer.
+        // A value is only returned if the read can be recorded.
         let value = |place: &Fixture, number: usize| {
             place.ask(
                 "GET",

@@ -1,10 +1,10 @@
-//! A profile that requires approval, changed and approved on the command line, and the way out when nobody can approve.
+//! A profile that requires approval, changed and approved by command, and break-glass access when nobody can approve.
 
 use super::House;
 use crate::world::{run, stderr, stdout};
 
 #[test]
-fn the_administrator_of_the_host_breaks_the_glass() {
+fn break_glass_lets_the_host_admin_approve_a_change() {
     let house = House::up();
     let profile = |approval: bool| {
         let text = format!(

@@ -1,4 +1,4 @@
-//! A server of one's own with everything in a temporary folder, and a name server to go with it.
+//! A test server with all its files in a temporary folder, and a DNS server for it.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -13,43 +13,42 @@ use tempfile::TempDir;
 use super::crashes::{Role, Shim};
 use crate::world::{bulla, describe, run};
 
-/// A run under way when its server is killed is taken up again when its lease of two minutes ends; a loaded machine may
-/// take longer.
+/// A job of a killed server resumes when its lease of two minutes expires. A loaded machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) struct House {
     folder: TempDir,
     server: Option<Child>,
-    /// Where the server is.
+    /// The server's address.
     address: Ipv4Addr,
     pub(crate) port: u16,
     pub(crate) public_port: u16,
-    /// Where http-01 asks.
+    /// Port for http-01 validation.
     pub(crate) http_port: u16,
     database: Option<String>,
-    /// Variables of the server beside those that every house has.
+    /// Additional environment variables of the server.
     environment: Vec<(String, String)>,
-    /// The configuration without what [`House::configure`] added.
+    /// The configuration without the text added by [`House::configure`].
     base: String,
     shim: Option<Shim>,
-    /// Whether the shim is there for the server.
+    /// Whether the shim attacks the server.
     attacked: bool,
 }
 
 impl House {
-    /// On SQLite in its folder, and up.
+    /// Starts a server with SQLite in its folder.
     pub(crate) fn up() -> Self {
         Self::up_with("", None)
     }
 
-    /// With more configuration, and another database.
+    /// Starts a server with more configuration, and optionally another database.
     pub(crate) fn up_with(configuration: &str, database: Option<String>) -> Self {
         let mut house = Self::prepared(configuration, database);
         house.start();
         house
     }
 
-    /// On SQLite, up, and found at this address of its own network: to be called there.
+    /// Starts a server with SQLite that listens on this address.
     #[cfg(target_os = "linux")]
     pub(crate) fn up_at(address: Ipv4Addr, configuration: &str) -> Self {
         let mut house = Self::prepared_at(address, configuration, None);
@@ -57,7 +56,7 @@ impl House {
         house
     }
 
-    /// With everything in place to start it.
+    /// Creates everything needed to start the server.
     pub(crate) fn prepared(configuration: &str, database: Option<String>) -> Self {
         Self::prepared_at(Ipv4Addr::LOCALHOST, configuration, database)
     }
@@ -92,7 +91,7 @@ impl House {
         }
     }
 
-    /// Every process of the house from now on runs with this in it; the server as the one that is `attacked`.
+    /// Loads the shim into every later process. `attacked`: the shim attacks the server.
     pub(crate) fn put(&mut self, shim: Shim, attacked: bool) {
         (self.shim, self.attacked) = (Some(shim), attacked);
     }
@@ -101,12 +100,12 @@ impl House {
         self.shim.as_ref().unwrap()
     }
 
-    /// More configuration in place of what was added before, for the next start.
+    /// Replaces the additional configuration for the next start.
     pub(crate) fn configure(&mut self, more: &str) {
         std::fs::write(self.path("bulla.toml"), format!("{}{more}", self.base)).unwrap();
     }
 
-    /// A variable for the next start.
+    /// Sets an environment variable for the next start.
     pub(crate) fn environment(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
@@ -116,13 +115,13 @@ impl House {
         self.start_and_listen();
     }
 
-    /// As [`Self::start`]; what it said until it was up.
+    /// Like [`Self::start`]. Returns the output until the server is up.
     pub(crate) fn start_and_listen(&mut self) -> String {
         self.started().unwrap_or_else(|said| panic!("the server did not start:\n{said}"))
     }
 
-    /// Starts the server, and waits until it answers; what it said if it ended instead. While it is down a connection of
-    /// somebody else on this machine may have one of its ports: that is waited for.
+    /// Starts the server, and waits until it answers. Returns the output if the server exits instead. Retries if another process on
+    /// this machine uses one of the ports.
     pub(crate) fn try_start(&mut self) -> Result<(), String> {
         self.started().map(drop)
     }
@@ -162,19 +161,19 @@ impl House {
                 break;
             }
         }
-        // Whatever it says later is read, so that it never waits for us.
+        // Reads all later output, so that the server never blocks on it.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("server: {}", line.unwrap_or_default())));
         self.server = Some(server);
         Ok(said)
     }
 
-    /// Whether the server has ended by itself, or by what was put into it. One that is about to is waited for.
-    /// When it is killed in a write, it is gone once that has ended: a disk may take its time over it.
+    /// Waits for the server to end, and returns whether it has ended by itself or by the shim. A process killed in a write ends
+    /// after that write: a slow disk delays this.
     pub(crate) fn fell(&mut self) -> bool {
         self.fell_within(PATIENCE)
     }
 
-    /// The same, where it may as well go on.
+    /// Like [`Self::fell`], with a time limit, for a server that may keep running.
     pub(crate) fn fell_within(&mut self, limit: Duration) -> bool {
         let began = Instant::now();
         while began.elapsed() < limit {
@@ -187,26 +186,26 @@ impl House {
         false
     }
 
-    /// Lets go of a server that has ended.
+    /// Drops the handle of a server that has ended.
     fn bury(&mut self) {
         if let Some(mut server) = self.server.take() {
             assert!(server.try_wait().unwrap().is_some(), "it runs");
         }
     }
 
-    /// The number of the server's process.
+    /// Returns the process id of the server.
     pub(crate) fn process(&self) -> u32 {
         self.server.as_ref().unwrap().id()
     }
 
-    /// As `kill -9` does.
+    /// Kills the server with SIGKILL.
     pub(crate) fn kill(&mut self) {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
         server.wait().unwrap();
     }
 
-    /// As an init system does; the exit code.
+    /// Stops the server with SIGTERM. Returns the exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
         let mut server = self.server.take().unwrap();
         let stopped = Command::new("kill").arg(server.id().to_string()).status().unwrap();
@@ -234,7 +233,7 @@ impl House {
         }
     }
 
-    /// The binary with this house's configuration and folder.
+    /// Returns a command with this server's configuration and folder.
     pub(crate) fn bulla(&self, arguments: &[&str]) -> Command {
         let mut command = bulla();
         command
@@ -249,33 +248,33 @@ impl House {
         command
     }
 
-    /// Runs a command that has to go well.
+    /// Runs a command that must succeed.
     pub(crate) fn does(&self, arguments: &[&str]) -> Output {
         let output = run(&mut self.bulla(arguments));
         assert!(output.status.success(), "bulla {}: {}", arguments.join(" "), describe(&output));
         output
     }
 
-    /// What a command prints as JSON.
+    /// Runs a command and parses its JSON output.
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.does(&[arguments, &["--output", "json"]].concat());
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Another program in this house's folder; a missing one fails with the way to install it.
+    /// Runs another program in this server's folder. If it is missing, the error says how to install it.
     pub(crate) fn program(&self, name: &str, install: &str, arguments: &[&str]) -> Output {
         let output = Command::new(name).current_dir(self.folder.path()).args(arguments).output();
         output.unwrap_or_else(|error| panic!("this test needs {name}: {install} ({error})"))
     }
 
-    /// openssl, which has to be content.
+    /// Runs openssl, which must succeed.
     pub(crate) fn openssl(&self, arguments: &[&str]) -> String {
         let output = self.program("openssl", "apt-get install -y openssl", arguments);
         assert!(output.status.success(), "openssl {}: {}", arguments.join(" "), describe(&output));
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     }
 
-    /// Waits until `done` says so.
+    /// Waits until `done` returns true.
     pub(crate) fn until(&self, what: &str, done: impl FnMut() -> bool) {
         testbed::until_blocking(what, done);
     }
@@ -290,7 +289,7 @@ impl Drop for House {
     }
 }
 
-/// A name server that knows one thing: every name is at 127.0.0.1. It ends with the process.
+/// A DNS server that resolves every name to 127.0.0.1. It ends with the process.
 fn name_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -305,7 +304,7 @@ fn name_server() -> SocketAddr {
     address
 }
 
-/// The answer to a question (RFC 1035 section 4): an address for type A, nothing for other types.
+/// Returns the answer to a DNS question (RFC 1035 section 4): an address for type A, nothing for other types.
 fn answer_to(question: &[u8]) -> Option<Vec<u8>> {
     const HEADER: usize = 12;
     let mut end = HEADER;

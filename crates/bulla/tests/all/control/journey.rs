@@ -81,7 +81,7 @@ fn expiring(messages: &[Value]) -> Option<&Value> {
 }
 
 #[test]
-fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_key() {
+fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     let (webhook, upstream) = (Receiver::start().unwrap(), Receiver::start().unwrap());
     let mut estate = Estate::prepared(upstream.port);
     write_rogue(&estate.house);
@@ -108,14 +108,14 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     house.does(&["cert", "claim", &rogue, "--owner", "shop-team"]);
     assert_eq!(estate.shown()["owner"], "shop-team");
 
-    // The own CA renews it, the agent of this host deploys it and verifies that nginx serves it.
+    // The internal CA renews the certificate. The agent of this host deploys it, and verifies that nginx serves it.
     let agents = house.json(&["agent", "list"]);
     let agent = agents["rows"][0]["id"].as_str().unwrap_or_else(|| panic!("{agents}")).to_owned();
     let target = target(house, &nginx, &agent);
     allow(house, "data/agent");
     let change = json!({"targets": [{"kind": "deploy", "target": target, "agent": agent}]});
     std::fs::write(house.path("change.json"), change.to_string()).unwrap();
-    // The lifecycle may change the certificate at the same time: the command is refused then.
+    // The lifecycle may change the certificate at the same time. Then the command is rejected.
     let update = ["cert", "update", NAMES[0], "--file", "change.json"];
     house.until("the target", || run(&mut house.bulla(&update)).status.success());
     house.does(&["cert", "renew", NAMES[0]]);
@@ -126,10 +126,10 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     let current = estate.shown()["current"]["fingerprint"].as_str().unwrap().to_owned();
     assert_ne!(current, rogue);
     assert_eq!(nginx.presents(house).unwrap(), current);
-    // It can be changed although a version is verified as served.
+    // The certificate can be changed although a version is verified as served.
     std::fs::write(house.path("change.json"), json!({"notes": "it is served"}).to_string()).unwrap();
     house.until("the notes", || run(&mut house.bulla(&update)).status.success());
-    // The alert is resolved, because the certificate is renewed.
+    // The alert is resolved because the certificate is renewed.
     house.until("the alert's end", || {
         let over = house.json(&["alert", "list", "--state", "resolved"]);
         over["rows"].as_array().unwrap().iter().any(|alert| alert["id"] == raised["alert"])
@@ -170,7 +170,7 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
 }
 
 #[test]
-fn a_role_that_does_not_start_ends_the_process_and_is_named() {
+fn failed_role_start_stops_the_process_and_names_the_role() {
     let mut estate = Estate::prepared(1);
     let taken = TcpListener::bind(estate.proxy.trim_start_matches("http://")).unwrap();
     let refused = run(estate.house.bulla(&["up"]).env("BULLA_ROLES", ""));
@@ -205,11 +205,11 @@ fn a_role_that_does_not_start_ends_the_process_and_is_named() {
 }
 
 #[test]
-fn the_demo_takes_every_step_and_leaves_nothing_behind() {
+fn demo_completes_every_step_and_leaves_no_files() {
     let scratch = tempfile::tempdir().unwrap();
     let mut demo = crate::world::bulla();
     demo.args(["up", "--demo"]).env("TMPDIR", scratch.path()).env("HOME", scratch.path());
-    // The caller's own servers are none of its business.
+    // The demo must ignore the caller's own servers.
     demo.env("BULLA_ROLES", "server").env("BULLA_CLIENT_URL", "https://localhost:1");
     let mut demo = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines();
@@ -235,7 +235,7 @@ fn the_demo_takes_every_step_and_leaves_nothing_behind() {
     }
     let link = said.iter().find_map(|line| line.strip_prefix("open the console: ")).unwrap();
     assert!(link.starts_with("https://localhost:") && link.contains("#code="), "{link}");
-    // It is left running: commands in another terminal find it by the variables that it printed.
+    // The demo keeps running. Commands in another terminal use the variables that it printed.
     let variables = said.iter().find_map(|line| line.trim().strip_prefix("export ")).unwrap();
     let mut listed = crate::world::bulla();
     listed.args(["cert", "list", "--output", "json"]);
@@ -249,8 +249,8 @@ fn the_demo_takes_every_step_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_default_port_that_is_taken_leaves_out_a_role_unless_it_was_named() {
-    // If another process has a port already, it is in use as well.
+fn role_with_occupied_default_port_is_skipped_unless_requested() {
+    // If another process already listens on a port, that port is in use as well.
     let _taken = ["127.0.0.1:3128", "127.0.0.1:2410"].map(TcpListener::bind);
     let mut house = House::prepared("[keys]\nmetrics_listen = \"\"\n[proxy]\nmetrics_listen = \"\"\n", None);
     let policy = house.path("agent.toml");

@@ -1,4 +1,4 @@
-//! Keys that only some places may use: sealed to a policy, opened by the nodes that satisfy it, asked for by all others.
+//! Keys restricted to some sites: sealed to a policy, opened by the nodes that match it, used remotely by all other nodes.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -13,26 +13,26 @@ use super::House;
 use super::signing::{Service, started_saying};
 use crate::world::{describe, run, stderr};
 
-/// Beyond it a signature is none.
+/// Deadline of a signature request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node in a folder of its own.
+/// A node with its own folder.
 pub(super) struct Node {
     name: String,
     address: Ipv4Addr,
     port: u16,
     service: Option<Service>,
-    /// Where it shows its figures.
+    /// The address of its metrics.
     pub(super) figures: String,
 }
 
 impl Node {
-    /// Joins the site.
+    /// Joins the node to the site.
     pub(super) fn join(house: &House, runtime: &Runtime, name: &str, site: &str) -> (Self, Client) {
         Self::join_at(house, runtime, (name, Ipv4Addr::LOCALHOST), site)
     }
 
-    /// The same, of a host with an address of its own: to be called there.
+    /// Like [`Self::join`], for a host that listens on `address`.
     pub(super) fn join_at(
         house: &House,
         runtime: &Runtime,
@@ -88,7 +88,7 @@ pub(super) fn request(house: &House, name: &str) -> SignRequest {
     request
 }
 
-/// Signs by the key of `NAME.pub`, and has OpenSSL verify it.
+/// Signs with the key of `NAME.pub`, and verifies the signature with OpenSSL.
 pub(super) fn signs(house: &House, runtime: &Runtime, client: &Client, name: &str) -> Result<(), String> {
     let request = request(house, name);
     let signed = runtime.block_on(client.sign(request, Terms::within(PATIENCE)));
@@ -115,32 +115,33 @@ fn hash_of(house: &House, name: &str) -> x509::SpkiHash {
     x509::SpkiHash::of(&spki)
 }
 
-/// Makes a P-256 key: `NAME.key` and `NAME.pub`.
+/// Generates a P-256 key: `NAME.key` and `NAME.pub`.
 pub(super) fn make_key(house: &House, name: &str) {
     let (key, public) = (format!("{name}.key"), format!("{name}.pub"));
     house.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", &key]);
     house.openssl(&["pkey", "-in", &key, "-pubout", "-out", &public]);
 }
 
-/// Who names the policy of a key gets a signature from where it is opened and from elsewhere; who names another one gets none.
+/// A request with the key's policy is signed, on the node that opens the key and on others. A request with another policy is
+/// rejected.
 fn goes_by_its_policy(house: &House, runtime: &Runtime, client: &Client) {
     let under = |policy: &str| {
         let request = SignRequest { policy: policy.to_owned(), ..request(house, "shop") };
         runtime.block_on(client.sign(request, Terms::within(PATIENCE)))
     };
-    // Once more where the other was not heard for a moment.
+    // Retry, because the other node may briefly be unreachable.
     house.until("it is signed for under its policy", || under("europe").is_ok());
     let status = under("asia").unwrap_err();
     assert_eq!(status.code() as i32, 9, "FAILED_PRECONDITION: {status}");
     assert!(status.message().contains("it is sealed to \"europe\""), "{status}");
 }
 
-/// A request from newyork that frankfurt signed is one tree, anyone who of the two is asked first.
+/// A request from newyork that frankfurt signed is one trace tree, whichever of the two is queried first.
 fn is_followed(house: &House, runtime: &Runtime, client: &Client, (newyork, frankfurt): (&Node, &Node)) {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let mut request = request(house, "shop");
     request.traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
-    // Once more where the other was not heard for a moment: the last one is what is shown.
+    // Retry, because the other node may briefly be unreachable. The last request is the one shown.
     house.until("it is signed for, with a trace", || {
         runtime.block_on(client.sign(request.clone(), Terms::within(PATIENCE))).is_ok()
     });
@@ -172,9 +173,9 @@ fn is_followed(house: &House, runtime: &Runtime, client: &Client, (newyork, fran
     });
 }
 
-/// Two places, a policy, and a key under it: signed with from both, opened in one.
+/// Two sites, a policy, and a key under it: both sites sign with the key, one opens it.
 #[test]
-fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
+fn sealed_key_signs_on_all_nodes_and_opens_only_by_policy() {
     let mut house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
     let runtime = Runtime::new().unwrap();
     house.does(&["site", "create", "frankfurt", "--attribute", "country=DE", "--attribute", "region=EU"]);
@@ -201,16 +202,16 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     is_followed(&house, &runtime, &in_newyork, (&newyork, &frankfurt));
     [&in_frankfurt, &in_newyork].iter().for_each(|client| goes_by_its_policy(&house, &runtime, client));
 
-    // Where the policy does not let it be, it cannot be had: not while the other is away, and not from the folder.
+    // A node outside the policy cannot open the key: not while the other node is down, and not from its folder.
     frankfurt.kill();
     house.until("nobody is left", || {
-        // What was asked for while it died was lost.
+        // Requests sent while the node died are lost.
         let refused = signs(&house, &runtime, &in_newyork, "shop").unwrap_err();
         refused.contains("none of the nodes that may use this key")
     });
     assert!(!opens(&house, "nyc-1"), "a wrap for the node in newyork");
 
-    // It comes back, and signs while the control plane is away.
+    // The node restarts, and signs while the control plane is down.
     frankfurt.start(&house, &[]);
     house.until("it signs again", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
     assert_eq!(house.stop(), Some(0));
@@ -219,7 +220,7 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     house.until("it is signed for", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
     house.start();
 
-    // The policy's keys again: nothing is lost meanwhile.
+    // Rotate the policy's keys: signing works meanwhile.
     house.does(&["key-policy", "rotate", "europe"]);
     house.until("it is signed for still", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
     house.until("the keys are sealed anew", || {
@@ -229,11 +230,11 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     signs(&house, &runtime, &in_frankfurt, "shop").unwrap();
     house.until("it is signed for still", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
 
-    // Withdrawn, it is nobody's.
+    // A withdrawn key can no longer be used.
     house.does(&["key", "withdraw", &hash_of(&house, "shop").to_string(), "--yes"]);
     house.until("it is withdrawn", || signs(&house, &runtime, &in_frankfurt, "shop").is_err());
 
-    // A node that is retired forgets what it could open.
+    // A retired node can no longer sign with the keys it opened.
     make_key(&house, "till");
     house.does(&[
         "key",
@@ -245,14 +246,14 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     ]);
     house.until("it signs", || signs(&house, &runtime, &in_frankfurt, "till").is_ok());
     house.does(&["node", "retire", "fra-1"]);
-    house.until("the control plane no longer knows this node:", || {
+    house.until("the retired node no longer signs", || {
         signs(&house, &runtime, &in_frankfurt, "till").is_err()
     });
 }
 
-/// The seed of a node is sealed by its TPM: it opens after a restart of both, and a copy of the disk opens nothing.
+/// The TPM seals the seed of a node. The seed opens after a restart of both, and a copy of the disk cannot open it.
 #[test]
-fn a_seed_in_a_tpm_opens_after_a_restart_and_with_no_other_tpm() {
+fn seed_in_tpm_opens_after_restart_and_not_with_another_tpm() {
     let mut tpm = testbed::SoftTpm::new();
     let house = House::up_with(
         &format!(
@@ -284,16 +285,16 @@ fn a_seed_in_a_tpm_opens_after_a_restart_and_with_no_other_tpm() {
     assert!(stderr(&refused).contains("the key was not sealed by this TPM"), "{}", stderr(&refused));
 }
 
-/// A disk that never comes back holds what is new of keys, and no beat: the node is there for the others.
+/// A blocked disk delays storing new keys, but no heartbeat: the node stays present for the others.
 #[test]
-fn a_disk_that_stands_still_costs_a_node_no_beat() {
+fn blocked_disk_does_not_stop_node_heartbeats() {
     let house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
     let runtime = Runtime::new().unwrap();
     house.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
     let (_frankfurt, _) = Node::join(&house, &runtime, "fra-1", "frankfurt");
     let lease = || house.json(&["node", "list"])["rows"][0]["lease_until"].as_str().map(str::to_owned);
     house.until("it is there", || lease().is_some());
-    // Who opens one of these to write waits for somebody who reads.
+    // Opening one of these pipes for writing blocks until there is a reader.
     for name in ["sealed.log", "sealed.new"] {
         let path = house.path("fra-1/key-node").join(name);
         let _ = std::fs::remove_file(&path);
@@ -303,7 +304,7 @@ fn a_disk_that_stands_still_costs_a_node_no_beat() {
     house.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
     let key = house.path("shop.key").display().to_string();
     house.does(&["key", "seal", "--policy", "europe", "--key", &key]);
-    // Some seconds of beats: it has heard of the key long before.
+    // Some seconds of heartbeats. The node heard of the key long before.
     let mut leases = std::collections::HashSet::new();
     house.until("it goes on to be there", || {
         leases.extend(lease());
@@ -311,7 +312,7 @@ fn a_disk_that_stands_still_costs_a_node_no_beat() {
     });
 }
 
-/// Whether anything in the node's folder is wrapped to it.
+/// Returns whether the node's folder has a key wrapped for the node.
 fn opens(house: &House, node: &str) -> bool {
     let log = std::fs::read_to_string(house.path(node).join("key-node/sealed.log")).unwrap_or_default();
     let pages = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -319,7 +320,7 @@ fn opens(house: &House, node: &str) -> bool {
 }
 
 #[test]
-fn who_cannot_join_is_told_why() {
+fn failed_node_join_reports_the_reason() {
     let house = House::up_with("[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n", None);
     std::fs::create_dir(house.path("lost")).unwrap();
     let (address, port, figures) = (Ipv4Addr::LOCALHOST, free_port(), String::new());

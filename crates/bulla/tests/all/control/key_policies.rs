@@ -1,4 +1,4 @@
-//! Policies of keys, from the formula to the key that opens at one place and not at another.
+//! Key policies, from the formula to the key that opens at one site and not at another.
 
 use std::collections::HashMap;
 
@@ -51,7 +51,7 @@ impl<'h> Node<'h> {
         state
     }
 
-    /// Public halves of the sealed keys that this node opens, by what it is told.
+    /// Returns the public halves of the sealed keys that this node can open, from the state the server sends.
     fn opens(&self) -> Vec<Vec<u8>> {
         let (state, mut pairs) = (self.state(), HashMap::new());
         let octets = |text: &Value| STANDARD.decode(text.as_str().unwrap()).unwrap();
@@ -77,7 +77,7 @@ impl<'h> Node<'h> {
     }
 }
 
-/// Asks as a node does.
+/// Sends a request as a node.
 fn ask(house: &House, path: &str, how: &[&str]) -> Value {
     let (root, url) =
         (house.root().display().to_string(), format!("{}/api/v1/key-nodes/{path}", house.url()));
@@ -88,7 +88,7 @@ fn ask(house: &House, path: &str, how: &[&str]) -> Value {
 }
 
 #[test]
-fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
+fn sealed_key_opens_only_on_nodes_matching_its_policy() {
     let house = House::up();
     for (site, country) in [("frankfurt", "country=DE"), ("tokyo", "country=JP")] {
         house.does(&["site", "create", site, "--attribute", country]);
@@ -114,7 +114,7 @@ fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
     let made = house.json(&["key-policy", "create", "de", "country: DE", "--yes"]);
     assert_eq!((&made["nodes"], &made["generations"][0]["wrapped"]), (&json!(2), &json!(2)));
 
-    // Sealed here: what the server has, database and log, is not the key.
+    // The key is sealed on this host. The server's database and log do not have it.
     house.openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "www.key"]);
     let file = house.path("www.key").display().to_string();
     let sealed = house.json(&["key", "seal", "--policy", "de", "--key", &file]);
@@ -127,7 +127,7 @@ fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
     let state = t1.state();
     assert_eq!((state["keys"].as_array().unwrap().len(), state["wraps"].as_array().unwrap().len()), (1, 0));
 
-    // One is not trusted any more: the policy has another pair, and the key is sealed to it.
+    // One node is no longer trusted: the policy gets a new key pair, and the key is re-encrypted to it.
     let unasked = run(&mut house.bulla(&["node", "retire", "f2", "--hostile"]));
     let said = String::from_utf8_lossy(&unasked.stderr).into_owned();
     assert_eq!(unasked.status.code(), Some(2), "{}", describe(&unasked));
@@ -147,7 +147,7 @@ fn a_key_that_was_sealed_here_opens_where_its_policy_says() {
         let wraps = f1.state()["wraps"].as_array().unwrap().clone();
         wraps.iter().filter(|wrap| !wrap["blob"].is_null()).count() == 1
     });
-    // A node that joins later is given what it needs by itself.
+    // A node that joins later gets its keys automatically.
     let f3 = Node::join(&house, "f3", "frankfurt");
     house.until("the new node to open the key", || f3.opens() == [key.spki()]);
 

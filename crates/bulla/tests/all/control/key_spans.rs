@@ -1,4 +1,4 @@
-//! One request over two nodes, as a collector of traces sees it.
+//! One request over two nodes, as a trace collector sees it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use tokio::runtime::Runtime;
 use super::House;
 use super::key_node::{Node, PATIENCE, make_key, request};
 
-/// What came of spans, each with the node that sent it.
+/// Received spans, each with the node that sent it.
 type Seen = Arc<Mutex<Vec<(String, Span)>>>;
 
-/// A collector: OTLP over HTTP, as long as the test runs.
+/// Starts an OTLP/HTTP collector that runs as long as the test.
 fn collector() -> (String, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (url, seen) = (format!("http://{}", listener.local_addr().unwrap()), Seen::default());
@@ -30,7 +30,7 @@ fn collector() -> (String, Seen) {
     (url, seen)
 }
 
-/// Takes one batch; false at the end of the connection.
+/// Reads one batch. Returns false at the end of the connection.
 fn taken(stream: &mut BufReader<&TcpStream>, into: &Seen) -> bool {
     let mut head = Vec::new();
     loop {
@@ -68,7 +68,7 @@ fn text(all: &[KeyValue], key: &str) -> String {
     }
 }
 
-/// The spans of a trace, once a request of the node that was asked is below one of the node that asked; and where that left.
+/// Waits until a span of the called node is below a span of the calling node. Returns all spans of the trace, and the calling span.
 fn of_trace(house: &House, seen: &Seen, trace: u128) -> (Vec<(String, Span)>, Span) {
     let of_trace = || -> Vec<(String, Span)> {
         let seen = seen.lock().unwrap();
@@ -87,11 +87,11 @@ fn of_trace(house: &House, seen: &Seen, trace: u128) -> (Vec<(String, Span)>, Sp
 }
 
 #[test]
-fn a_collector_sees_one_trace_over_two_nodes() {
+fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
     const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
     const PARENT: u64 = 0x00f0_67aa_0ba9_02b7;
     let (url, seen) = collector();
-    // None but those whose callers want it.
+    // Export only traces that the caller sampled.
     let settings = format!(
         "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n[telemetry]\notlp_endpoint = \"{url}\"\notlp_share = 0.0\n"
     );
@@ -111,7 +111,7 @@ fn a_collector_sees_one_trace_over_two_nodes() {
         let terms = keyless::native::Terms::within(PATIENCE);
         runtime.block_on(in_newyork.sign(request, terms)).is_ok()
     };
-    // Without the flag, until it is known there: nobody is told.
+    // Without the sampled flag no span is exported. Retry until the node knows the key.
     house.until("it is signed for", || sign(TRACE + 1, 0));
     house.until("it is signed for, with a trace", || sign(TRACE, 1));
     let (all, wire) = of_trace(&house, &seen, TRACE);
@@ -143,7 +143,7 @@ fn a_collector_sees_one_trace_over_two_nodes() {
     );
     let signed = below("fra-1", &wire, "ecdsa-sha256");
     let stages = [below("fra-1", &signed, "queue"), below("fra-1", &signed, "sign")];
-    // One after the other, within what they are parts of.
+    // Stages follow each other, within their parent spans.
     for (before, after) in [(&queue, &connect), (&connect, &wire), (&stages[0], &stages[1])] {
         assert_eq!(before.end_time_unix_nano, after.start_time_unix_nano, "{} {}", before.name, after.name);
     }

@@ -1,5 +1,5 @@
-//! Vault's side of the credential store under OpenBao's own command, which is Vault's, and under curl as the External
-//! Secrets Operator asks.
+//! The credential store's Vault API, used by OpenBao's own command, which equals Vault's, and by curl as the External Secrets
+//! Operator.
 
 use std::process::{Command, Output};
 
@@ -61,7 +61,7 @@ impl Bao {
         assert!(!output.status.success() && said.contains(why), "bao {}: {said}", arguments.join(" "));
     }
 
-    /// Status and body of a request by curl.
+    /// Sends a request with curl. Returns status and body.
     fn curl(&self, method: &str, path: &str, token: Option<&str>, body: Option<&str>) -> (u16, Value) {
         let (url, root) = (format!("{}{path}", self.server()), self.house.root().display().to_string());
         let header = format!("X-Vault-Token: {}", token.unwrap_or_default());
@@ -79,7 +79,7 @@ impl Bao {
 
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn openbaos_own_command_goes_through_every_command_of_kv() {
+fn openbao_command_runs_every_kv_command() {
     let bao = Bao::new();
     assert!(bao.does(&["status"]).contains("Sealed"));
     let mounts = bao.json(&["secrets", "list"]);
@@ -90,7 +90,7 @@ fn openbaos_own_command_goes_through_every_command_of_kv() {
     bao.does(&["kv", "put", "-cas=1", "-mount=secret", "team/db", "user=u", "password=two"]);
     assert_eq!(bao.field("password", &["secret/team/db"]), "two");
     assert_eq!(bao.field("password", &["-version=1", "-mount=secret", "team/db"]), "one");
-    // What it wrote is a credential as any other.
+    // A secret written over the Vault API is an ordinary credential.
     let shown = bao.house.json(&["credential", "get", "/team/db"]);
     assert_eq!((&shown["type"], &shown["value"]["password"]), (&json!("json"), &json!("two")));
     bao.does(&["kv", "patch", "secret/team/db", "host=h"]);
@@ -104,7 +104,7 @@ fn openbaos_own_command_goes_through_every_command_of_kv() {
     bao.refuses(&["kv", "list", "secret/none"], "No value found");
     bao.refuses(&["kv", "get", "secret/none"], "No value found");
     bao.refuses(&["kv", "get", "other/team/db"], "permission denied");
-    // Deleted, taken back, destroyed, and an old version again.
+    // Delete, undelete, destroy, and roll back to an old version.
     bao.does(&["kv", "delete", "secret/team/db"]);
     bao.refuses(&["kv", "get", "-field=user", "secret/team/db"], "");
     bao.does(&["kv", "undelete", "-versions=4", "secret/team/db"]);
@@ -126,7 +126,7 @@ fn openbaos_own_command_goes_through_every_command_of_kv() {
     let versions = &metadata["versions"];
     assert_eq!((&versions["3"]["destroyed"], &versions["2"]["destroyed"]), (&json!(true), &json!(false)));
     assert_ne!(versions["2"]["deletion_time"], "");
-    // A credential of another type, rolled back as it was.
+    // A rollback keeps the type of a credential.
     for password in ["password=one", "password=two"] {
         let set = ["credential", "set", "/team/user", "--type", "user", "--field", "username=u", "--field"];
         bao.house.does(&[&set[..], &[password]].concat());
@@ -139,7 +139,7 @@ fn openbaos_own_command_goes_through_every_command_of_kv() {
     bao.refuses(&["kv", "get", "secret/team/db"], "No value found");
     bao.house.does(&["credential", "undelete", "/team/db"]);
     assert_eq!(bao.field("password", &["secret/team/db"]), "one");
-    // Anyone who may do nothing there, and nobody.
+    // A token without permission, and no token.
     let reader = bao.house.json(&["token", "create", "reader", "--role", "viewer"]);
     let refused = bao.tries_as(reader["token"].as_str().unwrap(), &["kv", "get", "secret/team/db"]);
     assert!(!refused.status.success() && describe(&refused).contains("permission denied"));
@@ -148,7 +148,7 @@ fn openbaos_own_command_goes_through_every_command_of_kv() {
 
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn the_external_secrets_operator_logs_in_reads_and_lists() {
+fn external_secrets_operator_logs_in_reads_and_lists() {
     let bao = Bao::new();
     bao.does(&["kv", "put", "secret/eso/db", "password=p"]);
     let made = bao.house.json(&["token", "create", "eso", "--role", "viewer"]);

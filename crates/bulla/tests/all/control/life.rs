@@ -1,4 +1,4 @@
-//! The life of the server itself: first start, restart, kill, stop; and what the command line does with it.
+//! The life of the server itself: first start, restart, kill, stop, and the command line meanwhile.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::House;
 use crate::world::{describe, run, stderr};
 
 #[test]
-fn a_first_start_makes_an_authority_a_token_and_a_certificate_and_a_restart_keeps_them() {
+fn ca_and_token_of_the_first_start_survive_restart_and_kill() {
     let mut house = House::up();
     let root = std::fs::read_to_string(house.root()).unwrap();
     house.openssl(&["x509", "-noout", "-in", &house.root().display().to_string()]);
@@ -26,7 +26,7 @@ fn a_first_start_makes_an_authority_a_token_and_a_certificate_and_a_restart_keep
 }
 
 #[test]
-fn the_files_a_server_leaves_are_its_owners_only() {
+fn server_files_are_accessible_only_by_their_owner() {
     use std::os::unix::fs::PermissionsExt;
     let house = House::up();
     for name in ["data/admin.token", "data/master.key", "data/server.url", "data/root.pem"] {
@@ -39,7 +39,7 @@ fn the_files_a_server_leaves_are_its_owners_only() {
 }
 
 #[test]
-fn refusals_have_exit_codes_and_hints() {
+fn rejected_commands_return_exit_codes_and_hints() {
     let house = House::up();
     let missing = run(&mut house.bulla(&["profile", "show", "nothing"]));
     assert_eq!(missing.status.code(), Some(6), "{}", describe(&missing));
@@ -51,7 +51,7 @@ fn refusals_have_exit_codes_and_hints() {
 }
 
 #[test]
-fn a_token_may_do_what_it_was_given_and_ends_at_once() {
+fn token_is_limited_to_its_role_and_deletion_applies_at_once() {
     let house = House::up();
     let made = house.json(&["token", "create", "watcher", "--role", "viewer"]);
     let token = made["token"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! People who log in with a real OpenID provider, from the configuration file to the session and its end.
+//! Users who log in with a real OpenID provider, from the configuration file to the end of the session.
 
 use std::process::{Child, Command, Stdio};
 
@@ -10,12 +10,12 @@ use crate::world::describe;
 
 const CLIENT: &str = "bulla";
 const SECRET: &str = "a secret of the client's & more";
-/// A proxy in front, by the address it comes from; loopback has many.
+/// Address of a trusted reverse proxy. Loopback has many addresses.
 const PROXY: &str = "127.0.0.2";
-/// Whom the header speaks of (RFC 5737).
+/// Client address in the forwarded header (RFC 5737).
 const VISITOR: &str = "203.0.113.9";
 
-/// Ends with the test.
+/// A provider process that ends with the test.
 struct Provider {
     child: Child,
     url: String,
@@ -23,13 +23,13 @@ struct Provider {
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A server that people log in to, and the provider they log in with.
+/// A server with login, and its OpenID provider.
 fn house_with_provider() -> (House, Provider) {
     let mut house = House::up();
     assert_eq!(house.stop(), Some(0));
@@ -55,14 +55,14 @@ fn house_with_provider() -> (House, Provider) {
     (house, provider)
 }
 
-/// An answer: status, where it sends the browser, body.
+/// A response: status, redirect location, body.
 struct Page {
     status: u16,
     location: String,
     body: String,
 }
 
-/// Asks as a browser does, with a cookie jar; no redirect is followed by itself.
+/// Sends a request with a cookie jar, as a browser does. Redirects are not followed.
 fn ask(house: &House, url: &str, more: &[&str]) -> Page {
     let root = house.root().display().to_string();
     let how = [
@@ -86,7 +86,7 @@ fn ask(house: &House, url: &str, more: &[&str]) -> Page {
     Page { status: status.parse().unwrap(), location: location.to_owned(), body }
 }
 
-/// From the login's first redirect to the callback's URL, by the provider's own forms.
+/// Follows the login from its first redirect to the callback URL, through the provider's forms.
 fn consent(house: &House, provider: &Provider, person: &str) -> String {
     let begun = ask(house, &format!("{}/api/v1/auth/login?return_to=/certificates", house.url()), &[]);
     assert_eq!(begun.status, 303, "{}", begun.body);
@@ -117,7 +117,7 @@ fn me(house: &House) -> Page {
 
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn a_person_logs_in_with_pkce_and_out_again() {
+fn user_logs_in_with_pkce_and_logs_out() {
     let (house, provider) = house_with_provider();
     let callback = consent(&house, &provider, "alice");
     let forwarded = format!("X-Forwarded-For: {VISITOR}");
@@ -129,7 +129,7 @@ fn a_person_logs_in_with_pkce_and_out_again() {
         done.body
     );
     let again = ask(&house, &callback, &[]);
-    // By the login that the browser has forgotten, or by the code that the provider has spent.
+    // Rejected because the login cookie was deleted, or because the provider's code was used.
     assert!(matches!(again.status, 400 | 401), "an answer is good once: {}", again.body);
 
     let page = me(&house);
@@ -138,7 +138,7 @@ fn a_person_logs_in_with_pkce_and_out_again() {
     assert!(who["granted"].to_string().contains("key.rotate"), "the admins' group: {who}");
     let csrf = format!("X-CSRF-Token: {}", who["csrf_token"].as_str().unwrap());
 
-    // Without the token of the session nothing is changed, the session's end included.
+    // Without the session's CSRF token nothing can be changed, not even the session ended.
     let logout = format!("{}/api/v1/auth/logout", house.url());
     for refused in [&["-X", "POST"][..], &["-X", "POST", "-H", "X-CSRF-Token: another"]] {
         assert_eq!(ask(&house, &logout, refused).status, 403);
@@ -156,7 +156,7 @@ fn a_person_logs_in_with_pkce_and_out_again() {
 
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
-fn who_is_in_no_group_is_not_let_in_and_strangers_headers_are_not_believed() {
+fn user_without_group_is_rejected_and_untrusted_proxy_header_ignored() {
     let (house, provider) = house_with_provider();
     let callback = consent(&house, &provider, "bob");
     let refused = ask(&house, &callback, &[]);

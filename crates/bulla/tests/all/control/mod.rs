@@ -1,4 +1,4 @@
-//! A whole control plane: `bulla up`, and the clients its users have.
+//! A whole control plane: `bulla up`, and its clients.
 
 #[cfg(target_os = "linux")]
 mod abuse;

@@ -1,4 +1,4 @@
-//! Who answers for what the server finds; here it finds itself.
+//! Ownership of the certificates that the server finds. Here it finds its own.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::House;
 use crate::world::{describe, run};
 
 #[test]
-fn what_is_found_belongs_to_whom_a_rule_names() {
+fn owner_rules_assign_team_and_owner_to_found_certificates() {
     let house = House::up();
     let rule =
         ["owner", "rule", "add", "own", "--host", "127.0.0.*", "--source", "own", "--team", "platform"];
@@ -18,7 +18,7 @@ fn what_is_found_belongs_to_whom_a_rule_names() {
 
     let target = format!("127.0.0.1:{}", house.port);
     house.does(&["watch", "add", "self", &target, "--every", "1h", "--group", "own"]);
-    // The root is nobody's on this machine, and the team is told.
+    // The root is not trusted on this machine, and the alert is sent to the team.
     let untrusted = || {
         let alerts = house.json(&["alert", "list"]);
         let rows = alerts["rows"].as_array().unwrap().clone();
@@ -64,6 +64,6 @@ fn what_is_found_belongs_to_whom_a_rule_names() {
     house.does(&["owner", "rule", "remove", "tagged"]);
     assert_eq!(house.json(&["owner", "rule", "show", "own"])["when"]["source"], "own");
     assert_eq!(order(&house).as_array().unwrap().len(), 1);
-    // Owners themselves are as they were.
+    // The list of owners still works.
     house.json(&["owner", "list"]);
 }

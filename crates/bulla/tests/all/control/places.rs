@@ -1,4 +1,4 @@
-//! Nodes of the key service: they join with a token, are there while they say so, and are gone soon after.
+//! Nodes of the key service: they join with a token, are present while they send heartbeats, and expire soon after.
 
 use keys::sealed::NodeKey;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::House;
 use crate::world::{describe, run, stderr};
 
-/// A host with a key, a certificate once it has joined, and curl.
+/// A host with a key, a certificate after it has joined, and curl.
 struct Node<'h> {
     house: &'h House,
     name: &'static str,
@@ -14,7 +14,7 @@ struct Node<'h> {
 }
 
 impl<'h> Node<'h> {
-    /// Makes a key and a request with openssl, and joins.
+    /// Makes a key and a CSR with openssl, and joins.
     fn join(house: &'h House, name: &'static str, site: &str) -> Self {
         let made = house.json(&["node", "token", "--site", site, "--attribute", "security=high"]);
         assert_eq!(made["site"], site);
@@ -53,7 +53,7 @@ impl<'h> Node<'h> {
         ask(self.house, "self/beat", &["--cert", &certificate, "--key", &key], &json!({ "since": since }))
     }
 
-    /// Whether this one, saying that it is there, is told that another is.
+    /// Sends a heartbeat. Returns whether the response lists the other node.
     fn sees(&self, other: &Self) -> bool {
         let (status, told) = self.beat(0);
         assert_eq!(status, 200, "{told}");
@@ -73,7 +73,7 @@ fn other_csr(house: &House) -> String {
     std::fs::read_to_string(house.path("other.csr")).unwrap()
 }
 
-/// Asks as a node does; the status and the answer.
+/// Sends a request as a node. Returns status and response.
 fn ask(house: &House, path: &str, who: &[&str], body: &Value) -> (u16, Value) {
     let (root, url) =
         (house.root().display().to_string(), format!("{}/api/v1/key-nodes/{path}", house.url()));
@@ -88,14 +88,14 @@ fn ask(house: &House, path: &str, who: &[&str], body: &Value) -> (u16, Value) {
 }
 
 #[test]
-fn nodes_join_see_each_other_and_are_gone_when_they_say_no_more() {
+fn nodes_join_see_each_other_and_expire_without_heartbeats() {
     let house = House::up();
     let site = ["site", "create", "frankfurt", "--attribute", "country=DE", "--attribute", "region=EU"];
     assert_eq!(house.json(&site)["attributes"], json!({ "country": "DE", "region": "EU" }));
     let (a, b) = (Node::join(&house, "a", "frankfurt"), Node::join(&house, "b", "frankfurt"));
     let listed = house.json(&["node", "list", "--site", "frankfurt"]);
     assert_eq!(listed["rows"].as_array().unwrap().len(), 2, "{listed}");
-    // Somebody who is no node.
+    // A client that is not a node.
     let (status, refused) = ask(&house, "self/beat", &[], &json!({}));
     assert_eq!(status, 401, "{refused}");
 
@@ -107,7 +107,7 @@ fn nodes_join_see_each_other_and_are_gone_when_they_say_no_more() {
         assert_eq!(b.beat(0).0, 200);
         b.shown()["present"] == true
     });
-    // It says no more.
+    // Node b sends no more heartbeats.
     house.until("b to be gone", || !a.sees(&b));
     assert_eq!(b.shown()["present"], false);
     let lease_until: jiff::Timestamp = b.shown()["lease_until"].as_str().unwrap().parse().unwrap();
@@ -117,7 +117,7 @@ fn nodes_join_see_each_other_and_are_gone_when_they_say_no_more() {
         a.sees(&b)
     });
 
-    // What is said of a site's nodes follows the site.
+    // A node's attributes follow its site.
     let update = ["site", "update", "frankfurt", "--attribute", "tier=1", "--without", "region"];
     let unasked = run(&mut house.bulla(&update));
     let said = stderr(&unasked);
@@ -150,7 +150,7 @@ fn nodes_join_see_each_other_and_are_gone_when_they_say_no_more() {
 }
 
 #[test]
-fn nodes_of_a_server_that_was_restarted_are_still_nodes() {
+fn nodes_stay_members_after_a_server_restart() {
     let mut house = House::up();
     house.does(&["site", "create", "frankfurt", "--attribute", "country=DE", "--attribute", "region=EU"]);
     let (id, since) = {

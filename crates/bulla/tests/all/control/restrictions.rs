@@ -1,4 +1,4 @@
-//! Restrictions of the processes that serve: what the kernel says of every thread of theirs.
+//! Sandbox of the serving processes, as the kernel reports it for each thread.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use super::House;
 use crate::proxy::World;
 use crate::world::{bulla, describe, run, stderr};
 
-/// The values of a field of `status` in all threads of a process.
+/// Returns the values of a field of `status` over all threads of a process.
 fn of_threads(process: u32, field: &str) -> BTreeSet<String> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     // A thread may end meanwhile.
@@ -24,11 +24,11 @@ fn is_root() -> bool {
     Path::new("/proc/self").metadata().unwrap().uid() == 0
 }
 
-/// Every thread has only these capabilities, and the filter of system calls; none gains a privilege.
+/// Checks that every thread has only these capabilities and a seccomp filter, and that no thread can gain privileges.
 fn assert_restricted(process: u32, capabilities: u64) {
     let only = |value: String| BTreeSet::from([value]);
     for set in ["CapEff", "CapPrm", "CapBnd"] {
-        // Who is not root had none, and cannot change what programs could have.
+        // Without root the process had no capabilities, and cannot change the bounding set.
         if is_root() {
             assert_eq!(of_threads(process, set), only(format!("{capabilities:016x}")), "{set}");
         }
@@ -47,7 +47,7 @@ fn readyz(house: &House) -> serde_json::Value {
 }
 
 #[test]
-fn every_thread_of_the_server_is_restricted_and_readyz_says_so() {
+fn every_server_thread_is_sandboxed_and_readyz_reports_it() {
     let mut house = House::up();
     assert_restricted(house.process_id(), 0);
     let said = readyz(&house);
@@ -66,10 +66,10 @@ fn every_thread_of_the_server_is_restricted_and_readyz_says_so() {
 }
 
 #[test]
-fn programs_keep_what_changing_the_user_takes_and_files_are_theirs() {
+fn server_with_programs_keeps_only_user_switch_capabilities() {
     let programs = "[programs.sign]\nargv = [\"/bin/true\"]\nuser = \"nobody\"\n";
     if !is_root() {
-        // Only root may name another user: the start is refused.
+        // Only root may name another user: the server does not start.
         return assert!(House::prepared(programs, None).try_start().is_err());
     }
     let house = House::up_with(programs, None);
@@ -80,9 +80,9 @@ fn programs_keep_what_changing_the_user_takes_and_files_are_theirs() {
 }
 
 #[test]
-fn the_proxy_listens_at_a_privileged_port_without_the_capability() {
+fn proxy_listens_on_a_privileged_port_and_drops_the_capability() {
     let world = World::new();
-    // Of loopback, but of no other test; who is not root takes any port.
+    // A loopback address that no other test uses. Without root the test uses any port.
     let listen = if is_root() { "127.86.85.84:443" } else { "127.86.85.84:0" };
     let mut command = bulla();
     let folder = world.place.folder.path();
@@ -96,7 +96,7 @@ fn the_proxy_listens_at_a_privileged_port_without_the_capability() {
 }
 
 #[test]
-fn a_capability_that_there_is_not_is_refused() {
+fn unknown_capability_is_rejected() {
     let house = House::prepared("[sandbox]\nkeep_capabilities = [\"CAP_ALL\"]\n", None);
     let refused = run(&mut house.bulla(&["up"]));
     assert_eq!(refused.status.code(), Some(2), "{}", describe(&refused));

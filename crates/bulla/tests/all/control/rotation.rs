@@ -1,4 +1,4 @@
-//! Rotation, one-time reads and who may read, as their users meet them.
+//! Rotation, one-time reads and the list of readers, as users see them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::House;
 use crate::world::{describe, run};
 
-/// What a hook got: its headers, and the body word for word. It is answered once it is dropped.
+/// A request received by a hook: headers and exact body. The response is sent when it is dropped.
 struct Post {
     timestamp: String,
     signature: String,
@@ -18,7 +18,7 @@ struct Post {
     _unanswered: Sender<()>,
 }
 
-/// An operator's service; it answers with the statuses in turn, the last one for ever. It ends with the process.
+/// A hook service that answers with the statuses in turn, and repeats the last one. It ends with the process.
 fn service(statuses: &'static [u16]) -> (String, Receiver<Post>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
@@ -51,10 +51,10 @@ fn service(statuses: &'static [u16]) -> (String, Receiver<Post>) {
             if sender.send(Post { timestamp, signature, body, _unanswered: unanswered }).is_err() {
                 return;
             }
-            // Nothing is ever sent.
+            // Nothing is ever sent on this channel.
             let _ = dropped.recv();
             let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            // Anyone who asked may have given up.
+            // The client may have given up.
             let _ = stream.get_mut().write_all(answer.as_bytes());
         }
     });
@@ -63,7 +63,7 @@ fn service(statuses: &'static [u16]) -> (String, Receiver<Post>) {
 
 const SECRET: &str = "0123456789abcdef-secret";
 
-/// The service's side of the signature, by openssl.
+/// Verifies the signature as the hook service does, with openssl.
 fn signed(house: &House, post: &Post) -> bool {
     std::fs::write(house.path("signed"), format!("{}.{}", post.timestamp, post.body)).unwrap();
     let printed = house.openssl(&["dgst", "-sha256", "-hmac", SECRET, "-r", "signed"]);
@@ -71,7 +71,7 @@ fn signed(house: &House, post: &Post) -> bool {
 }
 
 #[test]
-fn values_are_made_anew_and_their_hook_is_asked_and_told() {
+fn rotation_calls_the_hook_before_and_after_the_change() {
     let house = House::up();
     let (url, posts) = service(&[500, 200]);
     std::fs::write(house.path("secret"), SECRET).unwrap();
@@ -82,7 +82,7 @@ fn values_are_made_anew_and_their_hook_is_asked_and_told() {
     let first = house.json(&["credential", "generate", "/team/db"]);
     let now = house.json(&["credential", "rotation", "now", "/team/db"]);
     assert_eq!(now["due"], 1);
-    // It is asked first, with a token for the value to come; it does not agree.
+    // The hook is called before the change, with a token for the new value, and rejects it.
     let asked = posts.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(signed(&house, &asked));
     let body: Value = serde_json::from_str(&asked.body).unwrap();
@@ -96,7 +96,7 @@ fn values_are_made_anew_and_their_hook_is_asked_and_told() {
     let get = || house.json(&["credential", "get", "/team/db"]);
     assert_eq!(get()["id"], first["id"]);
     assert_ne!(get()["value"], candidate);
-    // Asked again it agrees, and is told afterwards.
+    // The second call accepts, and a call after the change follows.
     house.does(&["credential", "rotation", "now", "/team/db"]);
     let asked = posts.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(signed(&house, &asked));
@@ -105,7 +105,7 @@ fn values_are_made_anew_and_their_hook_is_asked_and_told() {
     drop(asked);
     let told = posts.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(signed(&house, &told));
-    // What it did not read while it was asked, it reads no more.
+    // A value that was not read before the change can no longer be read.
     let late = run(&mut house.bulla(&["credential", "unwrap", &unread]));
     assert_eq!(late.status.code(), Some(6), "{}", describe(&late));
     let body: Value = serde_json::from_str(&told.body).unwrap();
@@ -131,13 +131,13 @@ fn values_are_made_anew_and_their_hook_is_asked_and_told() {
 }
 
 #[test]
-fn a_value_is_read_once_and_who_reads_is_told_with_the_reason() {
+fn wrapped_value_is_read_once_and_readers_are_listed_with_reason() {
     let house = House::up();
     house.does(&["credential", "generate", "/team/db"]);
     let value = house.json(&["credential", "get", "/team/db"])["value"].as_str().unwrap().to_owned();
     let wrapped = house.json(&["credential", "wrap", "/team/db", "--ttl", "5m"]);
     let token = wrapped["token"].as_str().unwrap();
-    // Anyone who has the token needs nothing else.
+    // The token alone is sufficient.
     let url = std::fs::read_to_string(house.path("data/credentials.url")).unwrap();
     let (url, root) = (format!("{}/api/v1/unwrap", url.trim()), house.root().display().to_string());
     let body = json!({ "token": token }).to_string();
@@ -156,7 +156,7 @@ fn a_value_is_read_once_and_who_reads_is_told_with_the_reason() {
     assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
     let told = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(told.contains("was read at") && told.contains("address:127.0.0.1"), "{told}");
-    // Who may read, why, and since when.
+    // The list shows readers, their permission, and changes since a time.
     house.does(&["token", "create", "ci", "--role", "viewer"]);
     house.does(&["credential", "permission", "grant", "uaa-client:ci", "/team/*", "read"]);
     let who = ["credential", "permission", "who", "/team/db"];

@@ -1,4 +1,4 @@
-//! The master key as operators meet it: where it comes from, a wrong one, one that is missing, and what a crash leaves.
+//! The master key as operators see it: its sources, a wrong key, a missing key, and the state after a crash.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn reads(house: &House, name: &str) {
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), VALUE, "{name}");
 }
 
-/// A file that only its owner reads.
+/// Creates a file that only its owner can read.
 fn private(house: &House, name: &str, content: &[u8]) -> String {
     let path = house.path(name);
     fs::write(&path, content).unwrap();
@@ -36,7 +36,7 @@ fn restarted(house: &mut House, configuration: &str) {
     house.start();
 }
 
-/// Rotates to the end and answers how many values were wrapped again.
+/// Rotates completely. Returns the number of re-wrapped values.
 fn rotated(house: &House) -> u64 {
     let done = house.json(&["key", "rotate"]);
     assert_eq!((&done["remaining"], &done["failed"]), (&json!(0), &json!([])), "{done}");
@@ -47,7 +47,7 @@ fn rotated(house: &House) -> u64 {
 }
 
 #[test]
-fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on() {
+fn master_key_moves_from_file_to_passphrase_and_back() {
     let mut house = House::up();
     set(&house, "/one");
     let file = house.path("data/master.key").display().to_string();
@@ -78,7 +78,7 @@ fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on()
     assert!(columns.contains(&json!({ "column": "credential_versions.sealed", "values": 1 })), "{status}");
     assert_eq!(rotated(&house), status["remaining"].as_u64().unwrap());
     assert_eq!(house.json(&["key", "status"])["remaining"], 0);
-    // The file is not needed any more, and of no use.
+    // The file is no longer needed, and no longer works.
     restarted(&mut house, &format!("[authority]\nmaster_key = {}\n", of(&passphrase)));
     reads(&house, "/one");
     reads(&house, "/two");
@@ -87,7 +87,7 @@ fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on()
     house.configure(&format!("[authority]\nmaster_key = {}\n", of(&other)));
     let said = house.try_start().unwrap_err();
     assert!(said.contains("was created with another passphrase") && said.contains("hint:"), "{said}");
-    // And back, the passphrase now from the environment.
+    // Back again, the passphrase now from the environment.
     house.environment("HOUSE_PASSPHRASE", "correct horse battery staple");
     let variable =
         format!("{{ passphrase = {{ variable = \"HOUSE_PASSPHRASE\", parameters_file = {parameters:?} }} }}");
@@ -100,7 +100,7 @@ fn the_master_key_moves_from_a_file_to_a_passphrase_and_back_while_all_goes_on()
 }
 
 #[test]
-fn a_program_gives_the_master_key_once_a_start() {
+fn master_key_program_runs_once_per_start() {
     let mut house = House::prepared("", None);
     let kek = private(&house, "kek", b"0123456789abcdef");
     let runs = house.path("runs").display().to_string();
@@ -130,7 +130,7 @@ fn a_program_gives_the_master_key_once_a_start() {
     assert_eq!(asked(), "wrap unwrap unwrap unwrap");
     assert_eq!(house.stop(), Some(0));
     assert!(!house.path("data/master.key").exists());
-    // It fails, hangs, or gives another key.
+    // The program fails, hangs, or returns a wrong key.
     for (script, seconds, expected) in [
         ("echo the vault is shut >&2; exit 3", 60, "unwrap exited with 3: the vault is shut"),
         ("exec sleep 600", 1, "timed out while"),
@@ -148,7 +148,7 @@ fn a_program_gives_the_master_key_once_a_start() {
     reads(&house, "/n/4");
 }
 
-/// What a refused start must leave as it is.
+/// A rejected start must not change the data.
 fn refuses_a_wrong_key(house: &mut House, dump: impl Fn(&House) -> Vec<u8>) {
     set(house, "/one");
     let status = house.json(&["key", "status"]);
@@ -169,19 +169,19 @@ fn refuses_a_wrong_key(house: &mut House, dump: impl Fn(&House) -> Vec<u8>) {
 }
 
 #[test]
-fn a_wrong_master_key_is_refused_and_nothing_is_written() {
+fn wrong_master_key_is_rejected_and_writes_nothing() {
     refuses_a_wrong_key(&mut House::up(), |house| {
         store::testing::rows_of(&house.path("data/inventory.db")).into_bytes()
     });
 }
 
 #[test]
-fn a_wrong_master_key_is_refused_and_nothing_is_written_on_postgresql() {
+fn wrong_master_key_is_rejected_and_writes_nothing_on_postgresql() {
     let cluster = store::testing::Cluster::start();
     let url = cluster.database().to_string();
     let mut house = House::up_with("", Some(url.clone()));
     refuses_a_wrong_key(&mut house, |house| {
-        // Every table; without the keys of psql's session, which are drawn again for each dump.
+        // Dumps every table. psql's session keys are left out, because they differ in each dump.
         let output = house.program("pg_dump", "apt-get install -y postgresql-client", &["--data-only", &url]);
         assert!(output.status.success(), "{}", describe(&output));
         let text = String::from_utf8(output.stdout).unwrap();
@@ -191,7 +191,7 @@ fn a_wrong_master_key_is_refused_and_nothing_is_written_on_postgresql() {
     });
 }
 
-/// A server on a machine that lets it dump its memory, killed as by a fault of its own; whether there is an image.
+/// Starts a server that may dump core, and kills it with SIGABRT. Returns whether there is a core dump.
 fn dumps(house: &House, core_dumps: &str) -> bool {
     let folder = house.path("cores");
     fs::create_dir_all(&folder).unwrap();
@@ -219,12 +219,12 @@ fn dumps(house: &House, core_dumps: &str) -> bool {
 }
 
 #[test]
-fn a_crash_leaves_no_image_of_memory_unless_it_is_asked_for() {
+fn crash_writes_no_core_dump_unless_configured() {
     let mut house = House::up();
     set(&house, "/planted");
     assert_eq!(house.stop(), Some(0));
     assert!(!dumps(&house, "false"), "an image is there");
-    // What the machine does with a program that is in nobody's way.
+    // Checks whether this machine writes core dumps at all.
     let mut plain = Command::new("sh");
     plain.args(["-c", "ulimit -c unlimited && kill -ABRT $$"]).current_dir(house.path("cores"));
     let images = plain.status().unwrap().core_dumped();
@@ -236,7 +236,7 @@ fn a_crash_leaves_no_image_of_memory_unless_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_under_a_missing_master_key_is_said_with_its_count() {
+fn missing_master_key_is_logged_with_its_value_count() {
     let mut house = House::up();
     let first = house.path("data/master.key").display().to_string();
     let second = private(&house, "second.key", &[9; 32]);
@@ -257,7 +257,7 @@ fn what_is_under_a_missing_master_key_is_said_with_its_count() {
     house.until("the log", || told().contains(message));
     let line = told().lines().find(|line| line.contains(message)).unwrap().to_owned();
     let line: Value = serde_json::from_str(&line).unwrap();
-    // The three credentials, and keys of OCSP responders where the second start made them; the third makes others.
+    // The three credentials, and keys of OCSP responders if the second start generated them. The third start generates others.
     let counted = |values: &Value| values.as_u64().is_some_and(|values| (3..=5).contains(&values));
     assert!(line["fields"]["master_key"] == of_second && counted(&line["fields"]["values"]), "{line}");
     let status = house.json(&["key", "status"]);

@@ -1,4 +1,4 @@
-//! An authority whose key is in a security module: SoftHSM, which Debian has.
+//! A CA whose key is in a security module: SoftHSM, as packaged by Debian.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn module() -> &'static str {
     found.unwrap_or_else(|| panic!("this test needs SoftHSM: {INSTALL}"))
 }
 
-/// A token in the house's folder, and a server that uses it.
+/// Creates a token in the test folder, and a server that uses it.
 fn house_with_token() -> House {
     let mut house = House::up();
     assert_eq!(house.stop(), Some(0));
@@ -44,7 +44,7 @@ fn house_with_token() -> House {
 }
 
 #[test]
-fn an_authority_on_a_token_issues_and_outlives_the_tokens_absence() {
+fn ca_on_a_pkcs11_token_issues_and_recovers_after_token_absence() {
     let mut house = house_with_token();
     let ca = [
         "ca",
@@ -73,8 +73,8 @@ fn an_authority_on_a_token_issues_and_outlives_the_tokens_absence() {
     house.openssl(&["verify", "-CAfile", &root, "-untrusted", "leaf.pem", "leaf.pem"]);
     assert!(house.openssl(&["x509", "-in", "leaf.pem", "-noout", "-issuer"]).contains("On the token"));
 
-    // Away: what needs it is refused, the rest goes on. SoftHSM does not see a token again that was away until it is
-    // loaded again, so it is back with the next start, where the key is found by its locator.
+    // Without the token, issuance fails and other requests work. SoftHSM finds a removed token again only after a reload, so the
+    // token is used again after the next start. There the key is found by its locator.
     let tokens = house.path("tokens");
     std::fs::rename(&tokens, house.path("away")).unwrap();
     request(&house, "second", "subjectAltName=DNS:second.example");
@@ -92,7 +92,7 @@ fn an_authority_on_a_token_issues_and_outlives_the_tokens_absence() {
 }
 
 #[test]
-fn the_master_key_moves_into_the_module_and_back_while_all_goes_on() {
+fn master_key_moves_into_the_pkcs11_module_and_back() {
     let mut house = house_with_token();
     let base = std::fs::read_to_string(house.path("bulla.toml")).unwrap();
     let pkcs11 = base[base.find("[pkcs11]").unwrap()..].to_owned();
@@ -112,7 +112,7 @@ fn the_master_key_moves_into_the_module_and_back_while_all_goes_on() {
     assert_eq!(house.json(&["key", "rotate"])["remaining"], 0);
     restarted(&mut house, &format!("master_key = {}\n", module("kek")));
     assert_eq!(house.json(&["credential", "get", "/one"])["value"], value);
-    // Another key of the module does not open the file.
+    // Another key of the module cannot decrypt the file.
     assert_eq!(house.stop(), Some(0));
     house.configure(&format!("{pkcs11}[authority]\nmaster_key = {}\n", module("another")));
     let said = house.try_start().unwrap_err();

@@ -1,4 +1,4 @@
-//! CA keys in a signer process: the server issues by it, goes on without it, and loses nothing.
+//! CA keys in a signer process: the server issues through it, runs without it, and loses nothing.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
@@ -13,7 +13,7 @@ use crate::world::{describe, run};
 struct Signer(Child);
 
 impl Signer {
-    /// A signer over the house's database, in a folder of its own, and up.
+    /// Starts a signer on the server's database, with its own folder.
     fn start(house: &House) -> Self {
         let mut command = Self::command(house, &[]);
         let mut signer = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -54,7 +54,7 @@ impl Drop for Signer {
     }
 }
 
-/// A house whose configuration names a signer, and the folders of both.
+/// Creates a server whose configuration names a signer, and the folders of both.
 fn apart() -> House {
     let mut house = House::prepared("", None);
     for folder in ["data", "run"] {
@@ -68,7 +68,7 @@ fn configuration(house: &House) -> String {
     format!("[signer]\nsocket = {:?}\n", house.path("run/socket"))
 }
 
-/// Head and body of an answer to curl, with the first admin token.
+/// Sends a request with curl and the first admin token. Returns head and body of the response.
 fn ask(house: &House, path: &str, body: Option<&str>) -> (String, Value) {
     let token = std::fs::read_to_string(house.path("data/admin.token")).unwrap();
     let who = format!("Authorization: Bearer {}", token.trim());
@@ -91,7 +91,7 @@ fn status(head: &str) -> &str {
     head.split_whitespace().nth(1).unwrap()
 }
 
-/// certbot, which asks for one name. It waits for its certificate.
+/// Starts certbot for one name. It waits for its certificate.
 fn certbot(house: &House, name: &str) -> Child {
     let of = |folder: &str| house.path("certbot").join(folder).display().to_string();
     let (port, directory) = (house.http_port.to_string(), format!("{}/acme/directory", house.url()));
@@ -112,12 +112,12 @@ fn has_certificate(house: &House, name: &str) -> bool {
 }
 
 #[test]
-fn a_server_without_ca_keys_issues_and_outlives_its_signer() {
+fn server_issues_through_a_signer_and_survives_its_outage() {
     let mut house = apart();
     let signer = Signer::start(&house);
     house.start();
 
-    // Its folder has a master key of its own, for everything but CA keys, and not the signer's.
+    // The server has its own master key for everything but CA keys, and does not have the signer's.
     assert!(house.path("signer/signer.key").exists() && !house.path("data/signer.key").exists());
     let keys = house.json(&["audit", "list", "--action", "key.generate", "--all"]);
     let of_cas: Vec<&Value> = keys["rows"].as_array().unwrap().iter().map(|row| &row["details"]).collect();
@@ -164,7 +164,7 @@ fn a_server_without_ca_keys_issues_and_outlives_its_signer() {
 }
 
 #[test]
-fn ca_keys_of_a_server_are_moved_to_a_signer() {
+fn ca_keys_are_moved_from_the_server_to_a_signer() {
     let mut house = House::up();
     request(&house, "first", "subjectAltName=DNS:first.example");
     house.does(&["cert", "issue", "--csr", "first.csr", "--profile", "default", "--file", "first.pem"]);
@@ -174,12 +174,12 @@ fn ca_keys_of_a_server_are_moved_to_a_signer() {
     let servers = house.path("data/master.key");
     let masters = format!("[authority]\nold_master_key_files = [{servers:?}]\n");
 
-    // Without the server's master key nothing is moved, and the signer says what is missing.
+    // Without the server's master key the signer moves nothing, and reports the missing setting.
     house.configure(&socket);
     let refused = run(&mut Signer::command(&house, &["--move-ca-keys"]));
     let said = describe(&refused);
     assert!(!refused.status.success() && said.contains("old_master_keys"), "{said}");
-    // Nor does it start with the server's master key as its own.
+    // The signer does not start with the server's master key as its own.
     house.configure(&format!("{socket}[authority]\nmaster_key_file = {servers:?}\n"));
     let refused = run(&mut Signer::command(&house, &[]));
     let said = describe(&refused);
@@ -200,7 +200,7 @@ fn ca_keys_of_a_server_are_moved_to_a_signer() {
     house.openssl(&["verify", "-CAfile", &root, "-untrusted", "second.pem", "second.pem"]);
     let moved = house.json(&["audit", "list", "--action", "key.move", "--all"]);
     assert_eq!(moved["rows"].as_array().unwrap().len(), 2, "{moved}");
-    // The server alone can sign nothing any more.
+    // The server alone can no longer sign.
     assert_eq!(house.stop(), Some(0));
     house.configure("");
     let failed = house.try_start().unwrap_err();
@@ -208,7 +208,7 @@ fn ca_keys_of_a_server_are_moved_to_a_signer() {
 }
 
 #[test]
-fn a_signer_in_an_open_folder_does_not_start() {
+fn signer_does_not_start_in_a_folder_open_to_others() {
     let mut house = apart();
     std::fs::set_permissions(house.path("run"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let refused = run(&mut Signer::command(&house, &[]));

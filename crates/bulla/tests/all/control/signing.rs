@@ -1,4 +1,4 @@
-//! Keys of certificates under management: the key service signs by them, anyone who renews.
+//! Keys of managed certificates: the key service signs with them, whichever process renews.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use keyless::native::{Client, Terms};
 use super::House;
 use crate::world::{describe, run, stderr};
 
-/// A command that runs until dropped.
+/// A command that runs until it is dropped.
 pub(super) struct Service(Child);
 
 impl Drop for Service {
@@ -19,19 +19,19 @@ impl Drop for Service {
     }
 }
 
-/// `bulla key serve`, once it signs; how many keys it said it has.
+/// Starts `bulla key serve`, and waits until it signs. Returns the number of keys that it reports.
 fn serve(house: &House) -> (Service, usize) {
     let (service, said) = started(&mut house.bulla(&["keys", "serve", "--inventory"]), "bulla signs with ");
     (service, said.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// A command that runs on, once it says a line that begins so; what follows.
+/// Starts a command, and waits for a line with this beginning. Returns the rest of the line.
 pub(super) fn started(command: &mut Command, begin: &str) -> (Service, String) {
     let (service, rest, _) = started_saying(command, begin);
     (service, rest)
 }
 
-/// The same, and all that it said before.
+/// Like [`started`], and also returns the earlier output.
 pub(super) fn started_saying(command: &mut Command, begin: &str) -> (Service, String, String) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -48,7 +48,7 @@ pub(super) fn started_saying(command: &mut Command, begin: &str) -> (Service, St
     }
 }
 
-/// Writes the current chain and its public key; the key's SHA-256.
+/// Writes the current chain and its public key. Returns the SHA-256 of the key.
 fn current(house: &House, name: &str) -> [u8; 32] {
     let place = |ending: &str| house.path(&format!("{name}.{ending}")).display().to_string();
     let _ = std::fs::remove_file(place("pem"));
@@ -67,7 +67,7 @@ fn is_active(house: &House, name: &str, versions: usize) -> bool {
 }
 
 #[test]
-fn what_the_control_plane_renews_the_key_service_signs_for() {
+fn key_service_signs_with_keys_renewed_by_the_control_plane() {
     let more = "[keys]\nnative_socket = \"native.sock\"\nmetrics_listen = \"\"\nreload_s = 1\n";
     let house = House::up_with(more, None);
     house.does(&["cert", "create", "a.example.org", "--profile", "default"]);
@@ -101,7 +101,7 @@ fn what_the_control_plane_renews_the_key_service_signs_for() {
     let first = current(&house, "a.example.org");
     verified("a.example.org", first);
 
-    // Renewed by the control plane, it is signed for by the other process, as long as either version is served.
+    // After a renewal the key service signs with the new key. It also signs with the old one while that version is served.
     house.does(&["cert", "renew", "a.example.org"]);
     house.until("the second version", || is_active(&house, "a.example.org", 2));
     let second = current(&house, "a.example.org");
@@ -111,9 +111,9 @@ fn what_the_control_plane_renews_the_key_service_signs_for() {
     assert!(sign(first).is_ok());
 }
 
-/// All of it: the control plane renews, the key service signs, the terminator serves, and no handshake fails for it.
+/// The whole chain: the control plane renews, the key service signs, the terminator serves, and no handshake fails.
 #[test]
-fn a_renewal_reaches_the_terminator_without_a_failed_handshake() {
+fn renewal_reaches_the_tls_terminator_without_failed_handshakes() {
     let more = "[keys]\nmetrics_listen = \"\"\nreload_s = 1\n[edge]\nmetrics_listen = \"\"\nreload_s = 1\n";
     let mut house = House::up_with(more, None);
     let create =
@@ -142,7 +142,7 @@ fn a_renewal_reaches_the_terminator_without_a_failed_handshake() {
     let (terminator, said, address) = start(&house);
     assert!(said.starts_with("1 certificates"), "{said}");
     let root = house.root().display().to_string();
-    // Every one of them has to verify: the serial number of what is presented.
+    // Every handshake must verify. Returns the serial number of the presented certificate.
     let serial = |address: &str| {
         let script = format!(
             "openssl s_client -connect {address} -servername a.example.org -verify_return_error -CAfile {root} \
@@ -158,7 +158,7 @@ fn a_renewal_reaches_the_terminator_without_a_failed_handshake() {
     house.until("the renewed one is presented", || serial(&address) != first);
     let second = serial(&address);
 
-    // Without the control plane it goes on, also from a new start.
+    // The terminator works without the control plane, also after a restart.
     drop(terminator);
     assert_eq!(house.stop(), Some(0));
     let (_terminator, said, address) = start(&house);
@@ -178,7 +178,7 @@ fn a_renewal_reaches_the_terminator_without_a_failed_handshake() {
 }
 
 #[test]
-fn without_keys_or_with_another_master_key_there_is_no_start() {
+fn key_service_does_not_start_without_keys_or_the_master_key() {
     let mut house = House::up();
     house.stop();
     let none = run(&mut house.bulla(&["keys", "serve"]));

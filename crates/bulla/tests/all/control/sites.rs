@@ -1,4 +1,4 @@
-//! Real nodes far from each other and from the control plane, each in a network of its own: sites that change, come and go.
+//! Real nodes far from each other and from the control plane, each in its own network. Sites change, join and fail.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::world::{run, stdout};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A control plane, and sites with a node each.
+/// A control plane, and sites with one node each.
 struct World {
     network: Network,
     runtime: Runtime,
@@ -26,7 +26,7 @@ impl World {
         Self::with("")
     }
 
-    /// What more is configured, for the nodes too.
+    /// Uses additional configuration, also for the nodes.
     fn with(more: &str) -> Self {
         let mut network = Network::new().unwrap();
         let core = network.site().unwrap();
@@ -35,12 +35,12 @@ impl World {
         Self { network, runtime: Runtime::new().unwrap(), core, house }
     }
 
-    /// A command of the operator, who is where the control plane is.
+    /// Runs an operator's command, in the network of the control plane.
     fn does(&self, arguments: &[&str]) {
         self.core.within(|| Ok(self.house.does(arguments))).unwrap();
     }
 
-    /// One more place, so far from the control plane, with a node once that has joined.
+    /// Adds a network with this round trip to the control plane, and a node that joins from it.
     fn node(&mut self, site: &str, name: &str, way: Duration) -> (Site, Node, Client) {
         let place = self.network.site().unwrap();
         self.network.set(&self.core, &place, Way::round_trip(way));
@@ -49,17 +49,16 @@ impl World {
         (place, node, client)
     }
 
-    /// How long it takes until the key signs there, or does not.
+    /// Waits until the client can sign with the key, or no longer can. Returns the time.
     fn until_signs(&self, client: &Client, is_so: bool) -> Duration {
         let began = Instant::now();
-        self.house
-            .until(if is_so { "it signs" } else { "the control plane no longer knows this node:" }, || {
-                signs(&self.house, &self.runtime, client, "shop").is_ok() == is_so
-            });
+        self.house.until(if is_so { "it signs" } else { "it no longer signs" }, || {
+            signs(&self.house, &self.runtime, client, "shop").is_ok() == is_so
+        });
         began.elapsed()
     }
 
-    /// How many keys the node opens itself.
+    /// Returns the number of keys that the node opens itself.
     fn own(&self, place: &Site, node: &Node) -> Option<f64> {
         self.figure(place, node, "bulla_lifecycle_key_node_sealed_keys{how=\"own\"}")
     }
@@ -72,10 +71,10 @@ impl World {
     }
 }
 
-/// A site becomes one that satisfies a policy, and ceases to be one: a node there opens the keys, and then does not, without
-/// anybody having sealed anything again. One that joins is asked, one that dies is not.
+/// A site starts to match a policy, and stops. Its node opens the keys, and later no longer does, without another seal command. A
+/// node that joins receives requests. A failed node receives none.
 #[test]
-fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
+fn sealed_keys_follow_site_attributes_and_node_changes() {
     alone(|| {
         let mut world = World::new();
         world.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
@@ -91,7 +90,7 @@ fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
         world.until_signs(&in_newyork, true);
         assert_eq!((world.own(&frankfurt, &fra), world.own(&newyork, &nyc)), (Some(1.0), Some(0.0)));
 
-        // In the policy's region: it signs itself, with nobody to ask.
+        // Inside the policy's region the node signs itself, without other nodes.
         let began = Instant::now();
         world.does(&["site", "update", "newyork", "--attribute", "region=EU", "--yes"]);
         world.house.until("newyork opens it", || world.own(&newyork, &nyc) == Some(1.0));
@@ -99,7 +98,7 @@ fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
         world.network.set(&frankfurt, &newyork, Way::hole());
         signs(&world.house, &world.runtime, &in_newyork, "shop").unwrap();
 
-        // And out of it: there is nobody that it can ask, and it cannot sign.
+        // Outside the region there is no reachable node that may sign, and signing fails.
         let began = Instant::now();
         world.does(&["site", "update", "newyork", "--attribute", "region=NA", "--yes"]);
         world.until_signs(&in_newyork, false);
@@ -108,7 +107,7 @@ fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
         world.network.set(&frankfurt, &newyork, Way::round_trip(80 * MS));
         let back = world.until_signs(&in_newyork, true);
 
-        // Dark, so that nobody is told that it went; and another one that joins.
+        // The site goes dark, so that no shutdown is announced. Then another node joins.
         world.network.set(&frankfurt, &world.core, Way::hole());
         world.network.set(&frankfurt, &newyork, Way::hole());
         let gone = world.until_signs(&in_newyork, false);
@@ -127,9 +126,9 @@ fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
     });
 }
 
-/// Two nodes of one site have one connection to another site between them, and its owner's end costs the other no signature.
+/// Two nodes of one site share one connection to another site. The end of its owner costs the other node no signature.
 #[test]
-fn nodes_of_a_site_share_the_connection_to_another() {
+fn nodes_of_a_site_share_one_connection_to_another_site() {
     alone(|| {
         let mut world = World::with("[keys.node]\nshared_from = 0\n");
         world.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
@@ -152,7 +151,7 @@ fn nodes_of_a_site_share_the_connection_to_another() {
         for (_, (_, _, client)) in &newyork {
             world.until_signs(client, true);
         }
-        // Before each knew of the other it had one of its own.
+        // Before the nodes know each other, each opens its own connection.
         world.house.until("one is left", || connections(&world, 0) + connections(&world, 1) == 1.0);
         let owner = usize::from(connections(&world, 0) == 0.0);
         newyork
@@ -167,7 +166,7 @@ fn nodes_of_a_site_share_the_connection_to_another() {
     });
 }
 
-/// Requests at the node of one site, one after the other, while `meanwhile` runs; how many were made, and what failed.
+/// Sends requests at one site's node, one after the other, while `meanwhile` runs. Returns their number and the failures.
 fn signed_while<T>(world: &World, client: &Client, meanwhile: impl FnOnce() -> T) -> (usize, Vec<String>, T) {
     let (done, is_done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -186,16 +185,16 @@ fn signed_while<T>(world: &World, client: &Client, meanwhile: impl FnOnce() -> T
     })
 }
 
-/// Whether the control plane calls the node present.
+/// Returns whether the control plane lists the node as present.
 fn is_present(world: &World, node: &str) -> bool {
     let shown = world.core.within(|| Ok(world.house.json(&["node", "show", node]))).unwrap();
     shown["present"] == true
 }
 
-/// Failure 21: the control plane loses a node, or all, and each way between the nodes is as it was. Nothing fails, and a node that
-/// is retired meanwhile is asked no more.
+/// Failure 21: the control plane cannot reach one node or all nodes, while the links between nodes work. No request fails, and a
+/// node retired meanwhile gets no more requests.
 #[test]
-fn a_node_cut_off_from_the_control_plane_alone_serves_the_others() {
+fn node_cut_off_from_the_control_plane_still_signs_for_others() {
     alone(|| {
         let mut world = World::new();
         world.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
@@ -209,7 +208,7 @@ fn a_node_cut_off_from_the_control_plane_alone_serves_the_others() {
         world.does(&["key", "seal", "--policy", "europe", "--key", &key]);
         world.until_signs(&in_newyork, true);
 
-        // The one that holds the key, then the one that asks, then both.
+        // Cut off the node that holds the key, then the node that requests, then both.
         for cut in [&[&frankfurt][..], &[&newyork], &[&frankfurt, &newyork]] {
             let names: Vec<&str> = ["fra-1", "nyc-1"]
                 .into_iter()
@@ -223,7 +222,7 @@ fn a_node_cut_off_from_the_control_plane_alone_serves_the_others() {
                 world
                     .house
                     .until("they are called gone", || !names.iter().any(|name| is_present(&world, name)));
-                // The others are told with a beat.
+                // The others learn this from a heartbeat.
                 std::thread::sleep(Duration::from_secs(2));
                 set(Way::round_trip(2 * MS));
                 world.house.until("they are back", || names.iter().all(|name| is_present(&world, name)));
@@ -232,7 +231,7 @@ fn a_node_cut_off_from_the_control_plane_alone_serves_the_others() {
             assert!(failed.is_empty(), "{names:?}: {failed:?}");
         }
 
-        // Retired is another thing than not heard.
+        // A retired node, unlike an unreachable one, gets no requests.
         world.network.set(&world.core, &frankfurt, Way::hole());
         world.house.until("it is called gone", || !is_present(&world, "fra-1"));
         signs(&world.house, &world.runtime, &in_newyork, "shop").unwrap();

@@ -3,7 +3,7 @@
 use super::House;
 
 #[test]
-fn each_background_task_of_the_server_runs_once() {
+fn each_background_task_of_the_server_runs_exactly_once() {
     let house = House::up();
     let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
     for kind in ["access-upkeep", "event-feed", "server-upkeep"] {

@@ -1,4 +1,4 @@
-//! The server watches domains in Certificate Transparency: search services, logs, verdicts, alerts.
+//! Certificate Transparency monitoring of domains: search services, logs, verdicts, alerts.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::{describe, run};
 const DAY: i64 = x509::DAY;
 const DOMAIN: &str = "ours.example";
 
-/// A search service in the shape of Cert Spotter, and what it needs to run.
+/// A fake search service with the Cert Spotter API, and its runtime.
 struct Fake {
     search: SearchFake,
     runtime: Runtime,
@@ -25,7 +25,7 @@ impl Fake {
         Self { search: search.unwrap(), runtime }
     }
 
-    /// The server asks it alone, and judges at once.
+    /// The server queries only this service, and gives verdicts immediately.
     fn configuration(&self) -> String {
         let url = self.search.url();
         format!(
@@ -43,7 +43,7 @@ fn now() -> i64 {
     store::Clock::system().now_seconds()
 }
 
-/// Whether a service has told all it knew of a domain, and is not asked.
+/// Returns whether a service has delivered everything for a domain, and no query is running.
 fn settled(house: &House, domain: &str) -> bool {
     let shown = house.json(&["ct", "show", domain]);
     let search = &shown["searches"][0];
@@ -62,7 +62,7 @@ fn issuances(house: &House, verdict: &str) -> Vec<Value> {
 }
 
 #[test]
-fn what_nobody_asked_for_is_told_until_somebody_has_seen_to_it() {
+fn unexpected_ct_issuance_alerts_until_acknowledged_or_expected() {
     let fake = Fake::start();
     let (ours, other) = (CtAuthority::new(1).unwrap(), CtAuthority::new(2).unwrap());
     let old = ours.issue(&["www.ours.example"], now() - 60 * DAY, 90).unwrap();
@@ -78,7 +78,7 @@ fn what_nobody_asked_for_is_told_until_somebody_has_seen_to_it() {
     let asked = fake.asked(DOMAIN);
     assert_eq!(asked, 2, "a page, and the end");
 
-    // A renewal of what was there, and two that nobody knows of.
+    // A renewal of the known certificate, and two unknown certificates.
     let renewed = ours.issue(&["www.ours.example"], now(), 90).unwrap();
     let foreign = other.issue(&["login.ours.example"], now(), 90).unwrap();
     let bought = other.issue(&["shop.ours.example"], now(), 90).unwrap();
@@ -108,12 +108,12 @@ fn what_nobody_asked_for_is_told_until_somebody_has_seen_to_it() {
     assert_eq!(alerts(&house, "resolved").len(), 2);
     let again = run(&mut house.bulla(&["ct", "acknowledge", &id(&told[0]), "--reason", "again"]));
     assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
-    // What is expected speaks for its renewals, what was seen to does not.
+    // A certificate marked as expected makes its renewals expected. An acknowledged one does not.
     let early = other.issue(&["login.ours.example"], now(), 90).unwrap();
     let late = other.issue(&["shop.ours.example"], now() + 60 * DAY, 90).unwrap();
     fake.search.add(&[early, late]);
 
-    // A restart keeps the cursor: one question with its page, one for the end.
+    // A restart keeps the cursor: one query for its page, one for the end.
     house.until("rest", || settled(&house, DOMAIN));
     let asked = fake.asked(DOMAIN);
     assert_eq!(house.stop(), Some(0));
@@ -139,7 +139,7 @@ fn what_nobody_asked_for_is_told_until_somebody_has_seen_to_it() {
     assert_eq!(verified["good"], Value::Bool(true), "{verified}");
 }
 
-/// A certificate of the server's own, as a service tells of it.
+/// Converts one of the server's certificates to the form of the search service.
 fn told_of(der: &[u8]) -> IssuedPair {
     let certificate = x509::Certificate::parse(der).unwrap();
     IssuedPair {
@@ -158,7 +158,7 @@ fn told_of(der: &[u8]) -> IssuedPair {
 }
 
 #[test]
-fn a_renewal_of_a_managed_certificate_is_known() {
+fn renewal_of_a_managed_certificate_is_expected_in_ct() {
     let fake = Fake::start();
     let house = House::up_with(&fake.configuration(), None);
     let newest = || {
@@ -187,8 +187,8 @@ fn a_renewal_of_a_managed_certificate_is_known() {
 }
 
 #[test]
-fn two_nodes_do_not_ask_twice() {
-    /// Enough for both to have several under way at once.
+fn two_servers_do_not_query_ct_services_twice() {
+    /// Enough domains for both servers to work on several at once.
     const DOMAINS: usize = 20;
     let fake = Fake::start();
     let authority = CtAuthority::new(1).unwrap();
@@ -215,7 +215,7 @@ fn two_nodes_do_not_ask_twice() {
     }
     let listed = one.json(&["ct", "issuances", "--all"]);
     assert_eq!(listed["rows"].as_array().unwrap().len(), DOMAINS, "each once");
-    // What one begins the other ends, and nothing is asked for because a node came or went.
+    // When one server stops, the other continues its work, without extra queries.
     assert_eq!(other.stop(), Some(0));
     one.does(&["ct", "run", &domains[0]]);
     one.until("one more question", || fake.asked(&domains[0]) == 3);
@@ -223,7 +223,7 @@ fn two_nodes_do_not_ask_twice() {
 }
 
 #[test]
-fn a_log_is_followed_and_one_that_rolls_back_is_told() {
+fn ct_log_is_followed_and_a_rollback_raises_an_alert() {
     let fake = Fake::start();
     let log = fake.runtime.block_on(CtLog::start(&CtLogOptions::default())).unwrap();
     let authority = CtAuthority::new(1).unwrap();
@@ -251,7 +251,7 @@ fn a_log_is_followed_and_one_that_rolls_back_is_told() {
     house.until("the alert", || alerts(&house, "open").len() == 1);
     assert_eq!(issuances(&house, "unexpected").len(), 1, "precertificate and certificate are one");
     house.until("both full tiles", || row(&house)["next_entry"] == 512);
-    // A stop gives the log back, and a restart goes on where it was.
+    // A graceful stop releases the log. The restarted server continues at the same entry.
     assert_eq!(house.stop(), Some(0));
     house.start();
     log.pass_time(Duration::from_secs(60));

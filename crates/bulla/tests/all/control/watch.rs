@@ -1,4 +1,4 @@
-//! The server scans by itself; here it looks at itself.
+//! Scans by the server itself. Here it scans its own endpoint.
 
 use inventory::tables::history::{HistoryKey, HistoryRow, put_history};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::House;
 use crate::world::{describe, run};
 
 #[test]
-fn a_watch_runs_by_itself_and_again_when_told_to() {
+fn watch_runs_automatically_and_on_demand() {
     let mut house = House::up();
     let target = format!("127.0.0.1:{}", house.port);
     let made = house.json(&["watch", "add", "self", &target, "--every", "1h", "--group", "own"]);
@@ -21,16 +21,16 @@ fn a_watch_runs_by_itself_and_again_when_told_to() {
         (&json!(1), &json!(1)),
         "{first}"
     );
-    // The endpoint is new; its certificate is the authority's own, and known.
+    // The endpoint is new. Its certificate is from the server's own CA, and known.
     let news = (&first["counts"]["changed"], &first["counts"]["new_certificates"]);
     assert_eq!(news, (&json!(1), &json!(0)), "{first}");
-    // What it saw is in the inventory.
+    // The scan result is in the inventory.
     let seen: Value = serde_json::from_slice(&house.does(&["api", "/api/v1/inventory"]).stdout).unwrap();
     assert_eq!(seen["items"].as_array().map(Vec::len), Some(1), "{seen}");
     let table = String::from_utf8(house.does(&["watch", "status"]).stdout).unwrap();
     assert!(table.contains("self") && table.contains("finished") && table.contains("planned"), "{table}");
 
-    // The root is nobody's on this machine, and people are told: until they say that they know.
+    // The root is not trusted on this machine: there is an alert until the certificate is dismissed.
     let untrusted = |state: &str| {
         let alerts = house.json(&["alert", "list", "--state", state]);
         let kinds = alerts["rows"].as_array().unwrap().iter().map(|alert| alert["kind"].clone());
@@ -57,7 +57,7 @@ fn a_watch_runs_by_itself_and_again_when_told_to() {
     let refused = run(&mut house.bulla(&["watch", "run", "self"]));
     assert_eq!(refused.status.code(), Some(6), "{}", describe(&refused));
 
-    // A restart forgets nothing.
+    // A restart keeps the state.
     house.kill();
     house.start();
     house.does(&["watch", "resume", "self"]);
@@ -70,7 +70,7 @@ fn a_watch_runs_by_itself_and_again_when_told_to() {
 }
 
 #[test]
-fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
+fn cloud_listing_failure_does_not_block_other_targets() {
     let mut house = House::prepared("", None);
     let file = house.path("clouds.toml");
     std::fs::write(&file, "[[azure]]\nsubscription = \"1\"\n[pools]\nclouds = 64\nazure.concurrency = 65\n")
@@ -78,7 +78,7 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
     house.configure(&format!("[watch]\nclouds_file = {:?}\n", file.to_str().unwrap()));
     let refused = house.try_start().unwrap_err();
     assert!(refused.contains("azure with 65 concurrent calls"), "{refused}");
-    // Which subscription it is matters to nobody here: this build cannot list any, or has no credentials.
+    // The subscription does not matter: this build cannot list any, or has no credentials.
     std::fs::write(&file, "[[azure]]\nsubscription = \"1\"\n").unwrap();
     house.start();
 
@@ -98,7 +98,7 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
         let alerts = house.json(&["alert", "list"]);
         alerts["rows"].as_array().unwrap().iter().any(|alert| alert["kind"] == "watch.incomplete")
     });
-    // Nobody is told of a watch that is gone.
+    // Alerts of a removed watch are resolved.
     house.does(&["watch", "remove", "estate"]);
     house.until("the alert's end", || {
         let alerts = house.json(&["alert", "list"]);
@@ -107,14 +107,14 @@ fn a_cloud_that_cannot_be_listed_keeps_nothing_else_from_being_seen() {
 }
 
 #[test]
-fn the_history_tells_what_scans_and_the_server_do() {
+fn history_keeps_scan_and_server_measurements_across_restarts() {
     let mut house = House::up();
     let of = |house: &House, series: &str| {
         let listed = house.json(&["watch", "history"]);
         let rows = listed["rows"].as_array().unwrap();
         rows.iter().find(|row| row["series"] == series).cloned().unwrap_or_default()
     };
-    // A server measures itself from its start.
+    // A server measures itself from startup.
     house.until("the first look", || of(&house, "tasks")["last"]["count"].as_u64() >= Some(1));
     let tasks = of(&house, "tasks");
     assert_eq!((&tasks["verdict"], &tasks["unit"]), (&json!("learning"), &json!("tasks")), "{tasks}");
@@ -123,7 +123,7 @@ fn the_history_tells_what_scans_and_the_server_do() {
     let target = format!("127.0.0.1:{}", house.port);
     house.does(&["watch", "add", "self", &target, "--every", "1h"]);
     house.until("the run", || house.json(&["watch", "show", "self"])["last_run"]["outcome"] == "finished");
-    // What was measured is kept when the server stops, and seen by its next life, as another node would.
+    // Measurements are saved on shutdown, and visible after a restart, as for another server.
     assert_eq!(house.stop(), Some(0));
     house.start();
     house.until("the next look", || of(&house, "scan.duration/1-9")["last"]["count"] == 1);
@@ -136,7 +136,7 @@ fn the_history_tells_what_scans_and_the_server_do() {
     assert!(table.contains("database.pool") && table.contains("seconds"), "{table}");
     let metrics = String::from_utf8(house.does(&["api", "/metrics"]).stdout).unwrap();
     assert!(metrics.contains("bulla_drift{series=\"tasks\"} 0"), "{metrics}");
-    // Nobody asks about revocation here, and that is what the figures say.
+    // Revocation is never checked here, so the metrics are 0.
     for line in [
         "bulla_revocation_hits_total{kind=\"crl\"} 0",
         "bulla_revocation_list_age_seconds_bucket{le=\"86400.0\"} 0",
@@ -146,7 +146,7 @@ fn the_history_tells_what_scans_and_the_server_do() {
     }
 }
 
-/// Puts calls to a cloud into the history, as another process would.
+/// Adds cloud calls to the history, as another process would.
 fn called(house: &House, good: u64, failed: u64) {
     let url = StoreUrl::sqlite(house.path("data/inventory.db"));
     let key = HistoryKey {
@@ -154,7 +154,7 @@ fn called(house: &House, good: u64, failed: u64) {
         series: "provider.errors/aws".to_owned(),
         node: uuid::Uuid::now_v7(),
     };
-    // The failed ones are ones, in the bucket of index 0.
+    // Failed calls have the value 1, in the bucket of index 0.
     let row = HistoryRow { key, sketch: format!("1;{failed};{good};0:{failed}") };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -165,14 +165,14 @@ fn called(house: &House, good: u64, failed: u64) {
 }
 
 #[test]
-fn a_drift_is_an_alert_once_and_until_it_is_over() {
+fn drift_raises_one_alert_and_resolves_it_after_recovery() {
     let mut house = House::up();
     let alerts = |house: &House, state: &str| -> Vec<Value> {
         let listed = house.json(&["alert", "list", "--state", state]);
         let all = listed["rows"].as_array().unwrap().iter();
         all.filter(|alert| alert["kind"] == "drift.provider_errors").cloned().collect()
     };
-    // A start looks at once, and a stop gives the duty back: nobody waits for the minute.
+    // Drift is checked at startup, and a stop releases the lease, so the test does not wait for the next minute.
     let again = |house: &mut House| {
         assert_eq!(house.stop(), Some(0));
         house.start();

@@ -1,4 +1,4 @@
-//! Clients that authenticate by certificates.
+//! Clients that authenticate with certificates.
 
 use std::process::{Command, Output};
 
@@ -11,7 +11,7 @@ use crate::world::{run, stdout};
 const CA: &str = "[ca]\ndefault_ca = own\n[own]\ndatabase = index.txt\ncrlnumber = crlnumber\ndefault_md = sha256\n\
                   certificate = clients.pem\nprivate_key = clients.key\n";
 
-/// A CA of clients with a CRL, its clients `good` and `bad`, and a stranger of the same name.
+/// Creates a client CA with a CRL, the clients `good` and `bad`, and a client of another CA with the same name.
 fn clients(world: &World) {
     let ec = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     for ca in ["clients", "others"] {
@@ -46,7 +46,7 @@ fn started(mode: &str, upstream: &str) -> (World, Edge) {
     (world, edge)
 }
 
-/// What comes of a request with the certificate of `name`, which says that it is somebody else.
+/// Sends a request with the certificate of `name` and forged client-certificate headers.
 fn request(world: &World, edge: &Edge, name: Option<&str>, version: &str) -> Output {
     let port = edge.address.rsplit(':').next().unwrap();
     let mut command = Command::new("curl");
@@ -67,7 +67,7 @@ fn request(world: &World, edge: &Edge, name: Option<&str>, version: &str) -> Out
     run(&mut command)
 }
 
-/// The values of a field of a head.
+/// Returns the values of a header in a request head.
 fn values(head: &str, field: &str) -> Vec<String> {
     let lines = head.lines().filter_map(|line| line.split_once(": "));
     lines.filter(|(name, _)| name.eq_ignore_ascii_case(field)).map(|(_, value)| value.to_owned()).collect()
@@ -76,7 +76,7 @@ fn values(head: &str, field: &str) -> Vec<String> {
 const VERSIONS: [&str; 2] = ["--tlsv1.2", "--tlsv1.3"];
 
 #[test]
-fn clients_show_certificates_and_upstreams_are_told_whose() {
+fn client_certificates_are_required_and_forwarded_to_upstreams() {
     let upstream = RecordingServer::start();
     let (world, edge) = started("required", &upstream.address);
     let pem = std::fs::read(world.place.path("good.pem")).unwrap();
@@ -98,7 +98,7 @@ fn clients_show_certificates_and_upstreams_are_told_whose() {
     }
     let log = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();
     until("the log has the client", || log().contains("\"user\":\"CN=good\""));
-    // No ticket stands in for a certificate.
+    // No session tickets are issued with client certificates.
     for version in ["-tls1_2", "-tls1_3"] {
         let arguments = format!("{version} -servername a.example -cert good.pem -key good.key");
         let said = world.s_client(
@@ -112,7 +112,7 @@ fn clients_show_certificates_and_upstreams_are_told_whose() {
 }
 
 #[test]
-fn a_client_that_is_revoked_is_refused_as_soon_as_the_list_is_there() {
+fn revoked_client_is_rejected_after_the_crl_is_reloaded() {
     let upstream = RecordingServer::start();
     let (world, edge) = started("required", &upstream.address);
     assert!(request(&world, &edge, Some("bad"), VERSIONS[0]).status.success());
@@ -127,7 +127,7 @@ fn a_client_that_is_revoked_is_refused_as_soon_as_the_list_is_there() {
     assert_eq!(upstream.heard().len(), before + 2);
     let refused = sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", "client-refused");
     assert!(refused >= 3.0, "{}", edge.figures());
-    // One that cannot be read changes nothing.
+    // An unreadable CRL is ignored.
     world.put("clients.crl", b"nonsense");
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     assert!(!request(&world, &edge, Some("bad"), VERSIONS[1]).status.success());
@@ -135,7 +135,7 @@ fn a_client_that_is_revoked_is_refused_as_soon_as_the_list_is_there() {
 }
 
 #[test]
-fn where_certificates_are_optional_nobody_says_that_it_has_one() {
+fn forged_client_certificate_headers_are_removed_when_optional() {
     let upstream = RecordingServer::start();
     let (world, edge) = started("optional", &upstream.address);
     for version in VERSIONS {

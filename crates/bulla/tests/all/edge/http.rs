@@ -1,4 +1,4 @@
-//! Requests, each passed on for itself.
+//! HTTP requests, forwarded one by one.
 
 use std::io::{Read, Write};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::upstream::saying;
 use super::world::{Edge, Tls, World, sum};
 use crate::key_service::{PATIENCE, until};
 
-/// Two certificates, of which one is for two names, and a terminator whose configuration begins with `more`.
+/// Starts a terminator with two certificates, one of them for two names. Its configuration begins with `more`.
 pub(super) fn world(upstream: &str, more: &str) -> (World, Edge) {
     let mut world = World::new(&[("a", P256, "DNS:a.example,DNS:*.a.example"), ("b", P256, "DNS:b.example")]);
     world.serve(&[]);
@@ -18,15 +18,15 @@ pub(super) fn world(upstream: &str, more: &str) -> (World, Edge) {
     (world, edge)
 }
 
-/// The value of a field of a head.
+/// Returns the values of a header in a request head.
 fn field<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     let is = |line: &&'a str| line.split(':').next().is_some_and(|field| field.eq_ignore_ascii_case(name));
     head.lines().filter(is).map(|line| line.split_once(':').unwrap().1.trim()).collect()
 }
 
-/// What is answered to `request`, up to the end of the connection or to `until`.
+/// Sends `request`. Returns the response up to `end`, or to the end of the connection.
 pub(super) fn ask(tls: &mut Tls, request: &str, end: &str) -> String {
-    // Who is cut off meanwhile may have been answered.
+    // The response may come before the connection is closed.
     let _ = tls.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let mut some = [0; 4_096];
@@ -39,7 +39,7 @@ pub(super) fn ask(tls: &mut Tls, request: &str, end: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// An answer that says its length.
+/// Sends a request. Returns a response that has a `Content-Length`.
 pub(super) fn exchange(tls: &mut Tls, request: &str) -> String {
     let mut answer = ask(tls, request, "\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{request}: {answer}"));
@@ -51,7 +51,7 @@ pub(super) fn exchange(tls: &mut Tls, request: &str) -> String {
 }
 
 #[test]
-fn an_upstream_is_told_who_asks_and_of_whom() {
+fn forwarded_headers_are_set_and_client_supplied_ones_replaced() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     for http in ["--http1.1", "--http2"] {
@@ -97,7 +97,7 @@ fn an_upstream_is_told_who_asks_and_of_whom() {
 }
 
 #[test]
-fn who_is_trusted_says_for_whom_it_asks() {
+fn forwarded_headers_of_a_trusted_proxy_are_extended() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "trusted_proxies = [\"127.0.0.0/8\"]\n");
     let head = world.curl(&edge, "a.example", &["-HX-Forwarded-For: 10.0.0.1", "-HForwarded: for=10.0.0.1"]);
@@ -105,9 +105,9 @@ fn who_is_trusted_says_for_whom_it_asks() {
     assert!(field(&head, "Forwarded")[0].starts_with("for=10.0.0.1, for=127.0.0.1;"), "{head}");
 }
 
-/// The PROXY protocol: a trusted load balancer states who its client is, for the limits, the upstream and the log; nobody else does.
+/// PROXY protocol: a trusted load balancer gives the client address for limits, upstream headers and log. Other peers may not.
 #[test]
-fn a_client_is_who_a_trusted_load_balancer_states() {
+fn proxy_protocol_address_is_accepted_only_from_trusted_proxies() {
     const ONE: [u8; 4] = [203, 0, 113, 1];
     const OTHER: [u8; 4] = [203, 0, 113, 2];
     let upstream = RecordingServer::start();
@@ -130,7 +130,7 @@ fn a_client_is_who_a_trusted_load_balancer_states() {
 }
 
 #[test]
-fn fields_of_one_connection_stay_on_it() {
+fn hop_by_hop_headers_are_not_forwarded() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut tls = world.connect(&edge, "a.example");
@@ -144,7 +144,7 @@ fn fields_of_one_connection_stay_on_it() {
         assert!(field(&head, name).is_empty(), "{name}: {head}");
     }
     assert_eq!(field(&head, "TE"), ["trailers"]);
-    // With Upgrade named by Connection too, who would speak what nobody looks at is not asked to.
+    // An Upgrade to HTTP/2 or another unsupported protocol is not forwarded, also if Connection names it.
     for lines in ["h2c", "h2c,", "h2c\r\nUpgrade: TLS/1.0", "HTTP/2.0, tcp"] {
         let request = format!(
             "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: {lines}\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
@@ -162,13 +162,13 @@ fn fields_of_one_connection_stay_on_it() {
     let answer = exchange(&mut tls, told).to_ascii_lowercase();
     assert!(answer.contains("x-sum: 7") && answer.ends_with("octets=3\n"), "{answer}");
     assert!(!answer.contains("10.0.0.1") && !answer.contains("keep-alive: 5"), "nor trailers: {answer}");
-    // Answers before the last one are the upstream's connection's concern.
+    // Interim responses (1xx) of the upstream are not forwarded.
     let answer = ask(&mut tls, "GET /hints HTTP/1.1\r\nHost: a.example\r\n\r\n", "hello");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
 }
 
 #[test]
-fn a_connection_is_for_its_name() {
+fn requests_for_other_hosts_are_rejected_with_421_or_400() {
     let (upstream, other) = (RecordingServer::start(), saying("b's own"));
     let routes = format!(
         "default_certificate = \"a\"\n[[edge.routes]]\nnames = [\"c.a.example\"]\nupstream = \"{other}\"\n"
@@ -177,11 +177,11 @@ fn a_connection_is_for_its_name() {
     for (host, wanted) in [
         ("a.example", "200"),
         ("A.Example.:8443", "200"),
-        // Its certificate is for it, and its route.
+        // Certificate and route both match.
         ("d.a.example", "200"),
-        // Its certificate is, its route is not.
+        // The certificate matches, the route does not.
         ("c.a.example", "421"),
-        // Its route is, its certificate is not.
+        // The route matches, the certificate does not.
         ("b.example", "421"),
         ("127.0.0.1", "421"),
         ("a.example@b", "400"),
@@ -207,7 +207,7 @@ fn a_connection_is_for_its_name() {
         let answer = ask(&mut tls, request, "\r\n\r\n");
         assert!(answer.starts_with(&format!("HTTP/1.1 {wanted} ")), "{request}: {answer}");
     }
-    // Who named nobody.
+    // A client without SNI.
     for (host, wanted) in [
         ("127.0.0.1", "200"),
         ("a.example", "200"),
@@ -228,13 +228,13 @@ fn a_connection_is_for_its_name() {
 }
 
 #[test]
-fn nothing_is_smuggled() {
+fn request_smuggling_is_rejected() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "head_timeout_ms = 2000\n");
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a.example\r\n\r\n";
     let post = "POST /first HTTP/1.1\r\nHost: a.example\r\n";
     for (fields, body) in [
-        // The length ends before what is hidden, or the chunks do.
+        // The length or the chunks end before the hidden request.
         (
             "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
             format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len()),
@@ -263,11 +263,11 @@ fn nothing_is_smuggled() {
             heard.len() <= 1 && !heard.iter().any(|head| head.contains("/hidden")),
             "{fields}: {heard:?}, {answer}"
         );
-        // Anyone who hears it first, it is the client's fault.
+        // The error is the client's, whichever component detects it.
         assert!(answer.starts_with("HTTP/1.1 400 "), "{fields}: {answer}");
         assert!(heard.is_empty() || body.starts_with("0x"), "{fields}: {heard:?}");
     }
-    // Nor one that breaks off.
+    // A body that is cut off is rejected too.
     let answered =
         |class: &str| sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", class);
     let before = answered("4xx");
@@ -281,7 +281,7 @@ fn nothing_is_smuggled() {
 }
 
 #[test]
-fn a_slow_head_is_not_waited_for() {
+fn slow_and_oversized_request_heads_are_rejected() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "head_timeout_ms = 1000\nkeep_alive_s = 1\n");
     let ends = |what: &str| sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", what);
@@ -297,7 +297,8 @@ fn a_slow_head_is_not_waited_for() {
     until("all are gone", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
     assert!(ends("no-request") >= 2.0, "{}", edge.figures());
     assert!(upstream.heard().is_empty());
-    // Whatever has more fields, or more of them, than a head may; who says too much may be cut off before it hears.
+    // Too many header lines, or a head that is too large. A client that sends too much may be disconnected before it gets the
+    // response.
     for (fields, may_be_cut_off) in
         [("X: 1\r\n".repeat(200), false), (format!("X: {}\r\n", "1".repeat(100_000)), true)]
     {
@@ -309,7 +310,7 @@ fn a_slow_head_is_not_waited_for() {
 }
 
 #[test]
-fn a_slow_body_is_given_up() {
+fn slow_request_body_times_out_with_408() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "idle_s = 1\n");
     let mut tls = world.connect(&edge, "a.example");
@@ -322,7 +323,7 @@ fn a_slow_body_is_given_up() {
 }
 
 #[test]
-fn an_upstream_that_closes_kept_connections_fails_no_request() {
+fn closed_idle_upstream_connections_fail_no_request() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     for closed in 1..=20 {
@@ -331,7 +332,7 @@ fn an_upstream_that_closes_kept_connections_fails_no_request() {
     }
     let statuses = sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", "2xx");
     assert_eq!(statuses, 20.0);
-    // What was heard, and not answered, is not said again: it may have been done.
+    // A request without a response is not retried: the upstream may have processed it.
     assert!(world.curl_at(&edge, "a.example/", &[]).starts_with("GET / "));
     let before = upstream.heard().len();
     let said = world.curl_at(&edge, "a.example/broken", &["-XPOST", "-w", "%{http_code}"]);
@@ -344,7 +345,7 @@ fn an_upstream_that_closes_kept_connections_fails_no_request() {
 }
 
 #[test]
-fn a_client_is_told_why_there_is_no_answer() {
+fn upstream_failures_return_502_503_or_504_with_the_reason() {
     let upstream = RecordingServer::start();
     let more = "response_timeout_ms = 1500\nupstream_connections_max = 1\n[[edge.routes]]\nnames = [\"b.example\"]\n\
                 upstream = \"127.0.0.1:1\"\n";
@@ -359,7 +360,7 @@ fn a_client_is_told_why_there_is_no_answer() {
     assert!(said.contains("the upstream did not answer in time") && said.ends_with("504"), "{said}");
     let said = world.curl_at(&edge, "a.example/changed", &code);
     assert!(said.ends_with("502"), "{said}");
-    // The one place is taken for good by a WebSocket.
+    // A WebSocket occupies the only upstream connection.
     let mut tls = world.connect(&edge, "a.example");
     let asked = "GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: \
                  dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
@@ -383,7 +384,7 @@ fn a_client_is_told_why_there_is_no_answer() {
 }
 
 #[test]
-fn an_upstream_leaves_places_to_the_others() {
+fn one_upstream_cannot_use_all_upstream_connections() {
     let (slow, other) = (RecordingServer::start(), RecordingServer::start());
     let more = format!(
         "upstream_connections_max = 2\n[[edge.routes]]\nnames = [\"b.example\"]\nupstream = \"{}\"\n",
@@ -396,25 +397,25 @@ fn an_upstream_leaves_places_to_the_others() {
     let mut second = world.connect(&edge, "a.example");
     assert!(ask(&mut second, chat, "\r\n\r\n").starts_with("HTTP/1.1 503 "), "it has half of them");
     assert!(world.curl(&edge, "b.example", &[]).starts_with("GET / "), "the others are others'");
-    // Of one upstream all are its own, once the routes say so.
+    // With only one upstream in the routes, that upstream may use all connections.
     world.put("edge.toml", format!("[edge]\nmode = \"http\"\nupstream = \"{}\"\n", slow.address).as_bytes());
     edge.signal("HUP");
     until("all places are its own", || world.curl(&edge, "a.example", &[]).starts_with("GET / "));
 }
 
 #[test]
-fn bodies_of_any_size_pass_both_ways() {
+fn large_bodies_pass_both_ways_and_early_responses_are_returned() {
     const SIZE: usize = 24 << 20;
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     std::fs::write(world.place.path("large"), vec![b'.'; SIZE]).unwrap();
     for http in ["--http1.1", "--http2"] {
-        // curl asks whether to send it (Expect: 100-continue), with a length or in chunks.
+        // curl sends `Expect: 100-continue`, with a length or in chunks.
         for how in ["-HX: 1", "-HTransfer-Encoding: chunked"] {
             let said = world.curl(&edge, "a.example", &[http, how, "-T", "large"]);
             assert!(said.ends_with(&format!("octets={SIZE}\n")), "{http} {how}: {said}");
         }
-        // Without a length: curl ends what it was to be early, which makes its request malformed by HTTP/2 where it said one.
+        // Without a length: curl stops its body early, and with a declared length its HTTP/2 request would be malformed.
         let chunked = [http, "-HTransfer-Encoding: chunked", "-T", "large", "-w", "%{http_code}"];
         let said = world.curl_at(&edge, "a.example/refused", &chunked);
         assert!(said.ends_with("no403"), "an answer that comes before the body's end: {said}");
@@ -422,7 +423,7 @@ fn bodies_of_any_size_pass_both_ways() {
 }
 
 #[test]
-fn requests_follow_the_routes() {
+fn reloaded_routes_apply_to_open_connections() {
     let (upstream, other) = (RecordingServer::start(), saying("other"));
     let (world, edge) = world(&upstream.address, "");
     let mut tls = world.connect(&edge, "a.example");
@@ -431,7 +432,7 @@ fn requests_follow_the_routes() {
     world.put("edge.toml", format!("[edge]\nmode = \"http\"\nupstream = \"{other}\"\n").as_bytes());
     edge.signal("HUP");
     until("the next request goes there", || exchange(&mut tls, request).ends_with("other"));
-    // As connections are passed on now, it has to make another.
+    // The new mode forwards connections, so the client must reconnect.
     world.put("edge.toml", format!("[edge]\nupstream = \"{other}\"\n").as_bytes());
     edge.signal("HUP");
     until("there is no place for requests", || exchange(&mut tls, request).starts_with("HTTP/1.1 421 "));
@@ -449,7 +450,7 @@ fn requests_follow_the_routes() {
 }
 
 #[test]
-fn each_request_has_a_line() {
+fn each_request_is_logged_and_hup_reopens_the_access_log() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "access_log_file = \"access\"\n");
     world.curl_at(&edge, "a.example/path?secret=1", &["--http2", "-d", "body"]);

@@ -1,4 +1,4 @@
-//! Requests by HTTP/2: on a client's side frame by frame (RFC 9113), on the upstream's nginx in the clear.
+//! HTTP/2 requests: frame by frame on the client's side (RFC 9113), clear-text nginx as the upstream.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -14,12 +14,12 @@ const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const END_HEADERS: u8 = 4;
-/// `:status: 200` is one byte of HPACK's table (RFC 7541 appendix A).
+/// `:status: 200` is one byte in the HPACK static table (RFC 7541 appendix A).
 const OK: u8 = 0x88;
-/// SETTINGS_ENABLE_CONNECT_PROTOCOL is 1 (RFC 8441 section 3).
+/// SETTINGS_ENABLE_CONNECT_PROTOCOL = 1 (RFC 8441 section 3).
 const CONNECT_PROTOCOL: [u8; 6] = [0, 8, 0, 0, 0, 1];
 
-/// A client.
+/// An HTTP/2 client.
 struct Client(Tls);
 
 impl Client {
@@ -36,7 +36,7 @@ impl Client {
         self.0.write_all(&frame).unwrap();
     }
 
-    /// Fields as literals that nobody remembers (RFC 7541 section 6.2.2).
+    /// Sends fields as literals without indexing (RFC 7541 section 6.2.2).
     fn ask(&mut self, stream: u32, flags: u8, fields: &[(&str, &str)]) {
         let text = |text: &str| [&[text.len() as u8][..], text.as_bytes()].concat();
         let block: Vec<u8> =
@@ -56,7 +56,7 @@ impl Client {
         (kind, u32::from_be_bytes([s0, s1, s2, s3]), payload)
     }
 
-    /// The next frame of a kind on a stream.
+    /// Waits for the next frame of a type on a stream.
     fn wait(&mut self, kind: u8, stream: u32) -> Vec<u8> {
         loop {
             let (is, on, payload) = self.read();
@@ -82,7 +82,7 @@ fn get(authority: &str) -> [(&str, &str); 4] {
 }
 
 #[test]
-fn a_websocket_may_be_one_stream_of_many() {
+fn websocket_over_http2_shares_the_connection_with_requests() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut client = Client::new(world.connect_h2(&edge, "a.example"));
@@ -111,14 +111,14 @@ fn a_websocket_may_be_one_stream_of_many() {
 }
 
 #[test]
-fn another_name_is_misdirected_and_the_connection_goes_on() {
+fn misdirected_http2_request_does_not_close_the_connection() {
     let upstream = RecordingServer::start();
     let (world, edge) = world(&upstream.address, "");
     let mut client = Client::new(world.connect_h2(&edge, "a.example"));
     client.ask(1, 1, &get("b.example"));
     assert_ne!(client.wait(HEADERS, 1)[0], OK);
     assert!(String::from_utf8_lossy(&client.wait(DATA, 1)).contains("open a new connection for b.example"));
-    // Fields that belong to one connection of HTTP/1.1 are an error of the stream (RFC 9113 section 8.2.2).
+    // Connection-specific HTTP/1.1 fields are a stream error (RFC 9113 section 8.2.2).
     client.ask(3, 1, &[&get("a.example")[..], &[("transfer-encoding", "chunked")]].concat());
     client.wait(RESET, 3);
     client.ask(5, 1, &get("a.example"));
@@ -127,7 +127,7 @@ fn another_name_is_misdirected_and_the_connection_goes_on() {
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", "4xx"), 1.0);
 }
 
-/// An upstream by HTTP/2 alone: each stream is answered with 200, and says what it hears. `says`: its settings.
+/// An upstream that speaks only HTTP/2. It answers each stream with 200, and echoes the data. `says`: its settings.
 fn chatting(says: &'static [u8]) -> String {
     serve(move |mut stream| {
         stream.read_exact(&mut [0; 24])?;
@@ -151,7 +151,7 @@ fn chatting(says: &'static [u8]) -> String {
 }
 
 #[test]
-fn an_upstream_by_http2_alone_is_asked_for_websockets_by_it() {
+fn websocket_is_forwarded_to_an_http2_only_upstream() {
     let (upstream, refusing) = (chatting(&CONNECT_PROTOCOL), chatting(&[]));
     let mut world = World::new(&[("a", super::P256, "DNS:a.example,DNS:b.example")]);
     world.serve(&[]);
@@ -172,7 +172,7 @@ fn an_upstream_by_http2_alone_is_asked_for_websockets_by_it() {
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("error=http_upgrade_failed"), "{answer}");
 }
 
-/// nginx in the clear, until it is dropped.
+/// A clear-text nginx that runs until it is dropped.
 struct Nginx {
     process: Child,
     address: String,
@@ -209,7 +209,7 @@ impl Drop for Nginx {
 }
 
 #[test]
-fn nginx_is_asked_by_either_protocol() {
+fn nginx_upstream_works_over_http1_and_http2() {
     const SIZE: usize = 24 << 20;
     for (protocol, alpn, told) in [("", "http/1.1", "HTTP/1.1"), (" http2", "h2", "HTTP/2.0")] {
         let mut world = World::new(&[("a", super::P256, "DNS:a.example")]);
@@ -221,7 +221,7 @@ fn nginx_is_asked_by_either_protocol() {
         let edge = world.edge(&["--upstream", &nginx.address, "--mode", "http", "--alpn", alpn]);
         for http in ["--http1.1", "--http2"] {
             for _ in 0..8 {
-                // A connection is closed after three requests.
+                // nginx closes a connection after three requests.
                 let said = world.curl_at(&edge, "a.example/who", &[http]);
                 assert_eq!(said, format!("{told} a.example 127.0.0.1 https"), "{alpn} {http}");
             }

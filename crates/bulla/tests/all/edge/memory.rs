@@ -1,14 +1,14 @@
-//! A look into the memory of another process.
+//! Searches the memory of another process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 const PAGE: usize = 4_096;
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 256 * PAGE;
 
-/// Which of these are somewhere in the memory of that process.
+/// Returns which of the wanted values are in the memory of the process.
 pub(super) fn found(process: u32, wanted: &[(String, Vec<u8>)]) -> BTreeSet<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let memory = File::open(format!("/proc/{process}/mem")).unwrap();
@@ -28,7 +28,7 @@ pub(super) fn found(process: u32, wanted: &[(String, Vec<u8>)]) -> BTreeSet<Stri
 
 struct Search<'a> {
     wanted: &'a [(String, Vec<u8>)],
-    /// Whether something wanted begins with these two bytes.
+    /// Whether a wanted value begins with these two bytes.
     begins: Vec<bool>,
     found: BTreeSet<String>,
     read: usize,
@@ -43,14 +43,14 @@ impl<'a> Search<'a> {
         Self { wanted, begins, found: BTreeSet::new(), read: 0 }
     }
 
-    /// Looks at runs of pages with something on them: most of what an allocator has reserved is empty.
+    /// Searches runs of non-empty pages: most of the memory that an allocator reserves is empty.
     fn region(&mut self, memory: &File, from: u64, to: u64) {
         let mut run = Vec::new();
         let mut chunk = vec![0; CHUNK];
         let empty = vec![0; CHUNK];
         for at in (from..to).step_by(CHUNK) {
             let length = CHUNK.min((to - at) as usize);
-            // What cannot be read is past the end of a file, and holds nothing.
+            // Unreadable memory is past the end of a file, and empty.
             let count = memory.read_at(&mut chunk[..length], at).unwrap_or(0);
             if chunk[..count] == empty[..count] {
                 self.look(&std::mem::take(&mut run));

@@ -1,4 +1,4 @@
-//! `bulla edge` before `bulla key serve`: certificates here, their keys there.
+//! `bulla edge` in front of `bulla key serve`: certificates in the edge, their keys in the key service.
 
 mod client_certificates;
 mod http;
@@ -22,12 +22,12 @@ use world::{World, failure, is_alive, sum};
 
 const P256: &str = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
 const RSA: &str = "-algorithm RSA -pkeyopt rsa_keygen_bits:2048";
-/// Signatures the key service made.
+/// Signatures made by the key service.
 const SIGNED: &str = "bulla_keyless_stage_jobs_total";
 const VERSIONS: [&str; 2] = ["tls1_2", "tls1_3"];
 
 #[test]
-fn every_handshake_is_signed_elsewhere() {
+fn key_service_signs_every_handshake() {
     let mut world = World::new(&[("ec", P256, "DNS:ec.example"), ("rsa", RSA, "DNS:rsa.example")]);
     let upstream = hello();
     world.serve(&[]);
@@ -59,7 +59,7 @@ fn every_handshake_is_signed_elsewhere() {
 }
 
 #[test]
-fn the_key_service_may_be_on_another_host() {
+fn key_service_on_another_host_is_used_over_tls() {
     let mut world = World::new(&[("ec", P256, "DNS:ec.example")]);
     world.place.certificate("server", "serverAuth");
     world.place.certificate("client", "clientAuth");
@@ -82,7 +82,7 @@ fn the_key_service_may_be_on_another_host() {
 }
 
 #[test]
-fn the_certificate_goes_by_the_name() {
+fn certificate_is_selected_by_sni_and_signature_algorithm() {
     let mut world = World::new(&[
         ("exact", P256, "DNS:a.example"),
         ("wild", P256, "DNS:*.example,DNS:example"),
@@ -133,7 +133,7 @@ fn the_certificate_goes_by_the_name() {
 }
 
 #[test]
-fn certificates_and_staples_change_while_it_runs() {
+fn certificates_and_ocsp_staples_are_reloaded_while_running() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
     let edge = world.edge(&["--upstream", &hello()]);
@@ -146,13 +146,13 @@ fn certificates_and_staples_change_while_it_runs() {
     let first = serial();
 
     world.chain("a", "DNS:a.example");
-    until("a new client certificate is presented", || serial() != first);
+    until("a new certificate is presented", || serial() != first);
     let second = serial();
     std::fs::write(world.place.path("certs/a.pem"), "half a certificate").unwrap();
     until("the file is found broken", || broken() == 1.0);
     assert_eq!(serial(), second, "the one before stays");
 
-    // Keys have no business there.
+    // A private key in a certificate file is an error.
     let key = std::fs::read(world.place.path("keys/a.key")).unwrap();
     world.chain("a", "DNS:a.example");
     until("it is whole again", || broken() == 0.0);
@@ -182,7 +182,7 @@ fn certificates_and_staples_change_while_it_runs() {
     until("the staple is found broken", || broken() == 1.0);
     assert!(stapled(), "the one before stays");
 
-    // Renewed, the chain is presented, whatever lies beside it.
+    // A renewed chain is presented even if the staple next to it is for the old one.
     world.put("certs/a.ocsp", &staple);
     until("it is whole again", || broken() == 0.0);
     world.chain("a", "DNS:a.example");
@@ -196,7 +196,7 @@ fn certificates_and_staples_change_while_it_runs() {
 }
 
 #[test]
-fn files_are_looked_at_when_told_so() {
+fn hup_reloads_certificates() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
     world.reload_s = 3_600;
@@ -208,7 +208,7 @@ fn files_are_looked_at_when_told_so() {
 }
 
 #[test]
-fn a_second_connection_costs_no_signature() {
+fn resumed_session_needs_no_signature() {
     let mut world = World::new(&[("a", P256, "DNS:a.example"), ("b", RSA, "DNS:b.example")]);
     world.serve(&[]);
     world.put("tickets", format!("{}\n", "5a".repeat(32)).as_bytes());
@@ -244,7 +244,7 @@ fn a_second_connection_costs_no_signature() {
     }
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_handshakes_total", "resumed"), 2.0);
 
-    // The newest seals, the one before opens.
+    // The newest key encrypts tickets, the previous key still decrypts them.
     let ask = |session: &str| {
         let names = format!("-servername a.example -tls1_3 {session}");
         world.s_client(&edge, &names, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -263,14 +263,14 @@ fn a_second_connection_costs_no_signature() {
     assert!(ask("-sess_in new").contains("Reused"));
 }
 
-/// A terminator that has the first ticket key alone.
+/// Starts a terminator that has only the first ticket key.
 fn sibling_without(world: &World, upstream: &str) -> world::Edge {
     world.put("first", format!("{}\n", "5a".repeat(32)).as_bytes());
     world.edge(&["--upstream", upstream, "--ticket-keys", "first"])
 }
 
 #[test]
-fn the_key_service_goes_and_comes_back() {
+fn edge_recovers_after_a_key_service_outage() {
     let mut world = World::new(&[("a", P256, "DNS:a.example"), ("b", RSA, "DNS:b.example")]);
     world.serve(&[]);
     let edge = world.edge(&["--upstream", &hello()]);
@@ -303,7 +303,7 @@ fn the_key_service_goes_and_comes_back() {
 }
 
 #[test]
-fn a_stop_lets_connections_come_to_their_end() {
+fn stop_drains_open_connections() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
     world.configure("[edge]\nstop_s = 60\n");
@@ -326,10 +326,10 @@ fn a_stop_lets_connections_come_to_their_end() {
 }
 
 #[test]
-fn slow_clients_and_too_many_are_bounded() {
+fn slow_clients_and_excess_connections_are_closed() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
-    // The longest that may be set: what is over sooner was no matter of it.
+    // The maximum value: a connection that is closed earlier was not closed by this timeout.
     const HANDSHAKE_S: u64 = 60;
     world.configure(&format!(
         "[edge]\nhandshake_timeout_ms = {}\nconnections_max = 2\nconnections_per_address_max = 2\n",
@@ -341,7 +341,7 @@ fn slow_clients_and_too_many_are_bounded() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
-    // Reset or closed: not one byte.
+    // Reset or closed, without a byte.
     let is_told_nothing = |mut stream: TcpStream| {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
@@ -360,8 +360,8 @@ fn slow_clients_and_too_many_are_bounded() {
     assert!(is_told_nothing(silent), "nothing is said to who says nothing");
     until("a ClientHello is waited for no longer", || late() == 1.0 && open() == 0.0);
     assert!(began.elapsed().as_secs() < HANDSHAKE_S, "{:?}", began.elapsed());
-    // Connections whose handshake is done are not evicted. The client's end of a handshake comes before the terminator's: a response
-    // shows that both are done.
+    // Connections with a completed handshake are not evicted. The client completes the handshake before the terminator does. A
+    // response shows that both have completed it.
     let held = [(); 2].map(|()| {
         let mut tls = world.connect(&edge, "a.example");
         tls.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -379,13 +379,13 @@ fn slow_clients_and_too_many_are_bounded() {
 }
 
 #[test]
-fn an_upstream_is_told_who_asks_and_hears_to_the_end() {
+fn upstream_gets_proxy_protocol_header_and_all_data_on_half_close() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
     let edge = world.edge(&["--upstream", &echo(), "--alpn", "h2,http/1.1", "--proxy-protocol"]);
     let mut tls = world.connect(&edge, "a.example");
     tls.write_all(b"a question").unwrap();
-    // One side ends; the other has yet to begin.
+    // The client closes its direction before the upstream has sent anything.
     tls.conn.send_close_notify();
     tls.flush().unwrap();
     let mut heard = Vec::new();
@@ -400,10 +400,10 @@ fn an_upstream_is_told_who_asks_and_hears_to_the_end() {
 }
 
 #[test]
-fn an_upstream_that_is_away_costs_the_connection_only() {
+fn unreachable_upstream_closes_only_the_connection() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
-    // A port that the system gives to nobody.
+    // A port that the system never assigns.
     let edge = world.edge(&["--upstream", "127.0.0.1:1"]);
     let mut tls = world.connect(&edge, "a.example");
     let mut said = Vec::new();
@@ -415,7 +415,7 @@ fn an_upstream_that_is_away_costs_the_connection_only() {
 }
 
 #[test]
-fn no_private_key_is_in_the_terminator() {
+fn edge_process_memory_contains_no_private_key() {
     let mut world = World::new(&[("ec", P256, "DNS:ec.example"), ("rsa", RSA, "DNS:rsa.example")]);
     world.serve(&[]);
     let edge = world.edge(&["--upstream", &hello()]);
@@ -429,7 +429,7 @@ fn no_private_key_is_in_the_terminator() {
     assert!(secrets.len() >= 12, "{}", secrets.len());
     let found = memory::found(edge.process.id(), &secrets);
     assert!(found.is_empty(), "the terminator has {found:?}");
-    // The search finds what there is: what is public of them here, and the keys where they belong.
+    // A check of the search itself: it finds the public values here, and the keys in the key service.
     let public = memory::found(edge.process.id(), &world.publics());
     assert_eq!(public.len(), 2, "{public:?}");
     let service = world.place.service.as_ref().unwrap().id();
@@ -451,7 +451,7 @@ const BELIEVES_NOBODY: [&str; 10] = [
 ];
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_edge_arguments_are_rejected_with_a_hint() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.place.openssl("genpkey -algorithm ED25519 -out ed.key");
     world.place.openssl("req -x509 -key ed.key -out certs/ed.pem -subj /CN=ed.example");
@@ -481,9 +481,9 @@ fn what_is_wrong_is_said() {
     assert_eq!(failure(&world, &edge, "elsewhere"), rustls::AlertDescription::UnrecognisedName);
 }
 
-/// By TLS 1.3 the group is one that the client has sent a share of: no round trip is spent on another.
+/// In TLS 1.3 the terminator uses a group for which the client sent a key share, and needs no extra round trip.
 #[test]
-fn x25519_is_preferred_to_p256() {
+fn x25519_is_preferred_over_p256() {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     world.serve(&[]);
     world.configure(&format!("[edge]\nupstream = \"{}\"\n", hello()));

@@ -1,4 +1,4 @@
-//! An upstream by HTTP/1.1 that tells what it heard.
+//! An HTTP/1.1 upstream that records requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::upstream::serve;
 use crate::world::{describe, stdout};
 
-/// One that runs.
+/// A running server.
 #[derive(Clone)]
 pub(super) struct RecordingServer {
     pub(super) address: String,
@@ -36,17 +36,17 @@ impl RecordingServer {
         Self { address, recording }
     }
 
-    /// Heads of requests so far.
+    /// Returns the request heads received so far.
     pub(super) fn heard(&self) -> Vec<String> {
         self.recording.heads.lock().unwrap().clone()
     }
 
-    /// Connections that it has closed.
+    /// Returns the number of connections that the server has closed.
     pub(super) fn ended(&self) -> usize {
         self.recording.ended.load(Relaxed)
     }
 
-    /// Connections so far.
+    /// Returns the number of connections accepted so far.
     pub(super) fn connections(&self) -> usize {
         self.recording.connections.load(Relaxed)
     }
@@ -65,7 +65,7 @@ impl Recording {
                     return Ok(());
                 }
                 "/broken" => return Ok(()),
-                // Before it has heard the body.
+                // Responds before it has read the body.
                 "/refused" => {
                     stream.write_all(
                         b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno",
@@ -95,7 +95,7 @@ impl Recording {
                     write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len())?;
                 }
             }
-            // It says nothing of that, as servers do whose patience is over.
+            // Closes without a notice, as servers do after their idle timeout.
             if path == "/close" {
                 return Ok(());
             }
@@ -115,7 +115,7 @@ fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     Ok(None)
 }
 
-/// How long it is, and the lines of its trailers.
+/// Returns the length of the body, and its trailer lines.
 fn read_body(reader: &mut impl BufRead, head: &str) -> std::io::Result<(u64, String)> {
     let lower = head.to_ascii_lowercase();
     if lower.contains("transfer-encoding: chunked") {
@@ -140,7 +140,7 @@ fn size_of_line(reader: &mut impl BufRead) -> std::io::Result<usize> {
     reader.read_line(&mut String::new())
 }
 
-/// A WebSocket, as far as it agrees to one (RFC 6455 section 4.2.2); after that it says what it hears.
+/// Accepts a WebSocket upgrade (RFC 6455 section 4.2.2), then echoes all bytes.
 fn echo(mut reader: impl Read, mut stream: TcpStream, head: &str) -> std::io::Result<()> {
     let key = head.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
@@ -161,7 +161,7 @@ fn echo(mut reader: impl Read, mut stream: TcpStream, head: &str) -> std::io::Re
     }
 }
 
-/// What a server says that has understood `key` (RFC 6455 section 1.3).
+/// Returns the `Sec-WebSocket-Accept` value for `key` (RFC 6455 section 1.3).
 fn accept_of(key: &str) -> String {
     let script = "printf %s258EAFA5-E914-47DA-95CA-C5AB0DC85B11 \"$0\" | openssl dgst -sha1 -binary | base64";
     let output = Command::new("sh").args(["-c", script, key]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Routes that change while the terminator runs.
+//! Routes that are reloaded while the terminator runs.
 
 use super::P256;
 use super::upstream::{hello, saying};
@@ -6,7 +6,7 @@ use super::world::{World, is_alive, sum};
 use crate::key_service::until;
 
 #[test]
-fn routes_change_while_it_runs() {
+fn routes_are_reloaded_and_invalid_routes_ignored() {
     let mut world = World::new(&[("a", P256, "DNS:a.example"), ("b", P256, "DNS:b.example")]);
     world.serve(&[]);
     let (one, other) = (hello(), saying("other"));

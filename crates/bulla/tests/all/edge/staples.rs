@@ -1,4 +1,4 @@
-//! OCSP responses that the terminator fetches, by a responder that `openssl ocsp` answers for.
+//! OCSP responses that the terminator fetches from a responder run with `openssl ocsp`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use super::world::{Edge, World, sum};
 use crate::key_service::until;
 use crate::world::{describe, run};
 
-/// A responder for one CA. It answers as its `index` says, signed by `signer`; without a file `up`, by 503.
+/// A responder for one CA. It answers from its `index`, signed by `signer`. Without the file `up` it answers 503.
 struct Responder {
     url: String,
     asked: Arc<AtomicUsize>,
@@ -35,7 +35,7 @@ impl Responder {
     }
 }
 
-/// `GET /ocsp/BASE64` (RFC 6960 appendix A.1).
+/// Answers `GET /ocsp/BASE64` (RFC 6960 appendix A.1).
 fn answer(mut stream: &TcpStream, folder: &Path) {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next().unwrap().unwrap();
@@ -62,7 +62,7 @@ fn openssl(folder: &Path, arguments: &str) {
     assert!(output.status.success(), "{arguments}: {}", describe(&output));
 }
 
-/// `a.example`, must-staple, with its issuer, and the responder that it names.
+/// Creates `a.example`, a must-staple certificate, with its issuer and the responder that it names.
 fn world() -> (World, Responder) {
     let mut world = World::new(&[("a", P256, "DNS:a.example")]);
     let folder = world.place.folder.path().to_owned();
@@ -115,21 +115,21 @@ fn bare(edge: &Edge) -> f64 {
 }
 
 #[test]
-fn staples_are_fetched_kept_and_held_to_the_rules() {
+fn ocsp_staples_are_fetched_cached_and_validated() {
     let (world, responder) = world();
     let kept = || {
         let all = std::fs::read_dir(world.place.path("data/edge-staples")).ok()?;
         all.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|end| end == "ocsp"))
     };
 
-    // The responder is away: the chain is presented, and that it asks for a staple is told.
+    // The responder is down: the chain is presented without a staple, and a metric counts the missing must-staple response.
     let edge = start(&world);
     until("the responder was asked", || fetched(&edge, "unanswered") == 1.0);
     assert!(!is_stapled(&world, &edge));
     assert_eq!(bare(&edge), 1.0);
     assert_eq!(edge.stop(), Some(0));
 
-    // It is there.
+    // The responder is up.
     world.put("up", b"");
     let edge = start(&world);
     until("it is stapled", || is_stapled(&world, &edge));
@@ -140,7 +140,7 @@ fn staples_are_fetched_kept_and_held_to_the_rules() {
     until("it is kept", || kept().is_some());
     assert_eq!(edge.stop(), Some(0));
 
-    // What is kept needs no responder.
+    // A cached response needs no responder.
     std::fs::remove_file(world.place.path("up")).unwrap();
     let asked = responder.asked.load(Relaxed);
     let edge = start(&world);
@@ -148,13 +148,13 @@ fn staples_are_fetched_kept_and_held_to_the_rules() {
     assert_eq!(edge.stop(), Some(0));
     assert_eq!(responder.asked.load(Relaxed), asked, "it is not yet time");
 
-    // Nor is it used when it is off, or is not what it was.
+    // The cached response is not used if fetching is off, or if the file was modified.
     world.configure("[edge]\nfetch_staples = false\n");
     let edge = world.edge(&["--upstream", &hello(), "--config", "edge.toml"]);
     assert!(!is_stapled(&world, &edge));
     assert_eq!(edge.stop(), Some(0));
     let mut octets = std::fs::read(kept().unwrap()).unwrap();
-    // The last digit of a time that is signed (GeneralizedTime, 15 bytes).
+    // Changes the last digit of a signed time (GeneralizedTime, 15 bytes).
     let time = octets.windows(2).position(|two| two == [0x18, 0x0f]).unwrap();
     octets[time + 15] ^= 1;
     std::fs::write(kept().unwrap(), octets).unwrap();
@@ -165,10 +165,10 @@ fn staples_are_fetched_kept_and_held_to_the_rules() {
 }
 
 #[test]
-fn what_a_responder_may_not_say_is_not_stapled() {
+fn wrongly_signed_or_revoked_ocsp_responses_are_not_stapled() {
     let (world, _responder) = world();
     world.put("up", b"");
-    // Somebody else's signature.
+    // A response signed by another CA.
     world.place.openssl(
         "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout other.key -out other.pem -subj /CN=ca",
     );
@@ -177,7 +177,7 @@ fn what_a_responder_may_not_say_is_not_stapled() {
     until("its answer does not count", || fetched(&edge, "unusable") == 1.0);
     assert!(!is_stapled(&world, &edge));
     assert_eq!(edge.stop(), Some(0));
-    // The truth, which is no better.
+    // A correct response that says revoked.
     put_signer(&world, "ca");
     put_status(&world, "R\t350101000000Z\t240101000000Z\t1234\tunknown\t/CN=a\n");
     let edge = start(&world);

@@ -1,28 +1,28 @@
-//! Upstreams: one that says hello over HTTP/1.1 and HTTP/2, one that says what it was told.
+//! Upstreams: one that says hello over HTTP/1.1 and HTTP/2, and one that echoes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// An answer of [`hello`].
+/// A response of [`hello`].
 pub(super) const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-/// What an HTTP/2 client says first (RFC 9113 section 3.4), as far as it looks like a request.
+/// The start of the HTTP/2 client preface (RFC 9113 section 3.4), which looks like a request.
 const PREFACE: &str = "PRI * HTTP/2.0\r\n";
 
-/// Serves until the test's process ends; its address.
+/// Serves until the test process ends. Returns the address.
 pub(super) fn serve(serving: impl Fn(TcpStream) -> std::io::Result<()> + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let serving = serving.clone();
-            // A client that hangs up is no fault of the test.
+            // A client that disconnects is no test failure.
             std::thread::spawn(move || drop(serving(stream)));
         }
     });
     address
 }
 
-/// Answers every request by HTTP/1.1 with `text`.
+/// Starts an upstream that answers every HTTP/1.1 request with `text`.
 pub(super) fn saying(text: &'static str) -> String {
     serve(move |mut stream| {
         let mut reader = BufReader::new(stream.try_clone()?);
@@ -37,7 +37,7 @@ pub(super) fn saying(text: &'static str) -> String {
     })
 }
 
-/// Says hello.
+/// Starts an upstream that says hello.
 pub(super) fn hello() -> String {
     serve(|mut stream| {
         let mut reader = BufReader::new(stream.try_clone()?);
@@ -64,7 +64,7 @@ pub(super) fn hello() -> String {
     })
 }
 
-/// The least of HTTP/2 (RFC 9113 section 4): every request is answered with "hello 2".
+/// A minimal HTTP/2 server (RFC 9113 section 4): it answers every request with "hello 2".
 fn hello_h2(mut reader: BufReader<TcpStream>, mut stream: TcpStream) -> std::io::Result<()> {
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;
@@ -80,7 +80,7 @@ fn hello_h2(mut reader: BufReader<TcpStream>, mut stream: TcpStream) -> std::io:
         match kind {
             SETTINGS if flags & 1 == 0 => stream.write_all(&[0, 0, 0, SETTINGS, 1, 0, 0, 0, 0])?,
             HEADERS => {
-                // `:status: 200` is one byte of HPACK's table.
+                // `:status: 200` is one byte in the HPACK static table.
                 let headers = [&[0, 0, 1, HEADERS, 4][..], &id, &[0x88]].concat();
                 let data = [&[0, 0, 7, DATA, 1][..], &id, b"hello 2"].concat();
                 stream.write_all(&[headers, data].concat())?;
@@ -90,7 +90,7 @@ fn hello_h2(mut reader: BufReader<TcpStream>, mut stream: TcpStream) -> std::io:
     }
 }
 
-/// Hears all there is, and then says it.
+/// Starts an upstream that reads to the end, and then returns all it read.
 pub(super) fn echo() -> String {
     serve(|mut stream| {
         let mut heard = Vec::new();

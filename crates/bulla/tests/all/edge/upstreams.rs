@@ -1,4 +1,4 @@
-//! Upstreams of several servers, their health checks, and TLS to them.
+//! Upstreams with several servers, their health checks, and TLS to them.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
 const UP: &str = "bulla_intercept_edge_upstream_server_up";
 const USES: &str = "bulla_intercept_edge_upstream_server_uses_total";
 
-/// An address where nobody listens, as long as what is returned with it is held.
+/// Returns an address without a listener. It stays unused while the returned socket is held.
 fn nobody() -> (TcpSocket, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -37,7 +37,7 @@ fn started(configuration: &str) -> (World, Edge) {
     (world, edge)
 }
 
-/// The bodies of so many answers on one connection.
+/// Returns the bodies of `count` responses on one connection.
 fn bodies(world: &World, edge: &Edge, count: usize) -> Vec<String> {
     let mut tls = world.connect(edge, "a.example");
     let answers = (0..count).map(|_| exchange(&mut tls, REQUEST));
@@ -45,7 +45,7 @@ fn bodies(world: &World, edge: &Edge, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn servers_take_turns_and_one_that_is_gone_costs_no_request() {
+fn servers_are_used_in_turn_and_a_dead_server_is_ejected() {
     let (one, two, (_held, gone)) = (saying("one"), saying("two"), nobody());
     let (world, edge) = started(&format!(
         "[edge]\nupstream = \"shop\"\nmode = \"http\"\naccess_log_file = \"access\"\n[[edge.upstreams]]\nname = \"shop\"\n\
@@ -55,7 +55,7 @@ fn servers_take_turns_and_one_that_is_gone_costs_no_request() {
     let answered = bodies(&world, &edge, 12);
     let count = |body: &str| answered.iter().filter(|answer| *answer == body).count();
     assert!(count("one") >= 3 && count("two") >= 3 && count("one") + count("two") == 12, "{answered:?}");
-    // Tried three times in a row, and no more.
+    // Tried three times in a row, then ejected.
     until("it is ejected", || {
         edge.figures().contains(&format!("{UP}{{upstream=\"shop\",server=\"{gone}\"}} 0"))
     });
@@ -73,7 +73,7 @@ fn servers_take_turns_and_one_that_is_gone_costs_no_request() {
 }
 
 #[test]
-fn a_server_that_fails_its_checks_gets_nothing_until_it_passes_them() {
+fn server_with_failed_health_checks_gets_no_requests_until_healthy() {
     let is_well = Arc::new(AtomicBool::new(true));
     let checked = Arc::clone(&is_well);
     let ill = serve(move |mut stream| {
@@ -110,7 +110,7 @@ fn a_server_that_fails_its_checks_gets_nothing_until_it_passes_them() {
     assert!(bodies(&world, &edge, 6).contains(&"ill".to_owned()));
 }
 
-/// Serves TLS as app.internal to clients with a certificate, and says hello to each request.
+/// Starts a TLS server for app.internal that requires a client certificate and answers each request.
 fn over_tls(world: &World) -> String {
     let read = |name: &str| std::fs::read(world.place.path(name)).unwrap();
     let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
@@ -146,7 +146,7 @@ fn over_tls(world: &World) -> String {
 }
 
 #[test]
-fn servers_are_believed_by_name_and_authority_and_shown_a_certificate() {
+fn upstream_tls_verifies_name_and_ca_and_sends_a_client_certificate() {
     let names =
         ["good", "tcp", "stranger", "misnamed", "anonymous"].map(|name| format!("DNS:{name}.example"));
     let mut world = World::new(&[("a", P256, &names.join(","))]);
@@ -194,14 +194,14 @@ fn servers_are_believed_by_name_and_authority_and_shown_a_certificate() {
     }
     let errors = |error: &str| sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", error);
     assert!(errors("tls_certificate_error") >= 2.0, "{}", edge.figures());
-    // The checks of health find out as well: a connection is not enough.
+    // Health checks detect it too: they need a TLS handshake, not only a connection.
     until("it is down", || sum(&edge.figures(), UP, "upstream=\"stranger\"") == 0.0);
     assert_eq!(sum(&edge.figures(), UP, "upstream=\"good\""), 1.0);
     assert_eq!(edge.stop(), Some(0));
 }
 
 #[test]
-fn what_is_wrong_with_an_upstream_is_said() {
+fn invalid_upstream_settings_are_rejected_with_the_reason() {
     let world = World::new(&[]);
     for (entry, wanted) in [
         ("name = \"shop\"", "has no servers"),

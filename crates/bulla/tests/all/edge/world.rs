@@ -1,4 +1,4 @@
-//! Keys in a folder, chains in another, the key service and terminators before it.
+//! Test environment: keys in one folder, chains in another, the key service, and terminators in front of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -14,15 +14,15 @@ use crate::world::{bulla, connect_from, describe, proxy_header, run, stdout};
 
 pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-/// The service's folder, and what it said when it started.
+/// The folder of the key service, and its startup output.
 pub(super) struct World {
     pub(super) place: Fixture,
     service_said: String,
-    /// Seconds between two looks of a terminator at its files.
+    /// Seconds between two file checks of a terminator.
     pub(super) reload_s: u32,
 }
 
-/// A terminator that runs.
+/// A running terminator.
 pub(super) struct Edge {
     pub(super) process: Child,
     pub(super) address: String,
@@ -30,7 +30,7 @@ pub(super) struct Edge {
 }
 
 impl World {
-    /// A key in the service's folder and a chain for each: name, kind of key, names of hosts.
+    /// Creates a key in the service's folder and a chain for each entry: name, kind of key, host names.
     pub(super) fn new(chains: &[(&str, &str, &str)]) -> Self {
         let place = Fixture::new();
         std::fs::create_dir(place.path("certs")).unwrap();
@@ -45,7 +45,7 @@ impl World {
         world
     }
 
-    /// A new certificate of a key.
+    /// Issues a new certificate for a key.
     pub(super) fn chain(&self, name: &str, hosts: &str) {
         self.place.openssl(&format!(
             "req -x509 -key keys/{name}.key -out new.pem -subj /CN={name} -CA ca.pem -CAkey ca.key \
@@ -54,7 +54,7 @@ impl World {
         std::fs::rename(self.place.path("new.pem"), self.place.path(&format!("certs/{name}.pem"))).unwrap();
     }
 
-    /// Puts a file there at once, as a deployment does.
+    /// Replaces a file atomically, as a deployment does.
     pub(super) fn put(&self, name: &str, octets: &[u8]) {
         std::fs::write(self.place.path("put.new"), octets).unwrap();
         std::fs::rename(self.place.path("put.new"), self.place.path(name)).unwrap();
@@ -70,7 +70,7 @@ impl World {
         self.service_said.clone()
     }
 
-    /// Signatures that the key service made.
+    /// Returns the number of signatures by the key service.
     pub(super) fn signed(&self) -> f64 {
         sum(&figures(&self.service_said), SIGNED, "done")
     }
@@ -82,7 +82,7 @@ impl World {
             .env("HOME", self.place.folder.path())
             .env("BULLA_DATA", self.place.path("data"))
             .env("BULLA_EDGE_RELOAD_S", self.reload_s.to_string())
-            // So that a test may look into its memory, anyone who runs it.
+            // Core dumps are allowed, so that the test can read the memory as any user.
             .env("BULLA_SERVER_CORE_DUMPS", "true")
             .args(["edge", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"])
             .args(arguments);
@@ -98,18 +98,18 @@ impl World {
         while !said.contains("bulla terminates TLS") {
             assert!(errors.read_line(&mut said).unwrap() > 0, "it ended: {said}");
         }
-        // What it says later must not block it.
+        // Reads later output, so that the process never blocks on it.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
         let address = said.split(" certificates at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
         Edge { process, address, said }
     }
 
-    /// What curl is answered with.
+    /// Returns the response that curl gets.
     pub(super) fn curl(&self, edge: &Edge, name: &str, arguments: &[&str]) -> String {
         self.curl_at(edge, &format!("{name}/"), arguments)
     }
 
-    /// `place`: a name and a path.
+    /// Like [`Self::curl`], with `place`: a name and a path.
     pub(super) fn curl_at(&self, edge: &Edge, place: &str, arguments: &[&str]) -> String {
         let (name, path) = place.split_once('/').unwrap();
         let port = edge.address.rsplit(':').next().unwrap();
@@ -126,27 +126,27 @@ impl World {
         stdout(&output)
     }
 
-    /// All that `openssl s_client` says.
+    /// Returns the whole output of `openssl s_client`.
     pub(super) fn s_client(&self, edge: &Edge, arguments: &str, input: &str) -> String {
         let mut command = Command::new("openssl");
         command
             .current_dir(self.place.folder.path())
             .args(["s_client", "-connect", &edge.address, "-CAfile", "ca.pem"])
             .args(arguments.split_whitespace())
-            // What is answered, is read to its end.
+            // Reads the response to its end.
             .args((!input.is_empty()).then_some("-ign_eof"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
-        // It may have been refused already.
+        // The connection may already be rejected.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         format!("{}{}", stdout(&output), String::from_utf8_lossy(&output.stderr))
     }
 
-    /// A TLS client of our own, with its handshake made.
+    /// Connects a rustls client, and completes the handshake.
     pub(super) fn connect(&self, edge: &Edge, name: &str) -> Tls {
         self.handshake(edge, name).unwrap()
     }
@@ -155,7 +155,7 @@ impl World {
         self.handshake_by(edge, name, &[])
     }
 
-    /// As [`Self::connect`], by HTTP/2.
+    /// Like [`Self::connect`], with HTTP/2.
     pub(super) fn connect_h2(&self, edge: &Edge, name: &str) -> Tls {
         let tls = self.handshake_by(edge, name, &["h2"]).unwrap();
         assert_eq!(tls.conn.alpn_protocol(), Some(&b"h2"[..]));
@@ -182,7 +182,7 @@ impl World {
         self.shaken(config, name, stream)
     }
 
-    /// A client of HTTP/1.1 at 127.0.0.`host` that sends a header of the PROXY protocol before its handshake.
+    /// Connects an HTTP/1.1 client at 127.0.0.`host` that sends a PROXY protocol header before its handshake.
     pub(super) fn introduced(
         &self,
         edge: &Edge,
@@ -209,7 +209,7 @@ impl World {
         Ok(tls)
     }
 
-    /// What nobody but the key service may have: numbers, forwards and backwards, and lines of text.
+    /// Returns secrets that only the key service may have: numbers in both byte orders, and lines of text.
     pub(super) fn secrets(&self) -> Vec<(String, Vec<u8>)> {
         let mut secrets = Vec::new();
         for (name, fields) in
@@ -223,14 +223,14 @@ impl World {
                 secrets.push((format!("{name} {field} backwards"), backwards));
             }
             let pem = std::fs::read_to_string(self.place.path(&format!("keys/{name}.key"))).unwrap();
-            // The first line of each is what all keys of the kind begin with.
+            // The first line is the same for all keys of a kind.
             let line = pem.lines().filter(|line| !line.starts_with('-')).nth(1).unwrap();
             secrets.push((format!("{name} PEM"), line.as_bytes().to_vec()));
         }
         secrets
     }
 
-    /// What every client is shown.
+    /// Returns the public values that every client gets.
     pub(super) fn publics(&self) -> Vec<(String, Vec<u8>)> {
         let fields = [("ec", "pub:"), ("rsa", "modulus:")];
         let public = |(name, field): (&str, &str)| {
@@ -241,7 +241,7 @@ impl World {
     }
 }
 
-/// A number of OpenSSL's text, without zeros before it.
+/// Parses a number from OpenSSL's text output, without leading zeros.
 fn number(text: &str, field: &str) -> Vec<u8> {
     let after = text.lines().skip_while(|line| line.trim() != field).skip(1);
     let digits: String =
@@ -276,20 +276,20 @@ impl Drop for Edge {
     }
 }
 
-/// The sum of the figures whose line begins with `name` and has `label` in it.
+/// Returns the sum of the metrics whose line begins with `name` and contains `label`.
 pub(super) fn sum(figures: &str, name: &str, label: &str) -> f64 {
     let lines = figures.lines().filter(|line| line.starts_with(name) && line.contains(label));
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// Whether a question over an open connection is answered.
+/// Returns whether a request on an open connection is answered.
 pub(super) fn is_alive(tls: &mut Tls) -> bool {
     tls.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut answer = vec![0; super::upstream::HELLO.len()];
     tls.read_exact(&mut answer).is_ok() && answer == super::upstream::HELLO.as_bytes()
 }
 
-/// The alert that a handshake is refused with.
+/// Returns the alert that rejects a handshake.
 pub(super) fn failure(world: &World, edge: &Edge, name: &str) -> AlertDescription {
     let error = world.handshake(edge, name).map(drop).unwrap_err();
     match error.get_ref().and_then(|error| error.downcast_ref()) {

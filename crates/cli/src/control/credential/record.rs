@@ -269,7 +269,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_plainly_is_read_as_it_was() {
+    fn plain_record_is_read_back_unchanged() {
         let odd = "a: b\n#\t'\"\\ \u{7f}\u{85}\u{2028}\u{feff}ä€𝄞 0x1 - ? {}";
         for (kind, value) in [
             ("value", json!(odd)),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_credhubs_client_is_read() {
+    fn credhub_client_file_is_parsed() {
         let text = "credentials:\n- name: /p\n  type: password\n  value: 12345\n- Name: q\n  Type: USER\n  Value:\n    \
                     username: u\n    password: p\n    password_hash: $6$x\n  metadata:\n    k: v\n";
         let read = of_plain(text).unwrap();

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_a_time_or_a_part() {
+    fn remaining_life_is_parsed_as_duration_or_percentage() {
         assert_eq!(remaining_life("33%"), Ok(RemainingLife::Percent(33)));
         assert_eq!(remaining_life("20d"), Ok(RemainingLife::Time(Duration::from_secs(20 * 86_400))));
         assert!(remaining_life("33").is_err() && remaining_life("x%").is_err());

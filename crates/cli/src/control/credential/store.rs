@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_is_away_is_waited_for_and_a_refusal_is_not() {
+    async fn unavailable_store_is_retried_and_a_rejection_is_not() {
         let stop = CancellationToken::new();
         let (read, tries) = waited(Exit::Server, 2, &stop).await;
         assert_eq!((read.ok(), tries), (Some(Some(7)), 3));

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
+    fn file_is_replaced_and_keeps_its_mode_and_symlink() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         let mode_of = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

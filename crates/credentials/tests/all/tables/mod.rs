@@ -1,8 +1,8 @@
-//! The tables: every case runs on SQLite and on PostgreSQL.
+//! Tests of the tables. Each case runs on SQLite and on PostgreSQL.
 
 mod statements;
 
 testbed::on_both! {
     testbed::tables::World:
-    statements::every_statement_is_accepted_and_walks_no_large_table
+    statements::sql_statements_prepare_and_avoid_full_table_scans
 }

@@ -1,4 +1,4 @@
-//! Watched domains, places in services and logs, and what was found.
+//! Tests of the tables of watched domains, positions in services and logs, and found issuances.
 
 use ct::tables::{
     CtDomainInsertion, CtDomainSettings, CtFilter, CtLogStep, CtSearchRow, CtVerdict, NewCtIssuance,
@@ -81,7 +81,7 @@ async fn leave(store: &Store, holder: Uuid, left: CtSearchRow) -> bool {
         .unwrap()
 }
 
-pub(crate) async fn domains_are_watched_and_changed(world: World) {
+pub(crate) async fn watched_domains_are_added_listed_and_updated(world: World) {
     let store = &world.store;
     for name in ["b.example", "a.example", "c.example"] {
         assert_eq!(watch(store, name, &["crt.sh"]).await, CtDomainInsertion::Made);
@@ -114,7 +114,7 @@ pub(crate) async fn domains_are_watched_and_changed(world: World) {
     assert!(ct::tables::Ct::of(store).searches_of("a.example").await.unwrap().is_empty());
 }
 
-pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
+pub(crate) async fn due_search_is_claimed_by_one_node(world: World) {
     let store = &world.store;
     for name in ["a.example", "b.example", "c.example"] {
         watch(store, name, &[]).await;
@@ -129,7 +129,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
     assert_eq!(domains(&claim(store, "crt.sh", other, NOW, 9).await), ["c.example"]);
     let a = first.iter().find(|row| row.domain == "a.example").unwrap().clone();
     assert_eq!((a.cursor.as_str(), a.failures, a.baseline_at_us), ("{}", 0, None));
-    // A page with more to come keeps the claim, the last one ends it.
+    // A page with more results to come keeps the claim. The last page ends it.
     let page = CtSearchRow { cursor: "{\"after\":\"1\"}".to_owned(), ..a.clone() };
     assert!(leave(store, one, page.clone()).await && !leave(store, other, page.clone()).await);
     assert!(claim(store, "crt.sh", other, NOW, 9).await.is_empty());
@@ -143,7 +143,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
     };
     assert!(leave(store, one, last.clone()).await);
     assert!(!leave(store, one, last).await, "it is nobody's");
-    // Leases: kept, and lost to anyone who comes after their end.
+    // Leases are renewed, and are lost to another holder after they expire.
     let key = |domain: &str| ("crt.sh".to_owned(), domain.to_owned());
     let held = [key("a.example"), key("b.example")];
     assert_eq!(
@@ -168,7 +168,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
         .map(|row| (row.service.as_str(), row.domains, row.failing, row.failing_since_us))
         .collect();
     assert_eq!(told, [("certspotter", 4, 0, None), ("crt.sh", 3, 1, Some(NOW + 7))]);
-    // Wanted now; and paused.
+    // First a domain that is wanted now, then a paused one.
     let want =
         |domain: &'static str, at| store.write("want", move |tx| want_ct_searches(tx, domain, at).boxed());
     assert_eq!(want("a.example", NOW + 200).await.unwrap(), 2);
@@ -188,7 +188,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
     assert!(!domains(&due).contains(&"a.example"), "{due:?}");
 }
 
-pub(crate) async fn an_expected_issuance_speaks_for_its_names(world: World) {
+pub(crate) async fn expected_verdict_applies_to_the_names_of_the_issuance(world: World) {
     let store = &world.store;
     let found = [1, 2].map(|n| issuance(n, Some(n), "log", "a.example")).to_vec();
     let ids = record(store, found).await;
@@ -220,9 +220,9 @@ pub(crate) async fn an_expected_issuance_speaks_for_its_names(world: World) {
     assert!(expected(name, NOW).await.unwrap().is_empty());
 }
 
-pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World) {
+pub(crate) async fn issuance_from_several_sources_is_stored_once(world: World) {
     let store = &world.store;
-    // A service without hashes, then a log, twice in a batch and again later.
+    // A sighting by a service without hashes, then one by a log, repeated in the same batch and in a later one.
     let first = record(store, vec![issuance(1, None, "crt.sh", "a.example")]).await;
     assert_eq!(first.len(), 1);
     let batch = vec![
@@ -235,9 +235,9 @@ pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World)
     ];
     assert_eq!(record(store, batch.clone()).await.len(), 2, "2 and 3 are new");
     assert!(record(store, batch).await.is_empty());
-    // The same number used twice by an authority hides nothing.
+    // A serial number that a CA uses twice does not hide the second certificate.
     assert_eq!(record(store, vec![issuance(3, Some(9), "log", "b.example")]).await.len(), 1);
-    // The same hash under another name of the issuer is the same.
+    // The same hash under another issuer name is the same issuance.
     let other = NewCtIssuance { issuer_serial: [77; 32], ..issuance(3, Some(9), "log", "c.example") };
     assert!(record(store, vec![other]).await.is_empty());
 
@@ -261,7 +261,7 @@ pub(crate) async fn an_issuance_is_stored_once_whoever_tells_of_it(world: World)
     assert_eq!(ct::tables::Ct::of(store).issuance(one.id).await.unwrap().as_ref(), Some(one));
 }
 
-pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World) {
+pub(crate) async fn verdicts_are_given_once_and_expired_issuances_deleted(world: World) {
     let store = &world.store;
     watch(store, "a.example", &[]).await;
     let found = vec![issuance(1, Some(1), "log", "a.example"), issuance(2, Some(2), "log", "gone.example")];
@@ -293,7 +293,7 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     let rows = all(store, unasked.clone()).await;
     assert_eq!((rows.len(), rows[0].reason.as_str()), (2, "\"nobody\""));
     assert_eq!(judgeable(CtVerdict::Unasked, NOW + 10).await.len(), 2);
-    // One turns out to be known, and stays so.
+    // One issuance is found to be known, and stays known.
     let known = (rows[0].id, CtVerdict::Expected, "\"known\"".to_owned());
     assert_eq!(judge(vec![known]).await.unwrap(), [rows[0].id]);
     assert!(judge(vec![(rows[0].id, CtVerdict::Unasked, String::new())]).await.unwrap().is_empty());
@@ -304,7 +304,7 @@ pub(crate) async fn verdicts_are_given_once_and_what_has_ended_goes(world: World
     assert_eq!(ct::tables::Ct::of(store).issuance_der(pending[0].0.id).await.unwrap(), None);
 }
 
-pub(crate) async fn two_who_find_the_same_at_once_store_it_once(world: World) {
+pub(crate) async fn concurrent_recording_of_the_same_issuances_stores_each_once(world: World) {
     let store = &world.store;
     let tasks: Vec<_> = (0..16_u8)
         .map(|n| {
@@ -323,7 +323,7 @@ pub(crate) async fn two_who_find_the_same_at_once_store_it_once(world: World) {
     assert_eq!(all(store, CtFilter::default()).await.len(), 20);
 }
 
-pub(crate) async fn finding_costs_a_constant_number_of_statements(world: World) {
+pub(crate) async fn recording_statement_count_is_independent_of_the_number_of_issuances(world: World) {
     let store = &world.store;
     let mut costs = Vec::new();
     for count in [1_u8, 200] {
@@ -336,7 +336,7 @@ pub(crate) async fn finding_costs_a_constant_number_of_statements(world: World) 
     assert!(costs[0] <= 7, "{costs:?}");
 }
 
-pub(crate) async fn a_log_keeps_its_place_and_its_alarm(world: World) {
+pub(crate) async fn ct_log_position_and_alarm_state_are_stored(world: World) {
     let store = &world.store;
     let log = [5; 32];
     let step = |from: &'static str, place: &'static str, behind| {
@@ -381,7 +381,7 @@ pub(crate) async fn a_log_keeps_its_place_and_its_alarm(world: World) {
     assert!(delete().await.unwrap() && !delete().await.unwrap());
 }
 
-pub(crate) async fn what_is_known_for_a_name_is_found(world: World) {
+pub(crate) async fn known_certificates_are_found_by_name(world: World) {
     let store = &world.store;
     let known = certificate("a.example", "CN=R3", NOW + 90 * DAY);
     let ended = certificate("a.example", "CN=Old", NOW - 90 * DAY);

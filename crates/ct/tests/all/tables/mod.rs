@@ -1,18 +1,18 @@
-//! The tables: every case runs on SQLite and on PostgreSQL.
+//! Tests of the tables. Every test runs on SQLite and on PostgreSQL.
 
 mod ct;
 mod statements;
 
 testbed::on_both! {
     testbed::tables::World:
-    ct::domains_are_watched_and_changed
-    ct::a_due_question_is_asked_by_one_holder
-    ct::an_expected_issuance_speaks_for_its_names
-    ct::an_issuance_is_stored_once_whoever_tells_of_it
-    ct::verdicts_are_given_once_and_what_has_ended_goes
-    ct::two_who_find_the_same_at_once_store_it_once
-    ct::finding_costs_a_constant_number_of_statements
-    ct::a_log_keeps_its_place_and_its_alarm
-    ct::what_is_known_for_a_name_is_found
-    statements::every_statement_is_accepted_and_walks_no_large_table
+    ct::watched_domains_are_added_listed_and_updated
+    ct::due_search_is_claimed_by_one_node
+    ct::expected_verdict_applies_to_the_names_of_the_issuance
+    ct::issuance_from_several_sources_is_stored_once
+    ct::verdicts_are_given_once_and_expired_issuances_deleted
+    ct::concurrent_recording_of_the_same_issuances_stores_each_once
+    ct::recording_statement_count_is_independent_of_the_number_of_issuances
+    ct::ct_log_position_and_alarm_state_are_stored
+    ct::known_certificates_are_found_by_name
+    statements::sql_statements_prepare_and_avoid_full_table_scans
 }

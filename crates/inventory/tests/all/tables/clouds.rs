@@ -1,16 +1,16 @@
-//! States of sources, and certificates by their fingerprints.
+//! Tests of source states and of certificates by fingerprint.
 
 use store::{Store, StoreOptions};
 
 use testbed::tables::{DAY, NOW, World, answered, certificate};
 
-pub(crate) async fn the_latest_state_of_a_source_is_kept(world: World) {
+pub(crate) async fn latest_state_of_a_source_is_kept(world: World) {
     let store = &world.store;
     assert_eq!(inventory::tables::Sources::of(store).get("aws/1").await.unwrap(), None);
     inventory::tables::Sources::of(store).put("aws/1", "first", NOW).await.unwrap();
     inventory::tables::Sources::of(store).put("gcp/p", "other", NOW).await.unwrap();
     inventory::tables::Sources::of(store).put("aws/1", "second", NOW + 1).await.unwrap();
-    // A slower listing that began earlier ends later.
+    // A listing that began earlier and ends later does not overwrite the newer state.
     inventory::tables::Sources::of(store).put("aws/1", "stale", NOW).await.unwrap();
     assert_eq!(inventory::tables::Sources::of(store).get("aws/1").await.unwrap().as_deref(), Some("second"));
     assert_eq!(inventory::tables::Sources::of(store).all().await.unwrap().len(), 2);
@@ -18,9 +18,9 @@ pub(crate) async fn the_latest_state_of_a_source_is_kept(world: World) {
     assert_eq!(inventory::tables::Sources::of(store).get("aws/1").await.unwrap(), None);
 }
 
-pub(crate) async fn certificates_are_read_by_fingerprint_many_at_once(world: World) {
+pub(crate) async fn certificates_are_read_by_fingerprint_in_bulk(world: World) {
     let scan = world.scan().await;
-    // More than one statement's worth, and not a multiple of it.
+    // More rows than fit into one statement, and not a multiple of that number.
     let leaves: Vec<_> = (0..150).map(|n| certificate(&format!("c{n}"), "CN=I", NOW + DAY)).collect();
     let rows: Vec<_> = leaves.iter().map(|leaf| answered(&leaf.names[0], leaf, NOW)).collect();
     scan.record(&rows).await;
@@ -32,12 +32,12 @@ pub(crate) async fn certificates_are_read_by_fingerprint_many_at_once(world: Wor
     assert!(inventory::tables::Sources::of(&world.store).ders(&[]).await.unwrap().is_empty());
 }
 
-pub(crate) async fn connections_are_known(world: World) {
+pub(crate) async fn connection_counts_and_limits_are_reported(world: World) {
     let connections = world.store.connections().await.unwrap();
     assert!(connections.ours > 1);
     assert_eq!(connections.servers.is_some(), world.url.to_string().starts_with("postgres"));
     assert!(connections.servers.is_none_or(|servers| servers > connections.ours));
-    // Without opening it, and with other options.
+    // Reads the connection limits without opening the store, then with other options.
     let options = StoreOptions { connections: 7, ..StoreOptions::default() };
     let there = Store::connections_at(&world.url, &options).await.unwrap();
     assert_eq!(there.servers, connections.servers);

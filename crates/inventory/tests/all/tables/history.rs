@@ -1,4 +1,4 @@
-//! What was measured, in rows that this crate does not read, and the drifts that were told.
+//! Tests of stored measurements, as rows that this crate does not interpret, and of reported drifts.
 
 use futures_util::FutureExt;
 use inventory::tables::history::{
@@ -35,7 +35,7 @@ async fn all(store: &Store, from_us: i64, before_us: i64, limit: usize) -> Vec<H
     }
 }
 
-pub(crate) async fn sketches_are_put_read_in_pages_and_trimmed(world: World) {
+pub(crate) async fn sketches_are_stored_paged_and_trimmed(world: World) {
     let store = &world.store;
     let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let mut rows = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) async fn sketches_are_put_read_in_pages_and_trimmed(world: World) {
     }
     assert_eq!(all(store, NOW + SLOT, NOW + 2 * SLOT, 100).await, rows[4..8], "from, and before");
 
-    // What is measured further stands in place of what was stored.
+    // A later row replaces the stored row of the same key.
     put(store, vec![row(NOW, "b", one, "more")]).await;
     let now = all(store, NOW, NOW + SLOT, 100).await;
     assert_eq!(now.iter().map(|row| row.sketch.as_str()).collect::<Vec<_>>(), ["s", "s", "more", "s"]);
@@ -62,7 +62,7 @@ pub(crate) async fn sketches_are_put_read_in_pages_and_trimmed(world: World) {
     assert_eq!(all(store, 0, i64::MAX, 100).await, rows[16..]);
 }
 
-pub(crate) async fn an_hour_of_all_nodes_is_folded(world: World) {
+pub(crate) async fn measurements_of_all_nodes_are_folded_by_hour(world: World) {
     let store = &world.store;
     let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
     let folded = row(NOW, "a", FOLDED, "old");
@@ -97,12 +97,12 @@ pub(crate) async fn an_hour_of_all_nodes_is_folded(world: World) {
     assert_eq!(all(store, NOW, i64::MAX, 10).await, [sum, next]);
 }
 
-pub(crate) async fn a_drift_begins_and_ends_once(world: World) {
+pub(crate) async fn drift_begins_and_ends_once(world: World) {
     let store = &world.store;
     let begin =
         |at_us| store.write("begin", move |tx| async move { begin_drift(tx, "tasks", at_us).await }.boxed());
     let end = || store.write("end", |tx| async move { end_drift(tx, "tasks").await }.boxed());
-    // Two that judge at once tell once.
+    // Two nodes that judge at the same time report the drift once.
     let (a, b) = tokio::join!(begin(NOW), begin(NOW));
     assert_eq!(u8::from(a.unwrap()) + u8::from(b.unwrap()), 1);
     assert!(!begin(NOW + 1).await.unwrap());
@@ -112,7 +112,7 @@ pub(crate) async fn a_drift_begins_and_ends_once(world: World) {
     assert_eq!(inventory::tables::History::of(store).drifts(10).await.unwrap(), []);
 }
 
-pub(crate) async fn what_is_taken_of_the_pools_is_known(world: World) {
+pub(crate) async fn pool_connections_in_use_are_reported(world: World) {
     let store = &world.store;
     let writers = |store: &Store| store.pools().into_iter().find(|pool| pool.name == "writers").unwrap();
     assert!(store.pools().iter().all(|pool| pool.in_use == 0 && pool.size > 0), "{:?}", store.pools());

@@ -1,4 +1,4 @@
-//! The tables: every case runs on SQLite and on PostgreSQL.
+//! Tests of the tables. Every test runs on SQLite and on PostgreSQL.
 
 mod clouds;
 mod history;
@@ -8,21 +8,21 @@ mod watches;
 
 testbed::on_both! {
     testbed::tables::World:
-    watches::a_watch_is_made_changed_and_removed
-    watches::a_due_watch_has_one_holder_and_ends_once
-    watches::a_dead_holders_run_is_taken_over_with_its_scan
-    watches::claims_and_renewals_are_one_statement_for_many
-    watches::parts_of_a_run_have_one_holder_each_and_go_with_its_end
-    ownership::a_rule_is_made_changed_and_removed
-    ownership::rules_are_bounded_and_listed_in_their_order
-    ownership::what_rules_look_at_is_read_for_many_at_once
-    ownership::tags_are_kept_by_place_and_read_by_certificate
-    history::sketches_are_put_read_in_pages_and_trimmed
-    history::an_hour_of_all_nodes_is_folded
-    history::a_drift_begins_and_ends_once
-    history::what_is_taken_of_the_pools_is_known
-    clouds::the_latest_state_of_a_source_is_kept
-    clouds::certificates_are_read_by_fingerprint_many_at_once
-    clouds::connections_are_known
-    statements::every_statement_is_accepted_and_walks_no_large_table
+    watches::watch_is_created_updated_and_deleted
+    watches::due_watch_is_claimed_by_one_node_and_finished_once
+    watches::expired_watch_lease_is_taken_over_with_its_scan
+    watches::many_watches_are_claimed_or_renewed_in_one_statement
+    watches::run_parts_have_one_holder_each_and_are_deleted_with_the_run
+    ownership::ownership_rule_is_created_updated_and_deleted
+    ownership::ownership_rules_are_limited_and_listed_by_position
+    ownership::certificate_names_and_watch_groups_are_read_in_bulk
+    ownership::tags_are_stored_by_endpoint_and_read_by_certificate
+    history::sketches_are_stored_paged_and_trimmed
+    history::measurements_of_all_nodes_are_folded_by_hour
+    history::drift_begins_and_ends_once
+    history::pool_connections_in_use_are_reported
+    clouds::latest_state_of_a_source_is_kept
+    clouds::certificates_are_read_by_fingerprint_in_bulk
+    clouds::connection_counts_and_limits_are_reported
+    statements::sql_statements_prepare_and_avoid_full_table_scans
 }

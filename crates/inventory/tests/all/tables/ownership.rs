@@ -1,4 +1,4 @@
-//! Rules of ownership, and what they look at.
+//! Tests of ownership rules and of the attributes that they match.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn make(store: &Store, name: &str, position: u32, at_us: i64) -> (Uuid, Ow
     (id, made.await.unwrap())
 }
 
-pub(crate) async fn a_rule_is_made_changed_and_removed(world: World) {
+pub(crate) async fn ownership_rule_is_created_updated_and_deleted(world: World) {
     let store = &world.store;
     assert_eq!(inventory::tables::Ownership::of(store).changed_us().await.unwrap(), 0, "none ever was");
     let (id, made) = make(store, "b", 10, NOW).await;
@@ -65,7 +65,7 @@ pub(crate) async fn a_rule_is_made_changed_and_removed(world: World) {
     );
 }
 
-pub(crate) async fn rules_are_bounded_and_listed_in_their_order(world: World) {
+pub(crate) async fn ownership_rules_are_limited_and_listed_by_position(world: World) {
     let store = &world.store;
     let fill = store.write("fill", |tx| {
         async move {
@@ -88,7 +88,7 @@ pub(crate) async fn rules_are_bounded_and_listed_in_their_order(world: World) {
     assert_eq!((all.rows, all.next), (rows, None), "all are one page");
 }
 
-pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
+pub(crate) async fn certificate_names_and_watch_groups_are_read_in_bulk(world: World) {
     let store = &world.store;
     let few = certificate("a.example", "CN=Issuing", NOW + DAY);
     let many: Arc<NewCertificate> = {
@@ -142,7 +142,7 @@ pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
     assert_eq!(groups, [(1, "prod".to_owned())].into(), "only of the one that a watch told of");
 }
 
-pub(crate) async fn tags_are_kept_by_place_and_read_by_certificate(world: World) {
+pub(crate) async fn tags_are_stored_by_endpoint_and_read_by_certificate(world: World) {
     let store = &world.store;
     let long = "n".repeat(store::HOST_BYTES_MAX + 1);
     let kept = |host: &str, leaf: Option<u8>, tags: Option<&str>| TagsRow {
@@ -179,13 +179,13 @@ pub(crate) async fn tags_are_kept_by_place_and_read_by_certificate(world: World)
     assert_eq!((of_leaves[&[2; 32]].len(), of_leaves.len()), (1, 2));
     assert!(inventory::tables::PlaceTags::of(store).of_certificates(Vec::new()).await.unwrap().is_empty());
 
-    // Another certificate there, other tags, none any more.
+    // Another certificate at the same location, other tags, then no tags.
     put(vec![kept("a", Some(3), Some("{\"a\":\"2\"}")), kept("b", None, None)]).await;
     let of_leaves =
         inventory::tables::PlaceTags::of(store).of_certificates(vec![[1; 32], [3; 32]]).await.unwrap();
     assert_eq!(of_leaves, [([3; 32], vec![text("{\"a\":\"2\"}")])].into());
 
-    // One certificate in very many places: the first are read.
+    // One certificate in very many locations: only the first ones are read.
     put((0..KEPT_PLACES_MAX + 9).map(|n| kept(&format!("n{n:03}"), Some(7), Some("{}"))).collect()).await;
     let of_leaves = inventory::tables::PlaceTags::of(store).of_certificates(vec![[7; 32]]).await.unwrap();
     assert_eq!(of_leaves[&[7; 32]].len(), KEPT_PLACES_MAX);

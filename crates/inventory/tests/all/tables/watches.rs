@@ -1,4 +1,4 @@
-//! Watches: their settings, their leases, their runs.
+//! Tests of watches: settings, leases and runs.
 
 use futures_util::FutureExt;
 use inventory::tables::watch_parts::RunProgress;
@@ -66,7 +66,7 @@ async fn get(store: &Store, id: Uuid) -> WatchRow {
     inventory::tables::Watches::of(store).get(id).await.unwrap().unwrap()
 }
 
-pub(crate) async fn a_watch_is_made_changed_and_removed(world: World) {
+pub(crate) async fn watch_is_created_updated_and_deleted(world: World) {
     let store = &world.store;
     let id = make(store, "b", NOW).await;
     make(store, "a", NOW + HOUR).await;
@@ -108,12 +108,12 @@ pub(crate) async fn a_watch_is_made_changed_and_removed(world: World) {
     assert_eq!(inventory::tables::Watches::of(store).get(id).await.unwrap(), None);
 }
 
-pub(crate) async fn a_due_watch_has_one_holder_and_ends_once(world: World) {
+pub(crate) async fn due_watch_is_claimed_by_one_node_and_finished_once(world: World) {
     let store = &world.store;
     let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
     let id = make(store, "a", NOW + 10).await;
     assert!(claim(store, one, NOW + 9).await.is_empty(), "it is not due");
-    // Both ask at once.
+    // Both nodes claim at the same time.
     let (first, second) = tokio::join!(claim(store, one, NOW + 10), claim(store, two, NOW + 10));
     assert_eq!(first.len() + second.len(), 1);
     let (held, holder, other) = match (first.first(), second.first()) {
@@ -145,7 +145,7 @@ pub(crate) async fn a_due_watch_has_one_holder_and_ends_once(world: World) {
     assert_eq!(claim(store, one, NOW + 40).await.len(), 1);
 }
 
-pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World) {
+pub(crate) async fn expired_watch_lease_is_taken_over_with_its_scan(world: World) {
     let store = &world.store;
     let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
     let id = make(store, "a", NOW).await;
@@ -168,7 +168,7 @@ pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World)
     assert!(keep(NOW + 9 * LEASE).await.is_empty());
     assert!(!end(store, &first, one, Some(scan), NOW).await, "it is another's now");
 
-    // A holder that stops gives back: no waiting.
+    // A holder that stops releases its claim. The next node need not wait.
     inventory::tables::Watches::of(store).release(two).await.unwrap();
     let third = claim(store, one, NOW + 2 * LEASE).await.remove(0);
     assert_eq!((third.run.clone().unwrap().scan, third.claims), (Some(scan), claims + 2));
@@ -181,7 +181,7 @@ pub(crate) async fn a_dead_holders_run_is_taken_over_with_its_scan(world: World)
     );
 }
 
-pub(crate) async fn claims_and_renewals_are_one_statement_for_many(world: World) {
+pub(crate) async fn many_watches_are_claimed_or_renewed_in_one_statement(world: World) {
     let store = &world.store;
     let one = Uuid::now_v7();
     for n in 0..20 {
@@ -202,7 +202,7 @@ pub(crate) async fn claims_and_renewals_are_one_statement_for_many(world: World)
     assert_eq!(claim(store, Uuid::now_v7(), NOW + 100).await.len(), 5);
 }
 
-pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(world: World) {
+pub(crate) async fn run_parts_have_one_holder_each_and_are_deleted_with_the_run(world: World) {
     let store = &world.store;
     let id = make(store, "wide", NOW).await;
     let (one, two, scan) = (Uuid::now_v7(), Uuid::now_v7(), Uuid::now_v7());
@@ -232,7 +232,7 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
     assert_eq!(numbers, [2, 3, 4]);
     assert_eq!(claim(one, None, NOW, 9).await.1, Vec::<u64>::new(), "all are held");
 
-    // How far it has come, once it has begun.
+    // The progress of a run that has begun.
     assert!(inventory::tables::WatchParts::of(store).progress(vec![scan], NOW).await.unwrap().is_empty());
     store::Scans::of(store).begin(scan, NOW, "{}").await.unwrap();
     let progress = async |now_us| {
@@ -246,7 +246,7 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
     };
     assert_eq!((progress(NOW).await, progress(NOW + LEASE).await), ((0, 5, 0, 5), (0, 5, 0, 0)));
 
-    // One is ended by its holder, once; the other is lost, and its old holder is fenced off.
+    // One part is ended by its holder, once. The lease of the other part expires, and its former holder is fenced off.
     assert!(inventory::tables::WatchParts::of(store).end(&mine[0], one, "{}").await.unwrap());
     assert!(!inventory::tables::WatchParts::of(store).end(&mine[0], one, "{}").await.unwrap());
     assert!(
@@ -263,7 +263,7 @@ pub(crate) async fn parts_of_a_run_have_one_holder_each_and_go_with_its_end(worl
         inventory::tables::WatchParts::of(store).renew(one, &mine, NOW + LEASE).await.unwrap().is_empty()
     );
 
-    // What is given back is free at once.
+    // A released claim is free at once.
     inventory::tables::WatchParts::of(store).release(two).await.unwrap();
     assert_eq!(claim(one, Some(scan), NOW, 9).await.1.len(), 4);
     let ended =

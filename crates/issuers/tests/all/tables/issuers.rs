@@ -1,4 +1,4 @@
-//! Configured issuers, their health, orders and challenges.
+//! Tests of configured issuers, their health, orders and challenges.
 
 use futures_util::FutureExt;
 use issuers::tables::{
@@ -37,7 +37,7 @@ async fn update(store: &Store, id: Uuid, revision: i64, name: &str) -> IssuerCha
     work.await.unwrap()
 }
 
-pub(crate) async fn settings_have_names_and_revisions(world: World) {
+pub(crate) async fn issuer_names_are_unique_and_updates_require_the_current_revision(world: World) {
     let store = &world.store;
     let (a, b) = (Uuid::now_v7(), Uuid::now_v7());
     assert_eq!(insert(store, a, "B").await, IssuerChange::Done);
@@ -52,7 +52,7 @@ pub(crate) async fn settings_have_names_and_revisions(world: World) {
     assert_eq!(update(store, a, 1, "c").await, IssuerChange::Done);
     let row = issuers::tables::ExternalIssuers::of(store).named("c").await.unwrap().unwrap();
     assert_eq!((row.id, row.revision, row.enabled, row.updated_at_us), (a, 2, false, NOW + 1));
-    // By bytes, not by the locale.
+    // Sorted by bytes, not by locale.
     assert_eq!(insert(store, Uuid::now_v7(), "B").await, IssuerChange::Done);
     let first = issuers::tables::ExternalIssuers::of(store).page(None, 2).await.unwrap();
     let rest = issuers::tables::ExternalIssuers::of(store).page(first.next.as_ref(), 2).await.unwrap();
@@ -60,7 +60,7 @@ pub(crate) async fn settings_have_names_and_revisions(world: World) {
     assert_eq!(names, ["B", "a", "c"]);
 }
 
-pub(crate) async fn accounts_health_and_orders_go_with_their_issuer(world: World) {
+pub(crate) async fn issuer_deletion_removes_account_health_and_orders(world: World) {
     let store = &world.store;
     let (id, other) = (Uuid::now_v7(), Uuid::now_v7());
     insert(store, id, "a").await;
@@ -95,12 +95,12 @@ pub(crate) async fn accounts_health_and_orders_go_with_their_issuer(world: World
 }
 
 #[test]
-fn names_of_issuer_types_are_those_of_databases() {
+fn issuer_type_names_match_those_stored_in_databases() {
     let names = ["internal", "acme", "vault", "step_ca", "exec", "webhook"];
     assert_eq!(IssuerKind::ALL.map(IssuerKind::name), names);
 }
 
-pub(crate) async fn rows_that_cannot_be_read_are_errors(world: World) {
+pub(crate) async fn unreadable_rows_are_errors(world: World) {
     let store = &world.store;
     let id = Uuid::now_v7();
     insert(store, id, "a").await;
@@ -110,7 +110,7 @@ pub(crate) async fn rows_that_cannot_be_read_are_errors(world: World) {
     };
     let get = async || issuers::tables::ExternalIssuers::of(store).get(id).await.map(Option::unwrap);
     change("INSERT INTO issuer_health (issuer, breaker) SELECT uuid, '' FROM configured_issuers").await;
-    // As databases hold it since the first version.
+    // The format in which databases have stored it since the first version.
     change(r#"UPDATE issuer_health SET breaker = '{"half_open":{"until_us":5,"rests":2}}'"#).await;
     assert_eq!(get().await.unwrap().health.breaker, Breaker::HalfOpen { until_us: 5, rests: 2 });
     change(r#"UPDATE issuer_health SET breaker = '{"ajar":{}}'"#).await;
@@ -123,7 +123,7 @@ pub(crate) async fn rows_that_cannot_be_read_are_errors(world: World) {
     assert!(error.ends_with("configured_issuers.kind: unknown issuer type \"est\""), "{error}");
 }
 
-pub(crate) async fn orders_and_challenges_are_replaced_and_end(world: World) {
+pub(crate) async fn orders_and_challenges_are_replaced_expired_and_deleted(world: World) {
     let store = &world.store;
     let issuer = Uuid::now_v7();
     let order = |url: Option<&str>, chain: Option<Vec<u8>>, at| IssuerOrder {

@@ -3,7 +3,7 @@
 use keyless::places::{ATTRIBUTES_MAX, Attributes, BadAttribute};
 
 #[test]
-fn names_and_values_are_held_to_their_letters() {
+fn attribute_names_and_values_are_validated() {
     let long = "a".repeat(32);
     for (name, value) in
         [("country", "DE"), ("a", "0"), ("fips-140_3", "Level.3-b_c"), (&long, &"9".repeat(64))]
@@ -24,7 +24,7 @@ fn names_and_values_are_held_to_their_letters() {
 }
 
 #[test]
-fn there_are_at_most_so_many() {
+fn number_of_attributes_is_limited() {
     let mut all = Attributes::of((0..ATTRIBUTES_MAX).map(|at| (format!("a{at}"), "x"))).unwrap();
     assert_eq!(all.set("one-more", "x"), Err(BadAttribute::TooMany));
     all.set("a0", "y").unwrap();
@@ -32,7 +32,7 @@ fn there_are_at_most_so_many() {
 }
 
 #[test]
-fn a_nodes_own_stand_over_its_sites() {
+fn node_attributes_override_site_attributes() {
     let site = Attributes::of([("region", "EU"), ("country", "DE")]).unwrap();
     let own = Attributes::of([("security", "high"), ("country", "FR")]).unwrap();
     assert_eq!(site.with(&own).unwrap().to_string(), "country=FR region=EU security=high");
@@ -40,7 +40,7 @@ fn a_nodes_own_stand_over_its_sites() {
 }
 
 #[test]
-fn json_is_an_object_and_is_held_to_the_same_rules() {
+fn json_attributes_are_validated_like_text() {
     let all = Attributes::of([("region", "EU"), ("country", "DE")]).unwrap();
     let text = serde_json::to_string(&all).unwrap();
     assert_eq!(text, r#"{"country":"DE","region":"EU"}"#);

@@ -1,4 +1,4 @@
-//! Formulas: what they mean, how they are written, where they are wrong.
+//! Formulas: evaluation, formatting, parse errors.
 
 use keyless::places::{ATOMS_MAX, Attributes, DEPTH_MAX, Formula, FormulaError, TEXT_MAX, Trouble};
 use proptest::prelude::*;
@@ -12,14 +12,14 @@ fn attributes(text: &str) -> Attributes {
 }
 
 #[test]
-fn formulas_mean_what_they_say() {
+fn formulas_evaluate_as_expected() {
     for (text, place, wanted) in [
         ("country: JP or (not region: EU)", "country=JP region=EU", true),
         ("country: JP or (not region: EU)", "country=US region=ENAM", true),
         ("country: JP or (not region: EU)", "country=DE region=EU", false),
         ("country: US and security: high", "country=US security=high", true),
         ("country: US and security: high", "country=US", false),
-        // A place of which nothing is known satisfies nothing.
+        // A place without attributes satisfies no atom, negated or not.
         ("not region: EU", "", false),
         ("not region: EU", "country=US", false),
         ("not region: EU", "region=APAC", true),
@@ -30,7 +30,7 @@ fn formulas_mean_what_they_say() {
         ("(a: 1 or b: 1) and c: 1", "a=1", false),
         ("not a: 1 and b: 1", "a=1 b=2", false),
         ("not a: 1 or b: 1", "a=1 b=1", true),
-        // De Morgan, with what must be present.
+        // De Morgan's laws, when the attributes are present.
         ("not (a: 1 and b: 2)", "a=1 b=2", false),
         ("not (a: 1 and b: 2)", "a=1 b=3", true),
         ("not (a: 1 and b: 2)", "a=2", true),
@@ -39,7 +39,7 @@ fn formulas_mean_what_they_say() {
         ("not (a: 1 or b: 2)", "a=2 b=1", true),
         ("not (a: 1 or not b: 2)", "a=2 b=2", true),
         ("not (a: 1 or not b: 2)", "a=2 b=3", false),
-        // Values are taken as they are.
+        // Values are case-sensitive.
         ("country: de", "country=DE", false),
         ("country: not", "country=not", true),
         ("country: or or country: and", "country=and", true),
@@ -51,7 +51,7 @@ fn formulas_mean_what_they_say() {
 }
 
 #[test]
-fn formulas_are_written_without_what_changes_nothing() {
+fn formulas_are_formatted_and_normalized() {
     for (text, written, canonical) in [
         ("a:1", "a: 1", "a: 1"),
         (" ( ( a : 1 ) ) ", "a: 1", "a: 1"),
@@ -70,7 +70,7 @@ fn formulas_are_written_without_what_changes_nothing() {
 }
 
 #[test]
-fn a_mistake_is_shown_where_it_is() {
+fn parse_errors_report_the_column() {
     for (text, column, says) in [
         ("", 1, "expected `name: value`, `not` or `(`, found the end"),
         ("   ", 4, "found the end"),
@@ -101,7 +101,7 @@ fn a_mistake_is_shown_where_it_is() {
 }
 
 #[test]
-fn formulas_have_bounds() {
+fn formula_length_depth_and_size_are_limited() {
     let nested = |depth: usize| format!("{}a: 1{}", "(".repeat(depth), ")".repeat(depth));
     let too_deep = FormulaError { column: DEPTH_MAX + 1, trouble: Trouble::TooDeep };
     assert_eq!(formula(&nested(DEPTH_MAX)), formula("a: 1"));
@@ -117,7 +117,7 @@ fn formulas_have_bounds() {
     let long = |octets: usize| format!("a: 1{}", " ".repeat(octets - 4));
     assert_eq!(formula(&long(TEXT_MAX)), formula("a: 1"));
     assert_eq!(Formula::parse(&long(TEXT_MAX + 1)).unwrap_err().trouble, Trouble::TooLong);
-    // Short as it came, too long as it would be written: 50 conditions of 80 characters, each with a `not` then.
+    // The input is short, but its normal form would be too long: 50 conditions of 80 characters, each with a `not`.
     let wide: Vec<_> = (0..50).map(|at| format!("a:{at:0>64}")).collect();
     let wide = format!("not({})", wide.join(" or "));
     assert!(wide.len() < TEXT_MAX);
@@ -129,7 +129,7 @@ fn formulas_have_bounds() {
 }
 
 #[test]
-fn json_has_the_text() {
+fn json_form_is_the_formula_text() {
     let read = formula("a: 1 and b: 2");
     assert_eq!(serde_json::to_string(&read).unwrap(), r#""a: 1 and b: 2""#);
     assert_eq!(serde_json::from_str::<Formula>(r#""(a:1)and(b:2)""#).unwrap(), read);
@@ -137,7 +137,7 @@ fn json_has_the_text() {
     assert!(error.to_string().contains("column 9"), "{error}");
 }
 
-/// Texts of formulas over few names and values, so that places satisfy them often.
+/// Generates formula texts over few names and values, so that places often satisfy them.
 fn texts() -> impl Strategy<Value = String> {
     let atom = "[a-d] ?: ?[1-3]";
     atom.prop_recursive(5, 24, 4, |inner| {
@@ -154,9 +154,9 @@ fn places() -> impl Strategy<Value = Attributes> {
     proptest::collection::btree_map("[a-d]", "[1-3]", 0..5).prop_map(|map| Attributes::of(map).unwrap())
 }
 
-/// What a formula means, by its negation normal form alone.
+/// Evaluates a formula from its negation normal form alone.
 fn by_canonical(text: &str, place: &Attributes) -> bool {
-    // Of the normal form's text: no `not` before parentheses, so splitting is reading.
+    // The normal form has no `not` before parentheses, so splitting its text is enough to parse it.
     let atom = |part: &str| {
         let (negated, condition) = match part.strip_prefix("not ") {
             Some(rest) => (true, rest),
@@ -170,13 +170,13 @@ fn by_canonical(text: &str, place: &Attributes) -> bool {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(text in texts()) {
+    fn formatted_formula_parses_back(text in texts()) {
         let read = formula(&text);
         prop_assert_eq!(formula(&read.to_string()), read);
     }
 
     #[test]
-    fn the_normal_form_means_the_same_and_is_its_own(text in texts(), places in proptest::collection::vec(places(), 12)) {
+    fn normal_form_is_equivalent_and_idempotent(text in texts(), places in proptest::collection::vec(places(), 12)) {
         let read = formula(&text);
         let canonical = read.canonical();
         prop_assert_eq!(canonical.canonical(), canonical.clone());
@@ -191,9 +191,9 @@ proptest! {
         }
     }
 
-    /// `x` and `not x` never both; both fail only where an attribute is missing.
+    /// `x` and `not x` never both hold. Both fail only where an attribute is missing.
     #[test]
-    fn a_formula_and_its_negation_exclude_each_other(text in texts(), place in places()) {
+    fn formula_and_its_negation_exclude_each_other(text in texts(), place in places()) {
         let (read, negated) = (formula(&text), formula(&format!("not ({text})")));
         prop_assert!(!(read.satisfied_by(&place) && negated.satisfied_by(&place)));
         if read.atoms().iter().all(|(name, _)| place.get(name).is_some()) {
@@ -202,16 +202,16 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_parts_is_nothing(one in texts(), other in texts()) {
+    fn normal_form_ignores_operand_order(one in texts(), other in texts()) {
         for word in ["and", "or"] {
             let (a, b) = (formula(&format!("({one}) {word} ({other})")), formula(&format!("({other}) {word} ({one})")));
             prop_assert_eq!(a.canonical(), b.canonical());
         }
     }
 
-    /// The twin of the fuzz target `key_policy_formula`.
+    /// Counterpart of the fuzz target `key_policy_formula`.
     #[test]
-    fn any_text_is_read_or_refused(text in "[a-c:() \u{fc}NOTandor1-]{0,60}") {
+    fn arbitrary_text_parses_or_fails_without_panic(text in "[a-c:() \u{fc}NOTandor1-]{0,60}") {
         if let Ok(read) = Formula::parse(&text) {
             prop_assert_eq!(formula(&read.to_string()), read);
         }

@@ -1,4 +1,4 @@
-//! Where keys may be used.
+//! Attributes, formulas and statements that restrict where keys may be used.
 
 mod attributes;
 mod formula;

@@ -1,4 +1,4 @@
-//! Statements: believed when the control plane signed them, and only then.
+//! Statements are accepted only with a valid signature of the control plane.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn statement() -> Statement {
 }
 
 #[tokio::test]
-async fn what_the_control_plane_signed_is_believed() {
+async fn statement_signed_by_the_control_plane_is_accepted() {
     let (key, other) =
         (PrivateKey::generate(KeyType::Ed25519).unwrap(), PrivateKey::generate(KeyType::Ed25519).unwrap());
     let stated = statement();
@@ -52,7 +52,7 @@ async fn what_the_control_plane_signed_is_believed() {
 }
 
 #[tokio::test]
-async fn the_same_octets_signed_for_something_else_are_no_statement() {
+async fn signature_without_the_domain_prefix_is_rejected() {
     let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
     let mut signed = statement().sign(&key, soon()).await.unwrap();
     let bare = key.sign_now(signed.payload.as_bytes()).unwrap();
@@ -61,7 +61,7 @@ async fn the_same_octets_signed_for_something_else_are_no_statement() {
 }
 
 #[tokio::test]
-async fn only_ed25519_signs_statements() {
+async fn only_ed25519_keys_sign_and_verify_statements() {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     assert_eq!(statement().sign(&key, soon()).await, Err(StatementError::NotEd25519));
     let good = PrivateKey::generate(KeyType::Ed25519).unwrap();
@@ -71,7 +71,7 @@ async fn only_ed25519_signs_statements() {
 }
 
 #[tokio::test]
-async fn a_statement_of_a_later_version_is_read_and_a_long_one_refused() {
+async fn statement_with_unknown_fields_is_accepted_and_oversized_rejected() {
     let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
     let signed_of = |payload: String| {
         let octets = [b"bulla key node statement v1\n", payload.as_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Ways that take their time: who waits for them, and who does not.
+//! Network delay: which requests it affects, and which it must not affect.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -18,13 +18,13 @@ use super::{Fixture, Load, PORT, World};
 use crate::native::{EC, patient, request};
 use crate::peer::{PATIENCE, key, ski, until};
 
-/// Of one connection, a second.
+/// Requests per second on one connection.
 const RATE: u32 = 2_000;
-/// One of so many goes far away.
+/// One request in this many goes to the distant node.
 const FAR_EVERY: u32 = 20;
 
-/// Requests for a key here, and among them some for one far away: what the near ones took, and how many of them were answered
-/// before a far one that was asked for earlier.
+/// Sends requests for a local key, and among them some for a distant one. Returns the durations of the local requests, and how many
+/// were answered before an earlier distant request.
 async fn mixed(client: &Client, near: Items<'static>, far: Option<Items<'static>>) -> (Load, usize) {
     const COUNT: u32 = 2 * RATE;
     let (asked, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -59,9 +59,9 @@ async fn mixed(client: &Client, near: Items<'static>, far: Option<Items<'static>
     (load, overtook)
 }
 
-/// Failure 1: requests of one connection that are served one after the other.
+/// Failure 1: requests of one connection served one after the other.
 #[test]
-fn far_work_holds_up_no_near_work_on_its_connection() {
+fn requests_to_a_distant_node_do_not_delay_local_requests() {
     alone(|| {
         let world = World::new(&[200]);
         let own = key(keys::KeyType::P256);
@@ -89,7 +89,7 @@ fn far_work_holds_up_no_near_work_on_its_connection() {
                 100 / FAR_EVERY,
                 beside.shown(),
             );
-            // One after the other none would be.
+            // In sequential processing, no request would overtake another.
             assert!(overtook * 2 > count, "{overtook} of {count}");
             client.stop().await;
         });
@@ -98,10 +98,10 @@ fn far_work_holds_up_no_near_work_on_its_connection() {
     });
 }
 
-/// Failure 14: a relay that has one request under way. There is one connection, and a thousand requests are on it before the
-/// first is answered.
+/// Failure 14: a relay with only one request in flight. Here one connection carries a thousand requests before the first is
+/// answered.
 #[test]
-fn one_connection_carries_many_requests_over_a_long_way() {
+fn one_connection_carries_many_concurrent_requests() {
     const MANY: usize = 1_000;
     alone(|| {
         let world = World::new(&[100]);
@@ -123,7 +123,7 @@ fn one_connection_carries_many_requests_over_a_long_way() {
                 "row 14: {MANY} through one connection, 100 ms away, in {took:.1?}: {:.0}/s",
                 MANY as f64 / took.as_secs_f64()
             );
-            // One after the other they would take 100 s.
+            // Sequentially they would take 100 s.
             assert!(took < Duration::from_secs(50), "{took:?}");
         });
         assert_eq!(world.home.connections((world.others[0].site.address, PORT).into()), 1);
@@ -131,10 +131,10 @@ fn one_connection_carries_many_requests_over_a_long_way() {
     });
 }
 
-/// Failure 5: timeouts that hide each other. A client is 50 ms away from the node that it asks, that one 100 ms from the next,
-/// and the key there does not answer: all are told so by the last one, and nothing is signed later.
+/// Failure 5: timeouts that hide each other. The client is 50 ms from its node, that node 100 ms from the next, and the key there
+/// does not answer. The last node reports the timeout to all, and nothing is signed later.
 #[test]
-fn the_innermost_hop_is_named_and_nothing_is_signed_after_it() {
+fn deadline_error_names_the_last_hop_and_nothing_is_signed_later() {
     const MANY: usize = 50;
     alone(|| {
         let mut world = World::new(&[100]);
@@ -167,9 +167,9 @@ fn the_innermost_hop_is_named_and_nothing_is_signed_after_it() {
     });
 }
 
-/// Failure 6: abandoned work that goes on. A thousand callers go away while their requests are at a node 100 ms from here.
+/// Failure 6: abandoned work continues. A thousand callers give up while their requests are at a node 100 ms away.
 #[test]
-fn what_a_thousand_callers_gave_up_is_not_signed_far_away() {
+fn abandoned_requests_are_cancelled_at_the_distant_node() {
     const MANY: usize = 1_000;
     alone(|| {
         let world = World::new(&[100]);
@@ -186,7 +186,7 @@ fn what_a_thousand_callers_gave_up_is_not_signed_far_away() {
             let here = || world.home.node.figure("bulla_keyless_site_requests_in_flight{site=\"site-2\"}");
             until(|| here() == 0.0).await;
             let gone = began.elapsed();
-            // The word is on its way before the next request is.
+            // The cancellation is sent before the next request.
             let last = async { assert!(sign(0).await.is_ok()) };
             let opened = async {
                 until(|| world.asked()[0] == MANY + 1).await;
@@ -194,7 +194,7 @@ fn what_a_thousand_callers_gave_up_is_not_signed_far_away() {
                 world.gates[0].send_replace(true);
             };
             tokio::join!(last, opened);
-            // Without a word they end by their deadline, a minute later.
+            // Without cancellation they would end at their deadline, a minute later.
             assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
             println!("row 6: {MANY} given up: none under way here after {gone:.1?}, none signed 100 ms away");
         });
@@ -203,9 +203,9 @@ fn what_a_thousand_callers_gave_up_is_not_signed_far_away() {
     });
 }
 
-/// Failure 13: a slow stage that nobody sees. Once the key is slow, and once the way to it: the trace says which.
+/// Failure 13: a slow stage that nobody notices. First the key is slow, then the network. The trace shows which.
 #[test]
-fn the_trace_names_the_stage_that_is_slow() {
+fn trace_shows_which_stage_is_slow() {
     const SLOW: Duration = Duration::from_millis(400);
     const SLOW_US: u64 = SLOW.as_micros() as u64;
     alone(|| {

@@ -1,4 +1,4 @@
-//! Sites that go, come, or never were, and ways that lose.
+//! Sites that fail, join, or never existed, and lossy networks.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use crate::peer::PATIENCE;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Failure 10: names of sites that are dead, each of which costs a request the time of a connection that is not made.
+/// Failure 10: dead sites, each of which delays requests until its connection attempt times out.
 #[test]
-fn a_third_of_the_sites_black_holed_costs_nobody_a_wait() {
+fn black_holed_sites_do_not_delay_requests() {
     const SITES: usize = 10;
     const HOLES: usize = 3;
     const COUNT: u32 = 400;
@@ -31,10 +31,10 @@ fn a_third_of_the_sites_black_holed_costs_nobody_a_wait() {
             load.shown()
         );
         assert_eq!(load.signed, COUNT as usize);
-        // Who waits for one that is not made waits for five seconds; what the way takes is a hundredth of a second.
+        // A request that waited for such a connection would take five seconds. The network takes a hundredth of a second.
         assert!(load.part(50) < Duration::from_secs(1), "they wait for connections");
         assert_eq!(world.asked()[..HOLES], [0; HOLES]);
-        // Each was tried all the time.
+        // Connections to each were attempted all the time.
         let site = &world.others[0].site;
         let (_, lost) = world.network.packets(&world.home.site, site);
         assert!(lost > 0);
@@ -42,13 +42,13 @@ fn a_third_of_the_sites_black_holed_costs_nobody_a_wait() {
     });
 }
 
-/// Failure 12: retries that multiply the load. The nearest site goes dark under load: nothing is lost, and beside what it does no more
-/// the others are asked for a tenth of all, with the ten at once that may always be.
+/// Failure 12: retries that multiply the load. The nearest site fails under load. No request is lost, and the other sites receive
+/// at most a tenth more requests in addition to its load, plus the burst of ten.
 #[test]
-fn the_nearest_site_goes_dark_and_the_others_have_little_more_to_do() {
+fn losing_the_nearest_site_adds_little_load_to_the_others() {
     const COUNT: u32 = 1_000;
     alone(|| {
-        // As a service has it, so that the silence is noticed as it is there.
+        // Default timeouts, so that the failure is detected as quickly as in production.
         let world = World::with(
             &[10, 40, 80],
             RouterOptions { connect_timeout: PATIENCE, ..RouterOptions::default() },
@@ -80,15 +80,15 @@ fn the_nearest_site_goes_dark_and_the_others_have_little_more_to_do() {
         );
         assert_eq!(load.signed, COUNT as usize, "nothing was lost");
         assert!(all <= COUNT as usize * 11 / 10 + 10, "{asked:?}");
-        // From the moment that nobody waits for it any more all go to the next.
+        // Once the site counts as lost, all requests go to the next one.
         assert!(asked[1] > COUNT as usize / 3, "{asked:?}");
         world.stop();
     });
 }
 
-/// Failure 11: sites that come and cannot be used. One comes under load, nearer than the others, and is asked.
+/// Failure 11: new sites that cannot be used. A nearer site joins under load and receives requests.
 #[test]
-fn a_site_that_comes_under_load_is_asked_and_costs_no_error() {
+fn site_that_joins_under_load_is_used_without_errors() {
     const COUNT: u32 = 1_000;
     alone(|| {
         let world = World::unconnected(&[5, 80], calm(), Vec::new());
@@ -118,9 +118,9 @@ fn a_site_that_comes_under_load_is_asked_and_costs_no_error() {
     });
 }
 
-/// A way that loses one packet of twenty costs time on it, and no signature.
+/// 5 % packet loss costs time, but no signature.
 #[test]
-fn losses_cost_time_and_no_signature() {
+fn packet_loss_delays_but_fails_no_signature() {
     const COUNT: u32 = 400;
     alone(|| {
         let world = World::new(&[40]);

@@ -1,5 +1,5 @@
-//! Nodes at sites far from each other: packets between them take their time, are lost, or go nowhere. Each test is a failure
-//! that geographically distributed key services had, with its figure; docs/places.md has the table.
+//! Nodes at distant sites. Packets between them are delayed, lost or dropped. Each test reproduces a failure of geographically
+//! distributed key services, with its figure. docs/places.md has the table.
 
 mod delays;
 mod holes;
@@ -30,10 +30,10 @@ use crate::native::{EC, patient, request};
 use crate::node::{Node, config};
 use crate::peer::{Gated, PATIENCE};
 
-/// Where nodes ask each other.
+/// Port on which nodes accept requests from each other.
 const PORT: u16 = 2410;
 
-/// Nothing is given up because this machine is slow.
+/// Returns options whose timeouts never expire on a slow machine.
 fn calm() -> RouterOptions {
     RouterOptions {
         connect_timeout: PATIENCE,
@@ -44,7 +44,7 @@ fn calm() -> RouterOptions {
     }
 }
 
-/// One node at a site of its own.
+/// One node at its own site.
 struct Fixture {
     site: Site,
     runtime: Runtime,
@@ -67,7 +67,7 @@ impl Fixture {
         Self { site, runtime, node }
     }
 
-    /// Does it there.
+    /// Runs a future on the runtime of the site.
     fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         self.runtime.block_on(self.runtime.spawn(work)).unwrap()
     }
@@ -77,17 +77,18 @@ impl Fixture {
         self.node.router.set_members(members);
     }
 
-    /// TCP connections of the site to this address.
+    /// Counts the established TCP connections from the site to this address.
     fn connections(&self, to: SocketAddr) -> usize {
         let table = self.site.within(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
         let SocketAddr::V4(to) = to else { panic!("sites have addresses of IPv4") };
-        // As the kernel writes it: the address in the order of the processor, established ones as 01.
+        // The kernel's format: the address in native byte order, with 01 for established.
         let remote = format!("{:08X}:{:04X} 01 ", u32::from_le_bytes(to.ip().octets()), to.port());
         table.lines().filter(|line| line.contains(&remote)).count()
     }
 }
 
-/// A home whose node clients ask, and other sites, each so far away, whose nodes hold one key behind gates. All gates are open.
+/// A home site whose node clients use, and other sites at the given round-trip times, whose nodes hold one gated key. All gates are
+/// open.
 struct World {
     network: Network,
     home: Fixture,
@@ -97,7 +98,7 @@ struct World {
     holders: Arc<Holders>,
     key: PrivateKey,
     ca: Arc<Authority>,
-    /// Whose network is nobody's: for clients of Unix sockets.
+    /// A runtime outside all simulated networks, for clients of Unix sockets.
     clients: Runtime,
 }
 
@@ -116,7 +117,7 @@ impl World {
     fn unconnected(ways_ms: &[u64], router: RouterOptions, tenants: Vec<TenantOptions>) -> Self {
         let ca = Arc::new(Authority::new("nodes"));
         let mut network = Network::new().unwrap();
-        // Clients over TLS may be anywhere.
+        // TLS clients may connect from any site.
         let here = SocketAddr::from(([0, 0, 0, 0], 0));
         let tls = TlsOptions {
             certificate: ca.leaf(&[SERVER_AUTH]).certified(),
@@ -152,13 +153,13 @@ impl World {
         world
     }
 
-    /// A key that the others hold, as the home knows it.
+    /// Returns a key of the other nodes as a source for the home node.
     fn routed(&self, key: &dyn Signer) -> (String, Source) {
         let routed = self.home.node.router.key(&self.holders, key.spki()).unwrap();
         (String::new(), Source::Routed(Arc::new(routed)))
     }
 
-    /// One more key that all others hold, behind gates of its own.
+    /// Adds another key to all other nodes, with its own gates.
     fn one_more_key(&self) -> (PrivateKey, Vec<Arc<Gated>>, Vec<watch::Sender<bool>>) {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let (mut held, mut gates) = (Vec::new(), Vec::new());
@@ -176,7 +177,7 @@ impl World {
         std::iter::once(&self.home).chain(&self.others)
     }
 
-    /// Everybody knows everybody.
+    /// Makes all nodes known to each other.
     fn connect(&self) {
         let members: Vec<Member> = self.places().map(|place| place.node.member.clone()).collect();
         self.places().for_each(|place| place.set_members(members.clone()));
@@ -186,12 +187,12 @@ impl World {
         self.clients.block_on(self.home.node.reaches(count));
     }
 
-    /// The way between the home and another site is so from now on.
+    /// Sets the network path between the home and another site.
     fn set(&self, other: usize, way: Way) {
         self.network.set(&self.home.site, &self.others[other].site, way);
     }
 
-    /// From the site of this runtime over TLS to the home's node, as one of this organization.
+    /// Returns a client that connects over TLS from the site of this runtime to the home node, as this organization.
     fn client_of(&self, organization: &str, from: &Runtime) -> Client {
         let _there = from.enter();
         let names = [GeneralName::Dns("localhost".to_owned())];
@@ -205,7 +206,7 @@ impl World {
         self.held.iter().map(|held| held.asked.load(Relaxed)).collect()
     }
 
-    /// So many requests for the key, by a Unix socket at home, one each so often.
+    /// Sends `count` requests for the key over a Unix socket at the home site, one every `every`.
     async fn sign_at(&self, count: u32, every: Duration) -> Load {
         let client = self.home.node.client();
         let mut load = Load::default();
@@ -233,7 +234,7 @@ impl World {
     }
 }
 
-/// What became of many requests.
+/// The outcome of many requests.
 #[derive(Default)]
 struct Load {
     signed: usize,
@@ -242,7 +243,7 @@ struct Load {
 }
 
 impl Load {
-    /// What so many of a hundred took at most.
+    /// Returns the given percentile of the durations.
     fn part(&self, percent: usize) -> Duration {
         let mut sorted = self.took.clone();
         sorted.sort_unstable();

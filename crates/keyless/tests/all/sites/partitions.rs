@@ -1,4 +1,5 @@
-//! Failure 22: partial partitions. The node that is asked does not reach the node that holds the key, and others reach both.
+//! Failure 22: partial partitions. The node that receives the request cannot reach the node that holds the key, and other nodes
+//! reach both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use super::{Fixture, World, calm};
 use crate::peer::PATIENCE;
 
 const MS: Duration = Duration::from_millis(1);
-/// Requests of each case.
+/// Number of requests per case.
 const COUNT: u32 = 60;
 
-/// A node of the home's site, the node with the key, and a node of a third site.
+/// A second node of the home site, the node with the key, and a node of a third site.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Link {
     HomeToMate,
@@ -25,7 +26,8 @@ enum Link {
 
 use Link::{HomeToMate, HomeToOther, MateToHolder, OtherToHolder};
 
-/// Each set of cut links that leaves a path of two links, beside the link from the home to the node with the key, which is always cut.
+/// Each set of cut links that leaves a path of two links. The link from the home node to the node with the key is always cut, in
+/// addition.
 const CASES: [&[Link]; 7] = [
     &[],
     &[HomeToMate],
@@ -86,9 +88,9 @@ impl Partitions {
     }
 }
 
-/// Packets are lost, so that nobody is told, and requests are sent while the links are cut and while they come back.
+/// Packets are dropped silently. Requests are sent while the links are cut and while they recover.
 #[test]
-fn a_request_is_signed_while_a_path_of_two_links_exists() {
+fn requests_succeed_while_a_two_hop_path_exists() {
     alone(|| {
         let all = Partitions::new();
         for cut in CASES {

@@ -1,4 +1,4 @@
-//! Nodes of one site that share their connections to others.
+//! Nodes of one site that share their connections to other sites.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ use crate::peer::{Gated, PATIENCE};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Nodes of the site `pod`, which share whatever they can.
+/// Nodes of the site `pod`, which share all connections that they can.
 struct Pod {
     network: Network,
     ca: Arc<Authority>,
@@ -54,7 +54,7 @@ impl Pod {
         self.nodes.iter().map(|place| place.node.member.clone()).collect()
     }
 
-    /// All know each other and these, each of which holds some of the keys of so many policies.
+    /// Makes all nodes of the pod known to each other and to these nodes. Each of these holds keys of some of the policies.
     fn knows(&mut self, others: &[Member], policies: &[Vec<NodeId>]) {
         let members: Vec<Member> = self.members().into_iter().chain(others.to_vec()).collect();
         let begin = |place: &Fixture| {
@@ -65,7 +65,7 @@ impl Pod {
         self.holders = self.nodes.iter().map(begin).collect();
     }
 
-    /// What each node is connected to at this address: ports.
+    /// Returns, for each node, the ports at this address that it is connected to.
     fn connected(&self, to: Ipv4Addr) -> Vec<BTreeSet<u16>> {
         self.nodes.iter().map(|place| ports(&place.site, to)).collect()
     }
@@ -79,7 +79,7 @@ fn stop(place: Fixture) {
     place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
 }
 
-/// Ports at this address that the site has connections to.
+/// Returns the ports at this address that the site has connections to.
 fn ports(site: &Site, to: Ipv4Addr) -> BTreeSet<u16> {
     let table = site.within(|| std::fs::read_to_string("/proc/thread-self/net/tcp")).unwrap();
     let address = format!("{:08X}:", u32::from_le_bytes(to.octets()));
@@ -101,18 +101,18 @@ fn until(what: &str, mut so: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Failure 8: sockets of every server to every site. Thirty-two nodes of one site know two hundred destinations, each through many of
-/// fifty policies; then one of them dies.
+/// Failure 8: a connection of every server to every site. Thirty-two nodes of one site know two hundred destinations, each through
+/// many of fifty policies. Then one node fails.
 #[test]
-fn the_nodes_of_a_pod_have_their_part_of_the_connections_each() {
+fn pod_members_share_connections_and_rebalance_after_a_loss() {
     const NODES: usize = 32;
     const DESTINATIONS: usize = 200;
     const POLICIES: usize = 50;
     const PART: usize = DESTINATIONS.div_ceil(NODES);
-    // When one has gone it is still that.
+    // The limit stays the same after the loss of one node.
     const _: () = assert!(PART == DESTINATIONS.div_ceil(NODES - 1));
     alone(|| {
-        // A thousand pings a second are what an optimized build takes.
+        // An optimized build handles about a thousand pings per second.
         let router = RouterOptions { ping_every: Duration::from_secs(4), ..calm() };
         let mut pod = Pod::new(NODES as u8, &router);
         let far = pod.network.site().unwrap();
@@ -133,7 +133,7 @@ fn the_nodes_of_a_pod_have_their_part_of_the_connections_each() {
         let far_nodes: Vec<Node> = (0..DESTINATIONS).map(begin).collect();
         let destinations: Vec<Member> = far_nodes.iter().map(|node| node.member.clone()).collect();
         let id = |number: usize| destinations[number].id;
-        // Each may be used at two thirds of the destinations; all together at each.
+        // Each policy covers two thirds of the destinations, and all policies together cover every destination.
         let at = |policy: usize| (0..DESTINATIONS).filter(move |number| number % 3 != policy % 3);
         let policies: Vec<Vec<NodeId>> = (0..POLICIES).map(|policy| at(policy).map(id).collect()).collect();
         pod.knows(&destinations, &policies);
@@ -151,7 +151,7 @@ fn the_nodes_of_a_pod_have_their_part_of_the_connections_each() {
         let most = pod.connected(far.address).iter().map(BTreeSet::len).max().unwrap();
         let dead = pod.nodes.pop().unwrap();
         let its = ports(&dead.site, far.address).len();
-        // Its processes are gone, nobody says so: what others have of it ends.
+        // The node stops without announcing it. The other nodes notice when their connections close.
         dead.runtime.block_on(dead.runtime.spawn(dead.node.stop())).unwrap();
         let moved = until("its part has moved", || all(&pod.connected(far.address)) == DESTINATIONS);
         let spill = pod.connected(far.address).iter().map(BTreeSet::len).max().unwrap();
@@ -165,7 +165,8 @@ fn the_nodes_of_a_pod_have_their_part_of_the_connections_each() {
     });
 }
 
-/// A pod, and other sites of one node each, so far away, that hold one key. All share from the first connection on.
+/// A pod, and other sites of one node each, at the given round-trip times, that hold one key. Connections are shared from the first
+/// one on.
 struct World {
     pod: Pod,
     others: Vec<Fixture>,
@@ -216,7 +217,7 @@ impl World {
         world
     }
 
-    /// Until each of the pod can ask so many of the others.
+    /// Waits until each node of the pod reaches this number of other nodes.
     fn until_reached(&self, count: usize) {
         let far: BTreeSet<NodeId> = self.others.iter().map(|place| place.node.member.id).collect();
         until("they are reached", || {
@@ -227,13 +228,13 @@ impl World {
         });
     }
 
-    /// Nodes of the pod with a connection to this one of the others.
+    /// Returns the pod's nodes with a connection to this other node.
     fn owners(&self, other: usize) -> Vec<usize> {
         let connected = self.pod.connected(self.others[other].site.address);
         (0..connected.len()).filter(|at| !connected[*at].is_empty()).collect()
     }
 
-    /// One signature by this node of the pod.
+    /// Signs once through this node of the pod.
     fn sign(&self, node: usize) -> impl Future<Output = bool> + Send + use<> {
         let place = &self.pod.nodes[node];
         let _there = place.runtime.enter();
@@ -254,10 +255,9 @@ impl World {
     }
 }
 
-/// Requests of all go by one connection, which another has, with their deadline, their tenant and their trace; and when that one
-/// dies none is lost.
+/// All nodes of the pod use one node's connection. When that node fails, no request is lost.
 #[test]
-fn what_a_pod_asks_goes_by_one_connection_until_its_owner_dies() {
+fn pod_shares_one_connection_and_survives_the_loss_of_its_owner() {
     const MANY: usize = 200;
     alone(|| {
         let mut world = World::new(4, &[40], u32::MAX);
@@ -273,7 +273,7 @@ fn what_a_pod_asks_goes_by_one_connection_until_its_owner_dies() {
             world.pod.nodes[node].node.figure("bulla_keyless_relayed_requests_total")
         };
         assert_eq!(relayed(&world, owners[0]), 3.0);
-        // Under way when its owner dies: asked for once more by another connection.
+        // Requests in flight when the owner fails are retried through another connection.
         let other = (owners[0] + 1) % 4;
         world.gates[0].send_replace(false);
         let runtime = world.pod.nodes[other].runtime.handle().clone();
@@ -283,7 +283,7 @@ fn what_a_pod_asks_goes_by_one_connection_until_its_owner_dies() {
         let began = Instant::now();
         dead.runtime.shutdown_background();
         drop(dead.node);
-        // Who had nothing under way waits for the next owner, too.
+        // Nodes without requests in flight wait for the next owner, too.
         let fresh: Vec<_> = (0..3).map(|node| runtime.spawn(world.sign(node))).collect();
         until("another owns it", || world.owners(0).len() == 1);
         world.gates[0].send_replace(true);
@@ -295,16 +295,16 @@ fn what_a_pod_asks_goes_by_one_connection_until_its_owner_dies() {
     });
 }
 
-/// What is not taken from everybody: a client reaches nobody through a node, and is told of nobody; a node does, of whatever site.
+/// A client cannot reach another node through a node. A node can, from any site.
 #[test]
-fn only_nodes_are_passed_on_for() {
+fn requests_are_relayed_for_nodes_only() {
     alone(|| {
         let world = World::new(2, &[1], u32::MAX);
         let owner = world.owners(0)[0];
         let (owner, far) = (&world.pod.nodes[owner], &world.others[0]);
         let node = far.node.member.id.0.to_vec();
         let named = SignRequest { node, ..request(0, &world.key, EC, &[1; 32]) };
-        // A client of its own socket, and a node of another site.
+        // A client of the node's own socket, and a node of another site.
         let path = owner.node.folder.path().join("native.sock");
         let again = named.clone();
         let status = owner.run(async move { Client::socket(path).sign(named, patient()).await }).unwrap_err();
@@ -322,14 +322,14 @@ fn only_nodes_are_passed_on_for() {
     });
 }
 
-/// Failure 9: few servers that carry all that goes to one site. Eight nodes ask for one key of one node, more often than one owner
-/// is to pass on.
+/// Failure 9: few servers carry all traffic to one site. Eight nodes request one key of one node, at a rate above the limit of one
+/// owner.
 #[test]
-fn more_own_the_way_to_a_node_that_is_asked_often() {
+fn busy_destination_is_reached_through_several_owners() {
     const NODES: usize = 8;
     const OWNERS: usize = 4;
     alone(|| {
-        // Of some four hundred a second an owner is to have a hundred.
+        // Of about four hundred requests per second, one owner may carry a hundred.
         let world = World::new(NODES as u8, &[20], 100);
         let alone = world.owners(0).len();
         let second = || {
@@ -349,7 +349,7 @@ fn more_own_the_way_to_a_node_that_is_asked_often() {
             let signed = world.pod.nodes[0].runtime.block_on(join_all(asking));
             assert!(signed.into_iter().all(|signed| signed.unwrap()));
         };
-        // What went by each node's connection: of all that it was asked for, what it asked no other for.
+        // Requests carried by each node's own connection: all its requests, minus those relayed through other nodes.
         let carried = |place: &Fixture| {
             let asked =
                 place.node.figure("bulla_keyless_site_request_duration_seconds_count{site=\"site-100\"}");
@@ -375,9 +375,9 @@ fn more_own_the_way_to_a_node_that_is_asked_often() {
     });
 }
 
-/// A destination that its owner does not reach is reached through another.
+/// If the owner of a destination cannot reach it, another node takes over.
 #[test]
-fn what_the_owner_does_not_reach_is_reached_through_another() {
+fn destination_unreachable_from_its_owner_is_reached_through_another() {
     alone(|| {
         let impatient = RouterOptions {
             connect_timeout: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! Ways that many share: tenants, nodes of one site, and all who ask them.
+//! Shared network paths: tenants, nodes of one site, and their clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ fn tenant(name: &str) -> TenantOptions {
     TenantOptions { clients: vec![format!("O={name}")], ..TenantOptions::new(name) }
 }
 
-/// Failure 3: a queue that fills and stops anyone who shares it. One tenant has 1,600 requests for a key that does not answer, of which
-/// it may have 1,000 under way; another signs by the same node over the same connection.
+/// Failure 3: a full queue blocks everyone who shares it. One tenant sends 1,600 requests for a key that does not answer, with a
+/// limit of 1,000 in flight. Another tenant signs through the same node and connection.
 #[test]
-fn a_tenant_that_fills_its_share_of_a_way_refuses_nothing_to_another() {
+fn tenant_at_its_in_flight_limit_does_not_block_another() {
     const MANY: usize = 1_600;
     const MAY: usize = 1_000;
     const QUIET: u32 = 200;
@@ -40,7 +40,7 @@ fn a_tenant_that_fills_its_share_of_a_way_refuses_nothing_to_another() {
         let world = World::with(&[60], calm(), tenants);
         let before = world.clients.block_on(world.sign_at(QUIET, 5 * MS));
         let (slow, stuck, gates) = world.one_more_key();
-        // What one connection may have under way is not what is measured.
+        // Several connections, so that the limit per connection is not reached.
         let clients: Vec<_> = (0..4).map(|_| world.client_of("noisy", &world.home.runtime)).collect();
         let mut noise = JoinSet::new();
         for number in 0..MANY {
@@ -82,13 +82,13 @@ fn a_tenant_that_fills_its_share_of_a_way_refuses_nothing_to_another() {
     });
 }
 
-/// Failure 4: one that asks for fifty times its share takes everybody's.
+/// Failure 4: one tenant at fifty times its share takes the shares of all others.
 #[test]
-fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() {
+fn tenant_above_its_rate_limit_does_not_reduce_the_rate_of_another() {
     const SHARE: u32 = 40;
     const TIMES: u32 = 50;
     const SECONDS: u32 = 2;
-    // At once, so that a stall of this machine refuses nothing: so many seconds' worth.
+    // Burst of several seconds, so that a stall of this machine rejects nothing.
     const BURST_S: u32 = 3;
     alone(|| {
         let limited = |name| TenantOptions { rate_per_s: SHARE, burst: SHARE * BURST_S, ..tenant(name) };
@@ -118,12 +118,12 @@ fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() 
                         }
                     }
                 }
-                // What is admitted late was earned until then.
+                // Requests admitted late are covered by tokens earned until then.
                 (load, refused, began.elapsed())
             }
         };
         let count = SHARE * SECONDS;
-        // Its whole share is what it may have: nine tenths of it.
+        // Nine tenths of the tenant's rate limit.
         let every = Duration::from_secs(1) * 10 / (SHARE * 9);
         let (before, _, _) = world.home.run(at("quiet", count, every));
         let noisy =
@@ -145,7 +145,7 @@ fn a_tenant_at_fifty_times_its_share_has_its_share_and_another_all_of_its_own() 
     });
 }
 
-/// Who asks, without a service of its own.
+/// Creates a router that only sends requests and serves none.
 fn asker(ca: &Authority, number: u8) -> (Router, Member) {
     let id = NodeId([number; 16]);
     let leaf = ca.leaf_of(
@@ -165,9 +165,9 @@ fn asker(ca: &Authority, number: u8) -> (Router, Member) {
     (router, member)
 }
 
-/// Failure 9: few servers that carry all of the traffic to a hot site. Eight ask for one key of a site of eight nodes.
+/// Failure 9: few servers carry all traffic to a busy site. Eight nodes request one key of a site of eight nodes.
 #[test]
-fn a_hot_site_is_asked_through_all_of_its_nodes() {
+fn requests_to_a_busy_site_are_spread_over_its_nodes() {
     const NODES: usize = 8;
     const EACH: usize = 50;
     alone(|| {

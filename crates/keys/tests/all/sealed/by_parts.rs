@@ -1,5 +1,5 @@
-//! HPKE with X-Wing made of another library's parts, by the text of RFC 9180 and of draft-connolly-cfrg-xwing-kem, so
-//! that what is sealed here opens there: the formats are theirs, not ours.
+//! HPKE with X-Wing, built from another library's primitives after RFC 9180 and draft-connolly-cfrg-xwing-kem. Data sealed here
+//! opens with our code, which shows that our formats follow the standards.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
@@ -12,7 +12,7 @@ use x509::SpkiHash;
 /// "HPKE", KEM 0x647a, KDF 1 (HKDF-SHA256), AEAD 2 (AES-256-GCM): RFC 9180 section 5.1.
 const SUITE: &[u8] = &[b'H', b'P', b'K', b'E', 0x64, 0x7a, 0, 1, 0, 2];
 
-/// Algorithm byte, X-Wing's ciphertext, what is encrypted with its tag.
+/// Returns the algorithm byte, the X-Wing ciphertext, and the encrypted data with its tag.
 pub(super) fn seal(to: &[u8], info: &[u8], aad: &[u8], text: &[u8]) -> Vec<u8> {
     let (encapped, secret) = encapsulate(to);
     let (key, nonce) = key_schedule(&secret, info);
@@ -61,7 +61,7 @@ fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
 
 /// The draft's vectors (section C): seeds, and the SHA-256 of their public keys.
 #[test]
-fn seeds_become_the_pairs_of_the_draft() {
+fn seeds_expand_to_the_key_pairs_of_the_xwing_draft() {
     for (seed, public) in [
         (
             "7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26",

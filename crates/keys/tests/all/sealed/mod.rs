@@ -1,4 +1,4 @@
-//! Keys sealed to policies: they open with the policy's key, for what they were sealed for, and for nothing else.
+//! Keys sealed to policies open only with the policy's key and with the same context.
 
 mod by_parts;
 
@@ -18,7 +18,7 @@ fn seal_context(key: &PrivateKey) -> SealContext {
 }
 
 #[test]
-fn a_key_reaches_the_node_it_was_sealed_for() {
+fn sealed_key_is_opened_by_the_node_holding_the_policy_key() {
     let node = NodeKey::from_octets(&*NodeKey::generate().unwrap().to_octets()).unwrap();
     let policy = PolicyKey::generate().unwrap();
     let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
@@ -38,7 +38,7 @@ fn a_key_reaches_the_node_it_was_sealed_for() {
 }
 
 #[test]
-fn a_wrap_opens_for_its_node_its_policy_and_its_generation() {
+fn wrapped_seed_opens_only_for_its_node_policy_and_generation() {
     let (node, other) = (NodeKey::generate().unwrap(), NodeKey::generate().unwrap());
     let policy = PolicyKey::generate().unwrap();
     let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
@@ -67,7 +67,7 @@ fn a_wrap_opens_for_its_node_its_policy_and_its_generation() {
 }
 
 #[test]
-fn a_sealed_key_opens_for_its_policy_its_generation_and_its_public_half() {
+fn sealed_key_opens_only_for_its_policy_generation_and_public_key() {
     let (policy, other) = (PolicyKey::generate().unwrap(), PolicyKey::generate().unwrap());
     let key = key(KeyType::P256);
     let context = seal_context(&key);
@@ -97,7 +97,7 @@ fn a_sealed_key_opens_for_its_policy_its_generation_and_its_public_half() {
 }
 
 #[test]
-fn a_key_is_sealed_anew_to_the_next_generation() {
+fn key_is_resealed_to_the_next_generation() {
     let (old, new) = (PolicyKey::generate().unwrap(), PolicyKey::generate().unwrap());
     let key = key(KeyType::Ed25519);
     let from = seal_context(&key);
@@ -111,9 +111,9 @@ fn a_key_is_sealed_anew_to_the_next_generation() {
     assert_eq!(old.reseal(&sealed, &from, new.public(), &other).unwrap_err(), SealedError::OtherKey);
 }
 
-/// A wrap is no sealed key, though both are sealed to a pair of the same kind.
+/// A wrapped seed is not a sealed key, although both are sealed to key pairs of the same type.
 #[test]
-fn what_is_sealed_for_one_layer_does_not_open_in_the_other() {
+fn wrapped_seed_does_not_open_as_a_sealed_key() {
     let seed = PolicyKey::generate().unwrap().seed();
     let (node, policy) = (NodeKey::from_octets(&*seed).unwrap(), PolicyKey::from_seed(&*seed).unwrap());
     assert_eq!(node.public(), policy.public());
@@ -123,14 +123,14 @@ fn what_is_sealed_for_one_layer_does_not_open_in_the_other() {
 }
 
 #[test]
-fn another_key_than_the_one_named_is_not_sealed() {
+fn sealing_a_key_that_differs_from_its_context_is_rejected() {
     let (policy, one) = (PolicyKey::generate().unwrap(), key(KeyType::P256));
     let context = seal_context(&key(KeyType::Ed25519));
     assert_eq!(seal_key(policy.public(), &one, &context).unwrap_err(), SealedError::OtherKey);
 }
 
 #[test]
-fn what_others_seal_is_held_against_what_it_is_said_to_be() {
+fn foreign_sealed_keys_are_checked_against_their_context() {
     let (policy, key) = (PolicyKey::generate().unwrap(), key(KeyType::P256));
     let context = seal_context(&key);
     let foreign = |octets: &[u8], spki: [u8; 32]| foreign_seal(policy.public(), octets, &context, spki);
@@ -145,7 +145,7 @@ fn what_others_seal_is_held_against_what_it_is_said_to_be() {
     assert_eq!(policy.open_key(&sealed, &context).unwrap().spki(), key.spki(), "another's seal of the same");
 }
 
-/// As another program would seal: by the parts, with the context written out by hand.
+/// Seals as another program would: from primitives, with the context encoded by hand.
 fn foreign_seal(to: &KemPublic, octets: &[u8], context: &SealContext, spki_sha256: [u8; 32]) -> Vec<u8> {
     let aad = [
         &[0, 0, 0, 0, 0, 0, 0, 16][..],
@@ -160,7 +160,7 @@ fn foreign_seal(to: &KemPublic, octets: &[u8], context: &SealContext, spki_sha25
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn debug_output_hides_secrets() {
     let seed = [0xab; SEED];
     let (node, policy) = (NodeKey::from_octets(&seed).unwrap(), PolicyKey::from_seed(&seed).unwrap());
     assert_eq!(format!("{node:?} {policy:?}"), "NodeKey(…) PolicyKey(…)");
@@ -169,7 +169,7 @@ fn nothing_secret_is_shown() {
 }
 
 #[test]
-fn seeds_and_public_keys_are_held_to_their_form() {
+fn seeds_and_public_keys_are_validated() {
     for length in [0, 31, 33] {
         let octets = vec![7; length];
         assert_eq!(NodeKey::from_octets(&octets).unwrap_err(), SealedError::NotSeed(length));
@@ -191,7 +191,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn changed_octets_never_open(at in any::<proptest::sample::Index>(), bits in 1_u8..) {
+    fn modified_ciphertext_never_opens(at in any::<proptest::sample::Index>(), bits in 1_u8..) {
         static ONCE: std::sync::OnceLock<(NodeKey, PolicyKey, Vec<u8>, Vec<u8>)> = std::sync::OnceLock::new();
         let ec = key(KeyType::P256);
         let (node, policy, wrap, sealed) = ONCE.get_or_init(|| {
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn octets_of_any_kind_are_an_error(octets in proptest::collection::vec(any::<u8>(), 0..1_400)) {
+    fn arbitrary_bytes_are_rejected(octets in proptest::collection::vec(any::<u8>(), 0..1_400)) {
         let policy = PolicyKey::from_seed(&[1; SEED]).unwrap();
         let node = NodeKey::from_octets(&[1; SEED]).unwrap();
         let context = SealContext { policy: [1; 16], generation: 1, spki_sha256: [0; 32] };

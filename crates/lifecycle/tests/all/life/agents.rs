@@ -1,4 +1,4 @@
-//! Agents: the key is made and used on their hosts, and certificates are put in place there.
+//! Tests of agents that generate and use keys on their hosts, and deploy certificates there.
 
 use agent::deploy::Outcome;
 use agent::tables::{TargetSettings, insert_target};
@@ -67,7 +67,7 @@ pub(super) fn bad(error: &str) -> JobResult {
     JobResult::failed(None, error)
 }
 
-/// A certificate whose key an agent makes, with its targets, up to the request.
+/// Creates a certificate with an agent key and targets, up to its CSR job.
 async fn wanted(world: &World, agent: Uuid, targets: &[TargetRef]) -> (Uuid, JobId) {
     let mut new = NewCertificate::new(&["a.example.org", "10.0.0.1"], "web");
     new.key_location = KeyLocation::Agent { agent };
@@ -77,7 +77,7 @@ async fn wanted(world: &World, agent: Uuid, targets: &[TargetRef]) -> (Uuid, Job
     (created.certificate, created.job.unwrap())
 }
 
-pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
+pub(super) async fn agent_generates_the_key_and_deploys_the_certificate(world: World) {
     let agent = world.agent().await;
     assert!(jobs(&world, agent).await.is_empty());
     let targets = [target(&world, agent, "one").await, target(&world, agent, "two").await];
@@ -87,7 +87,7 @@ pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
     let offered = jobs(&world, agent).await;
     let Work::Csr { key_type, names, .. } = &offered[0].work else { panic!("{offered:?}") };
     assert_eq!((offered.len(), offered[0].job, *key_type), (1, job.0, KeyType::P256));
-    // An agent that restarts is not given more work, and makes nothing new.
+    // A restarted agent gets no second job and generates no new key.
     assert!(jobs(&world, agent).await.is_empty());
     let (key, csr) = request(KeyType::P256, names);
     world.life.accept_csr(job, agent, &csr).await.unwrap();
@@ -127,7 +127,7 @@ pub(super) async fn an_agent_makes_the_key_and_deploys(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: World) {
+pub(super) async fn csr_that_differs_from_the_job_is_rejected(world: World) {
     let agent = world.agent().await;
     let (id, job) = wanted(&world, agent, &[]).await;
     let names: Vec<String> = vec!["a.example.org".to_owned(), "10.0.0.1".to_owned()];
@@ -150,13 +150,13 @@ pub(super) async fn a_request_that_is_not_what_was_asked_for_is_refused(world: W
     world.life.accept_csr(job, agent, &good).await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(id).await.unwrap().state, State::Active);
-    // Too late for another one.
+    // A second CSR is too late.
     let late = world.life.accept_csr(job, agent, &request(KeyType::P256, &names).1).await;
     assert!(matches!(late, Err(CsrError::NotWaiting(_))));
     world.check().await;
 }
 
-pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(world: World) {
+pub(super) async fn failed_deployment_is_retried_and_finally_fails(world: World) {
     let agent = world.agent().await;
     let place = target(&world, agent, "one").await;
     let mut new = NewCertificate::new(&["a.example.org"], "web");
@@ -165,7 +165,7 @@ pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(worl
     world.life.tick().await.unwrap();
     let offered = jobs(&world, agent).await;
     let Work::Deploy { key_pem, .. } = &offered[0].work else { panic!("{offered:?}") };
-    // The key is in this server: the agent needs it, and the log says so.
+    // The key is on this server. The agent needs it, and the audit log records that it got it.
     assert!(key_pem.is_some());
     let filter = AuditFilter { action: Some("certificate.give_key".to_owned()), ..AuditFilter::default() };
     let log = world.store.audit_page(&filter, None, 10).await.unwrap().rows;
@@ -186,7 +186,7 @@ pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(worl
     let failed = world.life.get(created.certificate).await.unwrap();
     assert_eq!(failed.state, State::Failed);
     assert_eq!(failed.last_error.as_deref(), Some("nginx -t says no"));
-    // The version is there; it can be brought there again.
+    // The version exists and can be deployed again.
     world.life.redeploy(created.certificate, "user:ann").await.unwrap();
     let offered = jobs(&world, agent).await;
     assert_ne!(offered[0].job, job.0);
@@ -195,11 +195,11 @@ pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(worl
     world.check().await;
 }
 
-pub(super) async fn an_agent_that_says_nothing_is_not_waited_for_for_ever(world: World) {
+pub(super) async fn run_expires_when_the_agent_sends_no_csr(world: World) {
     let agent = world.agent().await;
     let (id, job) = wanted(&world, agent, &[]).await;
     assert_eq!(jobs(&world, agent).await.len(), 1);
-    // Offered again after a while, also when the agent could not.
+    // The job is offered again after a while, even if the agent failed.
     world.advance(HOUR);
     assert_eq!(jobs(&world, agent).await.len(), 1);
     world.life.deployed(job, agent, &bad("no entropy")).await.unwrap();
@@ -211,21 +211,21 @@ pub(super) async fn an_agent_that_says_nothing_is_not_waited_for_for_ever(world:
     let failed = world.life.get(id).await.unwrap();
     assert_eq!(failed.state, State::Failed);
     assert!(jobs(&world, agent).await.is_empty());
-    // And the next run is planned.
+    // The next run is scheduled.
     world.clock.set(failed.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
     assert_eq!(jobs(&world, agent).await.len(), 1);
     world.check().await;
 }
 
-pub(super) async fn a_deployment_nobody_reports_is_given_up(world: World) {
+pub(super) async fn unreported_deployment_expires_after_days(world: World) {
     let agent = world.agent().await;
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.targets = vec![target(&world, agent, "one").await, target(&world, agent, "two").await];
     let created = world.life.create(new, "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(jobs(&world, agent).await.len(), 2);
-    // Its lease ends and it is offered again; days later nobody waits for it any more.
+    // When the lease expires, the job is offered again. Days later it is given up.
     world.advance(HOUR);
     world.life.schedule().await.unwrap();
     assert_eq!(jobs(&world, agent).await.len(), 2);
@@ -240,12 +240,12 @@ pub(super) async fn a_deployment_nobody_reports_is_given_up(world: World) {
         .unwrap()
         .rows;
     assert!(all.iter().all(|one| one.state == DeploymentState::Cancelled), "{all:?}");
-    // The renewal is planned all the same.
+    // The renewal is still scheduled.
     assert!(failed.renew_at_us().is_some());
     world.check().await;
 }
 
-pub(super) async fn what_an_agent_needs_has_to_exist(world: World) {
+pub(super) async fn unknown_agents_and_targets_are_rejected(world: World) {
     let (agent, other) = (world.agent().await, world.agent().await);
     let place = target(&world, agent, "one").await;
     let TargetRef::Deploy { target, .. } = place else { panic!("{place:?}") };
@@ -265,7 +265,7 @@ pub(super) async fn what_an_agent_needs_has_to_exist(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_newer_version_ends_the_deployment_of_the_older(world: World) {
+pub(super) async fn newer_version_cancels_the_deployment_of_the_older(world: World) {
     let agent = world.agent().await;
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.targets = vec![target(&world, agent, "one").await];
@@ -277,7 +277,7 @@ pub(super) async fn a_newer_version_ends_the_deployment_of_the_older(world: Worl
     let new = jobs(&world, agent).await;
     assert_eq!(new.len(), 1);
     assert_ne!(new[0].job, old.job);
-    // What comes late changes nothing.
+    // A late report changes nothing.
     world.life.deployed(JobId(old.job), agent, &bad("late")).await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Deploying);
     let Work::Deploy { target, .. } = &new[0].work else { panic!("{new:?}") };

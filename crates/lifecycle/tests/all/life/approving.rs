@@ -1,4 +1,4 @@
-//! The second person, on every path.
+//! Tests of two-person approval on every path.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ async fn open(world: &World) -> Vec<lifecycle::approval::Approval> {
     world.life.approvals(ApprovalState::Open, None, 100).await.unwrap().rows
 }
 
-pub(super) async fn a_second_person_has_to_consent(world: World) {
+pub(super) async fn issuance_requires_approval_by_a_second_person(world: World) {
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "careful"), "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
@@ -42,7 +42,7 @@ pub(super) async fn a_second_person_has_to_consent(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_signer_reads_the_approval_of_a_run(world: World) {
+pub(super) async fn signer_reads_the_approval_of_a_run(world: World) {
     let consents = RunConsents::new(world.store.clone());
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "careful"), "user:ann").await.unwrap();
@@ -60,14 +60,14 @@ pub(super) async fn a_signer_reads_the_approval_of_a_run(world: World) {
     }
 }
 
-pub(super) async fn the_scheduler_asks_too(world: World) {
+pub(super) async fn scheduled_renewal_requires_approval_by_policy(world: World) {
     let plain = world.issued("a.example.org").await;
     let policy = Policy {
         applies_to: AppliesTo { all: true, ..AppliesTo::default() },
         requires_approval: true,
         ..Policy::default()
     };
-    // Put after the next run was planned: the gate is asked when a run begins.
+    // The policy is stored after the next run was scheduled. Approval is checked when a run begins.
     world.life.put_policy("two-eyes-more", &policy, None, "user:ann").await.unwrap();
     world.clock.set(plain.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
@@ -79,20 +79,20 @@ pub(super) async fn the_scheduler_asks_too(world: World) {
     world.life.tick().await.unwrap();
     let renewed = world.life.get(plain.id).await.unwrap();
     assert_eq!(renewed.state, State::Active);
-    // The next one was planned with the gate known: asked for before anybody claims it.
+    // The next run was scheduled when the policy existed, so its approval is requested before the run is claimed.
     world.clock.set(renewed.renew_at_us().unwrap());
     let report = world.life.schedule().await.unwrap();
     assert_eq!(report.gated, 1);
     assert_eq!(open(&world).await.len(), 1);
     assert_eq!(world.life.schedule().await.unwrap().gated, 0);
-    // A person who hastens it does not get around it.
+    // An early manual renewal does not bypass the approval.
     world.life.renew(&Selection::Ids(vec![plain.id]), "asked", "user:ann").await.unwrap();
     assert_eq!(world.life.tick().await.unwrap().done, 0);
     assert_eq!(world.issuer("internal").made(), 2);
     world.check().await;
 }
 
-pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
+pub(super) async fn rejection_or_expiry_of_an_approval_ends_the_run(world: World) {
     let create = |name: &'static str| {
         let life = world.life.clone();
         async move { life.create(NewCertificate::new(&[name], "careful"), "user:ann").await.unwrap() }
@@ -100,7 +100,7 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
     let refused = create("a.example.org").await;
     world.life.tick().await.unwrap();
     let approval = open(&world).await.remove(0);
-    // Anyone who asked may take it back.
+    // The requester can withdraw the request.
     world.life.reject(approval.id, Some("no"), &person("user:ann")).await.unwrap();
     let after = world.life.get(refused.certificate).await.unwrap();
     assert_eq!(after.state, State::Pending);
@@ -124,7 +124,7 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
     world.check().await;
 }
 
-pub(super) async fn an_approval_falls_with_its_run(world: World) {
+pub(super) async fn approval_is_withdrawn_when_its_run_ends(world: World) {
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "careful"), "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
@@ -140,7 +140,7 @@ fn person(actor: &str) -> Principal {
     Principal::of_actor(actor)
 }
 
-/// Who approves nothing: each of these actors is refused.
+/// Asserts that each of these actors cannot approve.
 async fn refused(world: &World, approval: uuid::Uuid, actors: &[&str]) {
     for actor in actors {
         let answer = world.life.approve(approval, None, None, &person(actor)).await;
@@ -153,7 +153,7 @@ fn named(names: &[&str]) -> CertificateChange {
     CertificateChange { names: Some(names), ..CertificateChange::default() }
 }
 
-/// A certificate that waits for approval.
+/// Creates a certificate that waits for approval.
 async fn waiting(world: &World) -> (uuid::Uuid, Approval) {
     let new = NewCertificate::new(&["a.example.org"], "careful");
     let created = world.life.create(new, "user:ann").await.unwrap();
@@ -162,14 +162,14 @@ async fn waiting(world: &World) -> (uuid::Uuid, Approval) {
     (created.certificate, approval)
 }
 
-pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
+pub(super) async fn changed_plan_voids_an_open_approval(world: World) {
     let (certificate, first) = waiting(&world).await;
     let plan = first.plan.clone().unwrap();
     assert_eq!(
         (plan.names.as_slice(), Some(plan.sha256())),
         (&["a.example.org".to_owned()][..], first.plan_sha256)
     );
-    // A change of what is not in the plan leaves the approval alone.
+    // A change of fields outside the plan does not affect the approval.
     let renamed = CertificateChange { name: Some("shop".to_owned()), ..CertificateChange::default() };
     world.life.update(certificate, None, &renamed, "user:bob").await.unwrap();
     assert_eq!(open(&world).await.len(), 1);
@@ -197,7 +197,7 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_changed_plan_voids_a_given_approval(world: World) {
+pub(super) async fn changed_plan_voids_a_given_approval(world: World) {
     let (certificate, first) = waiting(&world).await;
     world.life.approve(first.id, None, None, &person("user:carl")).await.unwrap();
     world.life.update(certificate, None, &named(&["evil.example.org"]), "user:bob").await.unwrap();
@@ -216,7 +216,7 @@ async fn profile(world: &World, body: &'static str) {
     put.await.unwrap().unwrap();
 }
 
-pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
+pub(super) async fn changed_profile_voids_an_approval(world: World) {
     profile(&world, r#"{"ca":"one"}"#).await;
     let (_, first) = waiting(&world).await;
     profile(&world, r#"{"ca":"two"}"#).await;
@@ -226,14 +226,14 @@ pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
     let second = open(&world).await.remove(0);
     assert_eq!(second.previous, Some(first.id));
 
-    // Given for one profile, and begun under another.
+    // Approved for one profile, and started with another.
     world.life.approve(second.id, None, None, &person("user:carl")).await.unwrap();
     profile(&world, r#"{"ca":"three"}"#).await;
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
     assert_eq!(world.life.approval(second.id).await.unwrap().state, ApprovalState::Void);
 
-    // Nobody decides, and the profile changes: the next tick asks again.
+    // The profile changes before a decision: the next tick requests approval again.
     world.life.tick().await.unwrap();
     let third = open(&world).await.remove(0);
     profile(&world, r#"{"ca":"four"}"#).await;
@@ -242,7 +242,7 @@ pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
     world.check().await;
 }
 
-pub(super) async fn what_changed_while_the_issuer_was_at_it_is_not_delivered(world: World) {
+pub(super) async fn certificate_is_revoked_when_its_plan_changed_during_issuance(world: World) {
     let (certificate, first) = waiting(&world).await;
     world.life.approve(first.id, None, None, &person("user:carl")).await.unwrap();
     let issuer = world.issuer("internal");
@@ -258,16 +258,16 @@ pub(super) async fn what_changed_while_the_issuer_was_at_it_is_not_delivered(wor
     assert!(after.current.is_none(), "{after:?}");
     assert_eq!(world.life.approval(first.id).await.unwrap().state, ApprovalState::Void);
     world.life.tick().await.unwrap();
-    // What was issued for the old plan is revoked; the new plan is asked for.
+    // The certificate issued for the old plan is revoked. Approval of the new plan is requested.
     assert_eq!(world.own.revoked.lock().len(), 1);
     let second = open(&world).await.remove(0);
     refused(&world, second.id, &["user:ann", "user:bob"]).await;
     world.check().await;
 }
 
-pub(super) async fn an_approval_without_a_plan_is_void(world: World) {
+pub(super) async fn approval_without_a_plan_is_void(world: World) {
     let (_, first) = waiting(&world).await;
-    // As a database has it from before plans were stored.
+    // As in a database from before plans were stored.
     let job = first.job.row();
     let old = world.store.write("old", move |tx| {
         async move {
@@ -289,7 +289,7 @@ pub(super) async fn an_approval_without_a_plan_is_void(world: World) {
     world.check().await;
 }
 
-pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(world: World) {
+pub(super) async fn author_of_a_plan_change_cannot_approve_the_scheduled_renewal(world: World) {
     let (certificate, first) = waiting(&world).await;
     world.life.approve(first.id, None, None, &person("user:carl")).await.unwrap();
     world.life.tick().await.unwrap();
@@ -300,13 +300,13 @@ pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(
     let second = open(&world).await.remove(0);
     assert_eq!(second.requested_by, "system:renewal");
     refused(&world, second.id, &["user:bob"]).await;
-    // Her plan was carried out; this one is another's.
+    // Ann's plan was carried out. The renewal is the plan of the scheduler.
     world.life.approve(second.id, None, None, &person("user:ann")).await.unwrap();
     world.check().await;
 }
 
-pub(super) async fn one_person_is_one_principal(world: World) {
-    // Ann's token asked for it, long gone by now.
+pub(super) async fn requester_cannot_approve_under_another_identity(world: World) {
+    // Ann's token made the request long ago.
     for noted in [person("token:ci").with("user:ann"), person("user:ann").with("email:ann@example.org")] {
         let note = world.store.write("note", move |tx| {
             let noted = noted.clone();
@@ -328,7 +328,7 @@ pub(super) async fn one_person_is_one_principal(world: World) {
     world.check().await;
 }
 
-pub(super) async fn as_many_people_as_the_profile_says_have_to_approve(world: World) {
+pub(super) async fn issuance_requires_the_number_of_approvals_of_the_profile(world: World) {
     let body = |days: u32| {
         let names = r#""names":{"dns_allowed":[".example.org"]}"#;
         let validity = format!(r#""validity":{{"default_seconds":{}}}"#, days * 86_400);
@@ -346,13 +346,13 @@ pub(super) async fn as_many_people_as_the_profile_says_have_to_approve(world: Wo
     let half = world.life.approval(first.id).await.unwrap();
     assert_eq!((half.state, half.progress.given), (ApprovalState::Open, 1));
     assert_eq!(half.approvers, ["user:bob"]);
-    // Bob is one person, whichever way he logs in.
+    // Bob is one person, whichever identity he uses.
     for again in [person("user:bob"), person("token:ci").with("user:bob")] {
         let answer = world.life.approve(first.id, None, None, &again).await;
         assert!(matches!(answer, Err(ApprovalError::Repeated { given: 1, needed: 2 })), "{answer:?}");
     }
 
-    // The plan changes: Bob's approval was for another one.
+    // The plan changes: Bob's approval was for the old plan.
     profile(&world, body(31)).await;
     let changed = world.life.approve(first.id, None, None, &person("user:carl")).await;
     assert!(matches!(changed, Err(ApprovalError::PlanChanged)), "{changed:?}");
@@ -366,7 +366,7 @@ pub(super) async fn as_many_people_as_the_profile_says_have_to_approve(world: Wo
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(certificate).await.unwrap().state, State::Active);
     let given = world.life.approval(second.id).await.unwrap();
-    // In one moment, so by name.
+    // Both approved at the same time, so they are sorted by name.
     assert_eq!(given.approvers, ["user:bob", "user:carl"]);
     assert_eq!(given.decided_by.as_deref(), Some("user:bob"));
     world.check().await;

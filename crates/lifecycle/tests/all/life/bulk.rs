@@ -1,4 +1,4 @@
-//! Many at once: all of them, in sets.
+//! Tests of bulk operations, which run in sets.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn request(replace: bool) -> RevokeRequest {
     RevokeRequest { reason: Reason::KeyCompromise, replace }
 }
 
-pub(super) async fn a_filter_reaches_every_certificate(world: World) {
+pub(super) async fn filter_selects_every_certificate_for_renewal(world: World) {
     world.many(120).await;
     let report = world.life.renew(&all(), "asked", "user:ann").await.unwrap();
     assert_eq!((report.matched, report.done, report.already, report.refused), (120, 120, 0, 0));
@@ -40,7 +40,7 @@ pub(super) async fn a_filter_reaches_every_certificate(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_revocation_of_many_is_one_call(world: World) {
+pub(super) async fn bulk_revocation_uses_one_issuer_call(world: World) {
     world.many(120).await;
     let archived = world.issued("archived.example.org").await;
     world.life.archive(archived.id, None, "user:ann").await.unwrap();
@@ -57,7 +57,7 @@ pub(super) async fn a_revocation_of_many_is_one_call(world: World) {
     assert_eq!(counts.states[&State::Revoked], 120);
     let again = world.life.revoke(&all(), request(false), "user:ann").await.unwrap();
     assert_eq!((again.done, again.already), (0, 121));
-    // Nothing renews what was revoked and not replaced.
+    // Certificates that were revoked without replacement are not renewed.
     world.advance(400 * 24 * HOUR);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     let filter = AuditFilter { action: Some("certificate.revoke".to_owned()), ..AuditFilter::default() };
@@ -67,7 +67,7 @@ pub(super) async fn a_revocation_of_many_is_one_call(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_revocation_at_another_issuer_is_tried_again(world: World) {
+pub(super) async fn revocation_at_an_external_issuer_is_retried(world: World) {
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.issuer = Some("other".to_owned());
     let created = world.life.create(new, "user:ann").await.unwrap();
@@ -86,7 +86,7 @@ pub(super) async fn a_revocation_at_another_issuer_is_tried_again(world: World) 
     world.check().await;
 }
 
-pub(super) async fn what_is_revoked_is_replaced_at_once_with_a_new_key(world: World) {
+pub(super) async fn revoked_certificate_is_replaced_with_a_new_key(world: World) {
     let certificate = world.issued("a.example.org").await;
     let selection = Selection::Ids(vec![certificate.id]);
     world.life.revoke(&selection, request(true), "user:ann").await.unwrap();
@@ -101,12 +101,12 @@ pub(super) async fn what_is_revoked_is_replaced_at_once_with_a_new_key(world: Wo
     assert_ne!(keys[0], keys[1]);
     assert!(versions[0].revoked.is_none());
     assert_eq!(versions[1].revoked, Some((world.clock.now_us(), Reason::KeyCompromise)));
-    // A revoked one is not named as what is replaced.
+    // A revoked certificate is not named as the replaced one.
     assert_eq!(world.issuer("internal").replaced.lock().last(), Some(&None));
     world.check().await;
 }
 
-pub(super) async fn owners_and_tags_change_in_sets(world: World) {
+pub(super) async fn owners_and_tags_are_changed_in_bulk(world: World) {
     let ids = world.many(30).await;
     let policy = Policy {
         applies_to: AppliesTo { all: true, ..AppliesTo::default() },
@@ -139,7 +139,7 @@ pub(super) async fn owners_and_tags_change_in_sets(world: World) {
     world.life.reassign(&Selection::Ids(ids[..10].to_vec()), untag, "user:ann").await.unwrap();
     let found = world.life.page(&tagged, ManagedOrder::Name, None, 100).await.unwrap();
     assert_eq!(found.rows.len(), 20);
-    // An enforced policy holds for sets, too.
+    // An enforced policy also applies to bulk operations.
     world.life.put_policy("prod-only", &policy, None, "user:ann").await.unwrap();
     let away = Reassign { environment: Some(None), ..Reassign::default() };
     let report = world.life.reassign(&all(), away, "user:ann").await.unwrap();
@@ -148,7 +148,7 @@ pub(super) async fn owners_and_tags_change_in_sets(world: World) {
     world.check().await;
 }
 
-pub(super) async fn statements_do_not_grow_with_the_selection(world: World) {
+pub(super) async fn bulk_statement_count_is_independent_of_the_selection_size(world: World) {
     let ids = world.many(300).await;
     let count = |ids: &[Uuid]| {
         let selection = Selection::Ids(ids.to_vec());

@@ -1,4 +1,4 @@
-//! From the inventory into management.
+//! Tests of claiming certificates from the inventory.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn endpoint(host: &str) -> EndpointKey {
     }
 }
 
-/// Something that somebody issued long ago.
+/// A leaf that another CA issued long ago.
 fn leaf(name: &str, days: i64) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P384).unwrap();
     let issuer = DistinguishedName::from_text("CN=Somebody").unwrap();
@@ -46,7 +46,7 @@ fn leaf(name: &str, days: i64) -> Vec<u8> {
     signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
 }
 
-/// A scan sees a certificate at a host now.
+/// Records that a scan sees a certificate at a host now.
 pub(super) async fn seen_at(world: &World, host: &str, der: &[u8]) {
     let now_us = world.clock.now_us();
     let leaf = Certificate::parse(der).unwrap();
@@ -104,7 +104,7 @@ async fn state(world: &World, host: &str) -> FoundState {
     page.rows.into_iter().next().unwrap().state.unwrap()
 }
 
-pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
+pub(super) async fn found_certificate_is_claimed_with_its_endpoint(world: World) {
     let der = leaf("found.example.org", 60);
     seen_at(&world, "found.example.org", &der).await;
     assert_eq!(state(&world, "found").await, FoundState::Unmanaged);
@@ -122,13 +122,13 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     assert_eq!(state(&world, "found").await, FoundState::Managed(certificate.id));
     let again = world.life.claim(claim(what), "user:ann").await;
     assert!(matches!(again, Err(ClaimError::Taken(_))));
-    // Renewed when it is due, by anyone who is to issue it from now on.
+    // When it is due, it is renewed by its new issuer.
     world.clock.set(certificate.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
     let renewed = world.life.get(certificate.id).await.unwrap();
     assert_eq!(renewed.state, State::Active);
     assert_ne!(renewed.current.unwrap().fingerprint, Fingerprint::of(&der));
-    // The endpoint was not looked at since: it is known to have shown the old version.
+    // The endpoint was not scanned again, so the old version is its last known one.
     let served = world.life.served(certificate.id, None, 10).await.unwrap().rows;
     let [old] = &served[..] else { panic!("{served:?}") };
     assert_eq!(
@@ -144,12 +144,12 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
         .leaf;
     assert!(looked.managed);
     assert_eq!(looked.replaced_at_us, Some(certificate.renew_at_us().unwrap()), "since its renewal");
-    // The key of what was found was never here, and it was not issued by those asked now.
+    // The key of the found certificate was never on this server, and the current issuer did not issue it.
     assert_eq!(*world.issuer("internal").replaced.lock(), [None]);
     world.check().await;
 }
 
-pub(super) async fn what_was_dismissed_stays_away(world: World) {
+pub(super) async fn dismissed_certificate_stays_dismissed_until_its_deadline(world: World) {
     let der = leaf("b.example.org", 60);
     seen_at(&world, "b.example.org", &der).await;
     let fingerprint = Fingerprint::of(&der);
@@ -168,7 +168,7 @@ pub(super) async fn what_was_dismissed_stays_away(world: World) {
     assert!(world.life.undismiss(fingerprint, "user:ann").await.unwrap());
     assert!(!world.life.undismiss(fingerprint, "user:ann").await.unwrap());
     assert_eq!(state(&world, "b.example.org").await, FoundState::Unmanaged);
-    // By its fingerprint alone, without an endpoint.
+    // Claimed by its fingerprint, without an endpoint.
     let created = world.life.claim(claim(ClaimSubject::Fingerprint(fingerprint)), "user:ann").await.unwrap();
     assert!(world.life.get(created.certificate).await.unwrap().targets.is_empty());
     let unknown = world.life.claim(claim(ClaimSubject::Fingerprint(Fingerprint::of(b"x"))), "user:ann").await;
@@ -186,7 +186,7 @@ async fn rule(world: &World, name: &str, when: Conditions, assign: Assignment) {
     rules.create(&new, "user:ann").await.unwrap();
 }
 
-pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
+pub(super) async fn claimed_certificate_gets_its_owner_from_the_rules(world: World) {
     let text = |text: &str| Some(text.to_owned());
     let leaves = ["a.pay.example.org", "b.example.org", "c.example.org", "d.example.org"].map(|name| {
         let der = leaf(name, 60);
@@ -195,7 +195,7 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
     for (name, _, der) in &leaves {
         seen_at(&world, name, der).await;
     }
-    // One certificate at two places.
+    // One certificate at two endpoints.
     seen_at(&world, "c.pay.example.org", &leaves[2].2).await;
     let unruled = world.life.found(&InventoryFilter::default(), None, 10).await.unwrap().rows;
     assert!(unruled.iter().all(|found| found.ownership.is_none()));
@@ -232,7 +232,7 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
     };
     let fingerprint = |number: usize| ClaimSubject::Fingerprint(leaves[number].1);
     assert_eq!(claimed(ClaimSubject::Endpoint(endpoint("a.pay.example.org")), None).await, payments);
-    // Who says one of owner and team has answered the question.
+    // If the request sets owner or team, ownership rules are not applied.
     let said = Assignment { owner: text("bob"), ..Assignment::default() };
     assert_eq!(claimed(fingerprint(1), text("bob")).await, said);
     assert_eq!(claimed(fingerprint(2), None).await, payments, "by the other of its two places");
@@ -240,7 +240,7 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
     world.check().await;
 }
 
-/// An endpoint that said nothing.
+/// An observation of an endpoint that did not answer.
 fn silent(host: &str) -> NewObservation {
     NewObservation {
         endpoint: endpoint(host),
@@ -258,8 +258,8 @@ fn silent(host: &str) -> NewObservation {
     }
 }
 
-/// A page looks at so many endpoints and no more; page after page shows everything, once, in order.
-pub(super) async fn what_is_somebodys_is_listed_in_bounded_pages(world: World) {
+/// A page examines a limited number of endpoints. All pages together list every endpoint once, in order.
+pub(super) async fn found_certificates_are_filtered_by_owner_in_bounded_pages(world: World) {
     const ENDPOINTS: usize = FOUND_LOOKED_MAX + 700;
     let scan = Uuid::now_v7();
     store::Scans::of(&world.store).begin(scan, NOW, "{}").await.unwrap();
@@ -298,13 +298,13 @@ pub(super) async fn what_is_somebodys_is_listed_in_bounded_pages(world: World) {
     let wanted: Vec<_> =
         (0..ENDPOINTS).filter(|n| n % 10 == 7).map(|n| format!("h{n:05}.example.org")).collect();
     assert_eq!((&found, pages), (&wanted, wanted.len().div_ceil(100)));
-    // The only one is past what the first page looks at: that page is empty, and names the next.
+    // The only match is beyond the endpoints of the first page. That page is empty and has a cursor.
     let (found, pages) = walk(whose(None, Some("ann"), false), 100).await;
     assert_eq!((found, pages), (vec![format!("h{:05}.example.org", ENDPOINTS - 1)], 2));
     assert_eq!(walk(whose(Some("payments"), Some("ann"), false), 100).await.0, Vec::<String>::new());
     let (nobodys, _) = walk(whose(None, None, true), 500).await;
     assert_eq!(nobodys.len(), ENDPOINTS - wanted.len() - 1);
-    // A page that is filled by the very last endpoint is the last.
+    // A page that ends with the very last endpoint is the last page.
     let (found, pages) = walk(whose(None, Some("ann"), false), 1).await;
     assert_eq!((found.len(), pages), (1, 2));
     world.check().await;

@@ -1,4 +1,4 @@
-//! Crashes in pairs: before a commit, when nothing was stored, and after it, when nobody was told.
+//! Crash tests in pairs: before a commit, when nothing was stored, and after it, when the caller got no result.
 
 use lifecycle::managed::NewCertificate;
 use lifecycle::state::State;
@@ -12,7 +12,7 @@ use super::world::{DAY, Step, World};
 const FAULTS: [Fault; 2] = [Fault::BeforeCommit, Fault::AfterCommit];
 const STEPS: [Step; 3] = [Step::Claim, Step::Begin, Step::Finish];
 
-/// One version a run, one certificate made a run, nothing stuck.
+/// Asserts one version for each run, one certificate made for each run, and no unfinished work.
 async fn whole(world: &World, runs: usize) {
     let page = world
         .life
@@ -31,7 +31,7 @@ async fn whole(world: &World, runs: usize) {
     world.check().await;
 }
 
-pub(super) async fn a_crash_at_any_step_loses_nothing_and_issues_nothing_twice(world: World) {
+pub(super) async fn crash_at_any_step_loses_nothing_and_issues_nothing_twice(world: World) {
     let mut runs = 0;
     for step in STEPS {
         for fault in FAULTS {
@@ -44,7 +44,7 @@ pub(super) async fn a_crash_at_any_step_loses_nothing_and_issues_nothing_twice(w
             whole(&world, runs).await;
         }
     }
-    // And at a renewal, of all of them at once.
+    // The same at a renewal of all certificates at once.
     for step in STEPS {
         for fault in FAULTS {
             world.advance(80 * DAY);
@@ -57,7 +57,7 @@ pub(super) async fn a_crash_at_any_step_loses_nothing_and_issues_nothing_twice(w
     }
 }
 
-pub(super) async fn two_crashes_in_a_row_do_no_more_harm(world: World) {
+pub(super) async fn two_consecutive_crashes_lose_nothing_and_issue_nothing_twice(world: World) {
     let mut runs = 0;
     for (first, second) in [
         (Step::Claim, Step::Begin),
@@ -80,7 +80,7 @@ pub(super) async fn two_crashes_in_a_row_do_no_more_harm(world: World) {
     }
 }
 
-pub(super) async fn a_crash_while_creating_leaves_all_or_nothing(world: World) {
+pub(super) async fn crash_during_creation_stores_all_or_nothing(world: World) {
     let new = || NewCertificate::new(&["a.example.org"], "web");
     world.fail_next(Fault::BeforeCommit);
     let away = world.life.create(new(), "user:ann").await.unwrap_err();
@@ -88,13 +88,13 @@ pub(super) async fn a_crash_while_creating_leaves_all_or_nothing(world: World) {
     assert!(world.life.named("a.example.org").await.is_err());
     world.fail_next(Fault::AfterCommit);
     assert!(world.life.create(new(), "user:ann").await.is_err());
-    // It is there, with its run, though nobody was told.
+    // The certificate and its run exist, although the caller got no result.
     world.settle().await;
     whole(&world, 1).await;
     assert!(world.life.create(new(), "user:ann").await.is_err());
 }
 
-pub(super) async fn a_crash_while_revoking_revokes_once(world: World) {
+pub(super) async fn crash_during_revocation_revokes_once(world: World) {
     for (number, fault) in FAULTS.into_iter().enumerate() {
         for before_the_call in [true, false] {
             let certificate = world.issued(&format!("n{number}{before_the_call}.example.org")).await;
@@ -108,7 +108,7 @@ pub(super) async fn a_crash_while_revoking_revokes_once(world: World) {
             let asked = world.life.revoke(&selection, request.clone(), "user:ann").await;
             assert!(asked.is_err(), "{asked:?}");
             world.settle().await;
-            // Anyone who was not told asks again; what is done is not done twice.
+            // A caller without a result repeats the request. Completed work is not repeated.
             let again = world.life.revoke(&selection, request, "user:ann").await.unwrap();
             assert_eq!(again.done + again.already, 1);
             let revoked = world.life.get(certificate.id).await.unwrap();

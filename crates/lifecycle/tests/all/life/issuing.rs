@@ -1,4 +1,4 @@
-//! From entry to the first version, with issuers of every mood.
+//! Tests from creation to the first version, with issuers in every condition.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::world::{DAY, HOUR, LIFE, Mood, NOW, World};
 
-pub(super) async fn what_is_created_is_issued_and_planned(world: World) {
+pub(super) async fn created_certificate_is_issued_and_its_renewal_scheduled(world: World) {
     let mut new = NewCertificate::new(&["www.example.org", "example.org"], "web");
     new.owner = Some("ann".to_owned());
     let created = world.life.create(new, "user:ann").await.unwrap();
@@ -40,14 +40,14 @@ pub(super) async fn what_is_created_is_issued_and_planned(world: World) {
     assert_eq!(leaf.names(), ["www.example.org", "example.org"]);
     assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().state, JobState::Done);
 
-    // Each move has its audit row and its event.
+    // Each transition has an audit row and an event.
     let filter =
         AuditFilter { resource: Some(format!("certificate/{}", after.id)), ..AuditFilter::default() };
     let log = world.store.audit_page(&filter, None, 10).await.unwrap().rows;
     let actions: Vec<&str> = log.iter().rev().map(|row| row.action.as_str()).collect();
     assert_eq!(actions, ["certificate.create", "certificate.start", "certificate.issue"]);
     assert_eq!(log.last().unwrap().actor, "user:ann");
-    // On PostgreSQL an event is seen when no older transaction of the whole server is open.
+    // On PostgreSQL an event becomes visible when no older transaction of the whole server is open.
     let events = loop {
         let events = world.store.outbox_after(store::OutboxPlace::default(), 10).await.unwrap();
         if events.len() >= 2 {
@@ -57,12 +57,12 @@ pub(super) async fn what_is_created_is_issued_and_planned(world: World) {
     };
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["certificate.created", "certificate.issued"]);
-    // Nothing more to do.
+    // No work is left.
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     world.check().await;
 }
 
-pub(super) async fn a_taken_name_is_refused_and_the_rest_of_the_batch_goes_in(world: World) {
+pub(super) async fn taken_names_are_rejected_and_the_rest_of_the_batch_is_created(world: World) {
     let new = |number: usize| NewCertificate::new(&[&format!("n{}.example.org", number % 50)], "web");
     let created = world.life.create_many((0..100).map(new).collect(), "user:ann").await;
     let good = created.iter().filter(|one| one.is_ok()).count();
@@ -75,7 +75,7 @@ pub(super) async fn a_taken_name_is_refused_and_the_rest_of_the_batch_goes_in(wo
     world.check().await;
 }
 
-pub(super) async fn what_it_names_has_to_exist(world: World) {
+pub(super) async fn unknown_profile_policy_or_issuer_is_rejected(world: World) {
     let with = |change: fn(&mut NewCertificate)| {
         let mut new = NewCertificate::new(&["a.example.org"], "web");
         change(&mut new);
@@ -95,7 +95,7 @@ pub(super) async fn what_it_names_has_to_exist(world: World) {
     world.check().await;
 }
 
-pub(super) async fn an_issuer_that_is_down_is_tried_again_until_it_is_well(world: World) {
+pub(super) async fn unavailable_issuer_is_retried_with_backoff_until_it_recovers(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Down;
     let created =
@@ -108,7 +108,7 @@ pub(super) async fn an_issuer_that_is_down_is_tried_again_until_it_is_well(world
         assert_eq!((job.state, job.attempts), (JobState::Queued, attempt));
         assert_eq!(job.last_error.as_deref(), Some("the issuer is unavailable: nobody there"));
         pauses.push(job.next_attempt_at_us - world.clock.now_us());
-        // Not before its time.
+        // No attempt is made before its scheduled time.
         assert_eq!(world.life.tick().await.unwrap().begun, 0);
         world.clock.set(job.next_attempt_at_us);
     }
@@ -121,12 +121,12 @@ pub(super) async fn an_issuer_that_is_down_is_tried_again_until_it_is_well(world
     assert_eq!(world.life.tick().await.unwrap().done, 1);
     let issued = world.life.get(created.certificate).await.unwrap();
     assert_eq!((issued.state, issued.last_error), (State::Active, None));
-    // The key is made once: attempts ask for the same.
+    // The key is generated once: all attempts request the same certificate.
     assert_eq!(issuer.made(), 1);
     world.check().await;
 }
 
-pub(super) async fn an_issuer_that_lies_gets_nothing_stored(world: World) {
+pub(super) async fn certificate_that_does_not_match_the_request_is_not_stored(world: World) {
     for (mood, said) in [(Mood::Lying, "for another key"), (Mood::Confused, "lacks")] {
         *world.issuer("internal").mood.lock() = mood;
         let name = format!("{}.example.org", said.len());
@@ -140,7 +140,7 @@ pub(super) async fn an_issuer_that_lies_gets_nothing_stored(world: World) {
     world.check().await;
 }
 
-pub(super) async fn an_issuer_that_refuses_ends_the_run_and_it_is_planned_anew(world: World) {
+pub(super) async fn issuer_rejection_fails_the_run_and_schedules_another(world: World) {
     let issuer = world.issuer("internal");
     let certificate = world.issued("a.example.org").await;
     *issuer.mood.lock() = Mood::Refusing;
@@ -148,7 +148,7 @@ pub(super) async fn an_issuer_that_refuses_ends_the_run_and_it_is_planned_anew(w
     world.life.tick().await.unwrap();
     let failed = world.life.get(certificate.id).await.unwrap();
     assert_eq!((failed.state, failed.failures), (State::Failed, 1));
-    // What was issued before is still there, and the next try is a day away: a tenth of a month is longer.
+    // The issued version is kept. The next attempt is a day later, because a tenth of a month is longer.
     assert_eq!(failed.current, certificate.current);
     assert_eq!(failed.renew_at_us(), Some(world.clock.now_us() + DAY));
     *issuer.mood.lock() = Mood::Well;
@@ -160,7 +160,7 @@ pub(super) async fn an_issuer_that_refuses_ends_the_run_and_it_is_planned_anew(w
     world.check().await;
 }
 
-pub(super) async fn a_slow_issuer_is_cut_off_and_the_order_goes_on(world: World) {
+pub(super) async fn slow_issuer_times_out_and_the_order_is_retried(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Slow(Duration::from_secs(30));
     let hasty = world.with(|options| options.order_patience = Duration::from_millis(50));
@@ -175,7 +175,7 @@ pub(super) async fn a_slow_issuer_is_cut_off_and_the_order_goes_on(world: World)
     world.check().await;
 }
 
-pub(super) async fn a_resting_issuer_is_left_alone(world: World) {
+pub(super) async fn issuer_is_not_called_before_its_requested_delay_ends(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Held(Duration::from_secs(600));
     world.fakes.places.store(1, Ordering::SeqCst);
@@ -186,7 +186,7 @@ pub(super) async fn a_resting_issuer_is_left_alone(world: World) {
     world.advance(300_000_000);
     world.life.tick().await.unwrap();
     assert_eq!(issuer.asked.load(Ordering::SeqCst), 1);
-    // Another issuer goes on meanwhile.
+    // Another issuer continues in the meantime.
     let mut new = NewCertificate::new(&["other.example.org"], "web");
     new.issuer = Some("other".to_owned());
     world.life.create(new, "user:ann").await.unwrap();
@@ -197,7 +197,7 @@ pub(super) async fn a_resting_issuer_is_left_alone(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_panic_in_an_issuer_is_a_failed_attempt(world: World) {
+pub(super) async fn issuer_panic_is_a_failed_attempt_and_is_retried(world: World) {
     *world.issuer("internal").mood.lock() = Mood::Panicking;
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
@@ -211,7 +211,7 @@ pub(super) async fn a_panic_in_an_issuer_is_a_failed_attempt(world: World) {
     world.check().await;
 }
 
-pub(super) async fn runs_under_way_at_a_stop_are_taken_over_at_once(world: World) {
+pub(super) async fn interrupted_runs_are_taken_over_immediately_after_shutdown(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Slow(Duration::from_secs(3_600));
     let created =
@@ -229,7 +229,7 @@ pub(super) async fn runs_under_way_at_a_stop_are_taken_over_at_once(world: World
     running.await.unwrap();
     assert_eq!(stopped.under_way().values().sum::<usize>(), 0);
     *issuer.mood.lock() = Mood::Well;
-    // By the same clock: nobody waits for a lease.
+    // Hardly any time has passed: the stopped node released its work, so no lease must expire first.
     world.advance(1);
     let report = world.second().await.tick().await.unwrap();
     assert_eq!((report.reaped, report.done), (1, 1));
@@ -237,7 +237,7 @@ pub(super) async fn runs_under_way_at_a_stop_are_taken_over_at_once(world: World
     world.check().await;
 }
 
-pub(super) async fn no_issuer_gets_more_than_its_places(world: World) {
+pub(super) async fn issuer_concurrency_limit_is_respected(world: World) {
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Crowded(3);
     world.fakes.places.store(3, Ordering::SeqCst);
@@ -247,7 +247,7 @@ pub(super) async fn no_issuer_gets_more_than_its_places(world: World) {
     world.check().await;
 }
 
-pub(super) async fn keys_are_given_out_with_an_audit_row(world: World) {
+pub(super) async fn key_export_is_audited(world: World) {
     let certificate = world.issued("a.example.org").await;
     let versions = world.life.versions(certificate.id, None, 1).await.unwrap().rows;
     let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
@@ -291,7 +291,7 @@ pub(super) async fn keys_are_given_out_with_an_audit_row(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
+pub(super) async fn changed_names_and_issuer_apply_to_the_next_version(world: World) {
     let certificate = world.issued("a.example.org").await;
     let change = CertificateChange {
         names: Some(vec!["a.example.org".to_owned(), "b.example.org".to_owned()]),
@@ -309,7 +309,7 @@ pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
     let leaf = x509::Certificate::parse(&versions[0].chain[0]).unwrap();
     assert_eq!(leaf.names(), ["a.example.org", "b.example.org"]);
     assert_eq!(world.issuer("other").made(), 1);
-    // It is found by its new name, and renewed by its new issuer.
+    // The certificate is found by its new name and renewed by its new issuer.
     let filter = lifecycle::tables::managed::ManagedFilter {
         suffix: Some("b.example.org".to_owned()),
         ..lifecycle::tables::managed::ManagedFilter::default()
@@ -320,7 +320,7 @@ pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
     world.clock.set(changed.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("other").made(), 2);
-    // A taken name stays taken.
+    // A name that is in use cannot be taken.
     world.issued("c.example.org").await;
     let taken = CertificateChange { name: Some("c.example.org".to_owned()), ..CertificateChange::default() };
     let refused = world.life.update(certificate.id, None, &taken, "user:ann").await;
@@ -328,7 +328,7 @@ pub(super) async fn a_change_asks_for_a_version_that_has_it(world: World) {
     world.check().await;
 }
 
-pub(super) async fn what_is_archived_is_left_alone_until_it_is_restored(world: World) {
+pub(super) async fn archived_certificate_is_not_renewed_until_restored(world: World) {
     let certificate = world.issued("a.example.org").await;
     world.life.archive(certificate.id, None, "user:ann").await.unwrap();
     let archived = world.life.get(certificate.id).await.unwrap();
@@ -347,7 +347,7 @@ pub(super) async fn what_is_archived_is_left_alone_until_it_is_restored(world: W
     world.check().await;
 }
 
-pub(super) async fn runs_are_cancelled_and_hastened(world: World) {
+pub(super) async fn runs_are_cancelled_and_retried_on_request(world: World) {
     *world.issuer("internal").mood.lock() = Mood::Down;
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "web"), "user:ann").await.unwrap();
@@ -359,7 +359,7 @@ pub(super) async fn runs_are_cancelled_and_hastened(world: World) {
     assert_eq!(world.life.job(job).await.unwrap().state, JobState::Cancelled);
     let twice = world.life.cancel_job(job, "user:ann").await;
     assert!(matches!(twice, Err(JobError::NotWaiting(_))));
-    // The next try is planned; somebody wants it now.
+    // The next attempt is scheduled. A user requests it now.
     let next = cancelled.run.unwrap().job;
     assert_ne!(next, job);
     *world.issuer("internal").mood.lock() = Mood::Well;
@@ -372,7 +372,7 @@ pub(super) async fn runs_are_cancelled_and_hastened(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_key_service_that_is_away_is_waited_for(world: World) {
+pub(super) async fn issuance_is_retried_while_the_key_service_is_unavailable(world: World) {
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.key_location = KeyLocation::KeyService;
     let created = world.life.create(new, "user:ann").await.unwrap();
@@ -381,13 +381,13 @@ pub(super) async fn a_key_service_that_is_away_is_waited_for(world: World) {
     assert_eq!((job.state, job.attempts), (JobState::Queued, 1));
     assert!(job.last_error.unwrap().contains("pkcs11"));
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Pending);
-    // Given up after days, and planned again: nothing is stuck.
+    // The job fails after days and is scheduled again: no work is stuck.
     world.advance(4 * DAY);
     world.life.tick().await.unwrap();
     assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().state, JobState::Failed);
     let failed = world.life.get(created.certificate).await.unwrap();
     assert_eq!((failed.failures, failed.renew_at_us()), (1, Some(world.clock.now_us() + HOUR)));
-    // Kept here instead, it is issued at once.
+    // With the key on the server instead, the certificate is issued at once.
     let change = CertificateChange {
         key_location: Some(KeyLocation::Server),
         renew: true,

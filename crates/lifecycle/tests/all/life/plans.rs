@@ -1,4 +1,4 @@
-//! How the databases answer listings: along indexes, never through whole tables.
+//! Tests of the query plans of listings: they use indexes and never scan whole tables.
 
 use lifecycle::managed::NewCertificate;
 use lifecycle::tables::Managed;
@@ -6,7 +6,7 @@ use lifecycle::tables::managed::NEVER_ISSUED_US;
 
 use super::world::World;
 
-/// Enough that walking the table would be the dearer plan.
+/// So many rows that a table scan would be the more expensive plan.
 const ROWS: usize = 12_000;
 
 const TABLES: [&str; 5] =
@@ -14,7 +14,7 @@ const TABLES: [&str; 5] =
 
 const EMPTY: [&str; 2] = ["managed_versions", "policy_violations"];
 
-pub(super) async fn no_listing_walks_a_large_table(world: World) {
+pub(super) async fn listings_avoid_full_table_scans(world: World) {
     let new = (0..ROWS).map(|number| {
         let mut new = NewCertificate::new(&[&format!("n{number:05}.example.org")], "web");
         new.environment = Some(format!("e{}", number % 100));
@@ -31,13 +31,13 @@ pub(super) async fn no_listing_walks_a_large_table(world: World) {
     let plans = managed.plans().await.unwrap();
     assert!(plans.len() > 40);
     for (statement, plan) in plans {
-        // SQLite keeps the table itself in the order of its ids: a page in that order is read where it stands.
+        // SQLite stores the table in the order of its IDs. A page in that order is a scan without sorting.
         let as_it_stands =
             statement.contains("ORDER BY id") && !plan.iter().any(|line| line.contains("TEMP B-TREE"));
         for line in plan.iter().filter(|line| !(as_it_stands && line.starts_with("SCAN"))) {
             let walked = TABLES.iter().find(|table| {
-                // PostgreSQL's words, then SQLite's, which says "USING INDEX" when it walks one. PostgreSQL reads a table
-                // from end to end that is empty here.
+                // PostgreSQL's wording, then SQLite's, which says "USING INDEX" for an index scan. PostgreSQL scans tables that are
+                // empty here.
                 line.contains(&format!("Seq Scan on {table}")) && !EMPTY.contains(table)
                     || (line.contains("SCAN")
                         && !line.contains("INDEX")

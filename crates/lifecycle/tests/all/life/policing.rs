@@ -1,4 +1,4 @@
-//! Policies, owners and teams.
+//! Tests of policies, owners and teams.
 
 use lifecycle::managed::NewCertificate;
 use lifecycle::people::{Contact, PeopleKind, Person};
@@ -28,7 +28,7 @@ async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::Viola
     let mut all = Vec::new();
     let mut cursor = None;
     loop {
-        // Small pages, so that the cursor is tried.
+        // Small pages, to exercise the cursor.
         let page = world.life.violations(filter, cursor.as_ref(), 2).await.unwrap();
         all.extend(page.rows);
         cursor = page.next;
@@ -38,7 +38,7 @@ async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::Viola
     }
 }
 
-pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: World) {
+pub(super) async fn enforced_policy_rejects_and_advisory_policy_lists_violations(world: World) {
     world
         .life
         .put_policy("names", &policy(Enforcement::Enforced, domains()), None, "user:ann")
@@ -68,7 +68,7 @@ pub(super) async fn an_enforced_policy_refuses_and_an_advising_one_lists(world: 
     world.check().await;
 }
 
-pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
+pub(super) async fn changed_policy_is_evaluated_against_all_certificates(world: World) {
     world.many(25).await;
     let mut found = Vec::new();
     let rule = policy(Enforcement::Advisory, Demand::RequiredOwner);
@@ -79,7 +79,7 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     found.push(listed(&world, &by_policy).await.len());
     let bad = ViolationFilter { severity_from: Some(Severity::Critical), ..ViolationFilter::default() };
     found.push(listed(&world, &bad).await.len());
-    // Another text of the rule, then none.
+    // After a change to another rule there are no violations.
     let relaxed = policy(Enforcement::Advisory, domains());
     let stale = world.life.put_policy("owned", &relaxed, Some(kept.revision + 1), "user:ann").await;
     assert!(matches!(stale, Err(PolicyChangeError::Stale(_))), "{stale:?}");
@@ -87,7 +87,7 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     world.life.judge_all().await.unwrap();
     found.push(listed(&world, &ViolationFilter::default()).await.len());
     assert_eq!(found, [25, 25, 25, 0]);
-    // A policy's lead moves the runs that are planned.
+    // The renewal lead of a policy reschedules the planned runs.
     let certificate = world.life.named("n0003.example.org").await.unwrap();
     let lead = RenewalRule { renew_before: Lead::Days(60), ..RenewalRule::default() };
     let early = Policy { renewal: Some(lead), ..Policy::default() };
@@ -98,7 +98,7 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     let moved = world.life.get(certificate.id).await.unwrap();
     let left = certificate.current.unwrap().not_after_us - moved.renew_at_us().unwrap();
     assert!((60 * DAY..=65 * DAY).contains(&left), "{}", left / DAY);
-    // And when the policy itself changes.
+    // The same when the policy itself changes.
     let record = world.life.policy("early").await.unwrap();
     let by_hand = RenewalRule { auto_renew: false, ..RenewalRule::default() };
     let by_hand = Policy { renewal: Some(by_hand), ..Policy::default() };
@@ -107,7 +107,7 @@ pub(super) async fn a_changed_policy_is_held_against_everything(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_policy_in_use_stays(world: World) {
+pub(super) async fn policy_in_use_cannot_be_deleted(world: World) {
     world.life.put_policy("p", &Policy::default(), None, "user:ann").await.unwrap();
     let taken = world.life.put_policy("p", &Policy::default(), None, "user:ann").await;
     assert!(matches!(taken, Err(PolicyChangeError::Taken(_))));
@@ -120,7 +120,7 @@ pub(super) async fn a_policy_in_use_stays(world: World) {
         policy: Some(None),
         ..lifecycle::managed::CertificateChange::default()
     };
-    // The first run has not begun: the change is made around it.
+    // The first run has not begun, so the certificate can still be changed.
     world.life.update(created.certificate, None, &none, "user:ann").await.unwrap();
     world.life.delete_policy("p", "user:ann").await.unwrap();
     assert!(matches!(world.life.policy("p").await, Err(DataError::NotFound { .. })));
@@ -133,7 +133,7 @@ pub(super) async fn a_policy_in_use_stays(world: World) {
     world.check().await;
 }
 
-pub(super) async fn owners_and_teams_are_kept(world: World) {
+pub(super) async fn owners_and_teams_are_stored_with_revisions(world: World) {
     let ann = Person {
         team: Some("web".to_owned()),
         contacts: vec![Contact { kind: "email".to_owned(), address: "ann@example.org".to_owned() }],

@@ -1,4 +1,4 @@
-//! Pages, filters, counts: whole, whatever the number.
+//! Tests of pages, filters and counts, which are complete for any number of rows.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ async fn walk(world: &World, filter: &ManagedFilter, order: ManagedOrder) -> Vec
     loop {
         let page = world.life.page(filter, order, cursor.as_ref(), 7).await.unwrap();
         all.extend(page.rows);
-        // As it comes back from a user.
+        // The cursor goes through its text form, as a client sends it.
         cursor = page.next.map(|next| next.to_string().parse().unwrap());
         if cursor.is_none() {
             return all;
@@ -26,8 +26,8 @@ async fn walk(world: &World, filter: &ManagedFilter, order: ManagedOrder) -> Vec
     }
 }
 
-pub(super) async fn every_page_is_another(world: World) {
-    // Some with the same end, some never issued.
+pub(super) async fn pages_list_every_certificate_once_in_each_order(world: World) {
+    // Some certificates expire at the same time, and some were never issued.
     world.many(40).await;
     world.advance(DAY);
     for number in 0..20 {
@@ -57,12 +57,12 @@ pub(super) async fn every_page_is_another(world: World) {
     assert!(other.is_err(), "a cursor of another order");
 }
 
-/// What one grouping says, by value.
+/// Returns the values and counts of one grouping.
 fn values(groups: &Groups) -> Vec<(Option<&str>, u64)> {
     groups.groups.iter().map(|group| (group.value.as_deref(), group.count)).collect()
 }
 
-pub(super) async fn the_other_end_comes_first(world: World) {
+pub(super) async fn descending_order_reverses_the_listing(world: World) {
     world.many(15).await;
     world.advance(DAY);
     for number in 0..6 {
@@ -95,7 +95,7 @@ pub(super) async fn the_other_end_comes_first(world: World) {
     assert!(newest.rows[0].name.starts_with("later"), "{:?}", newest.rows[0].name);
 }
 
-pub(super) async fn what_matches_is_counted_and_grouped(world: World) {
+pub(super) async fn matching_certificates_are_counted_and_grouped(world: World) {
     world.many(12).await;
     let mut shop = NewCertificate::new(&["shop.example.org"], "web");
     (shop.owner, shop.team) = (Some("ann".to_owned()), Some("shop".to_owned()));
@@ -131,7 +131,7 @@ pub(super) async fn what_matches_is_counted_and_grouped(world: World) {
     let owners = groups(GroupBy::Owner, &none()).await;
     assert_eq!(values(&owners), [(None, 12), (Some("ann"), 1), (Some("bob"), 1)]);
     assert!(owners.complete && owners.counted == 14);
-    // The kept counts and those of a filter that matches everything agree.
+    // The stored counts equal those of a filter that matches everything.
     let everything = ManagedFilter { profile: Some("web".to_owned()), ..none() };
     for by in GroupBy::ALL {
         let (kept, counted) = (groups(by, &none()).await, groups(by, &everything).await);
@@ -141,7 +141,7 @@ pub(super) async fn what_matches_is_counted_and_grouped(world: World) {
     let part = ManagedFilter { contains: Some("idle".to_owned()), ..none() };
     let parts = groups(GroupBy::Owner, &part).await;
     assert_eq!((values(&parts), parts.complete), (vec![(Some("bob"), 1)], true));
-    // Several at once: each is the group without its own condition.
+    // Several groupings at once: each ignores its own filter condition.
     let filters = [
         none(),
         everything,
@@ -164,13 +164,13 @@ pub(super) async fn what_matches_is_counted_and_grouped(world: World) {
             assert_eq!(sorted(&facet), sorted(&alone), "{by:?} {filter:?}");
         }
     }
-    // They follow changes, and an archived certificate is in none.
+    // The counts follow changes. An archived certificate is in none of them.
     world.life.archive(shop, None, "user:ann").await.unwrap();
     assert_eq!(values(&groups(GroupBy::Owner, &none()).await), [(None, 12), (Some("bob"), 1)]);
     assert_eq!(values(&groups(GroupBy::Owner, &by_owner).await), []);
 }
 
-pub(super) async fn filters_find_what_they_say(world: World) {
+pub(super) async fn filters_return_only_matching_certificates(world: World) {
     let agent = world.agent().await;
     let mut wanted = NewCertificate::new(&["Shop.Example.org", "*.pay.example.net"], "web");
     wanted.environment = Some("prod".to_owned());
@@ -256,7 +256,7 @@ pub(super) async fn filters_find_what_they_say(world: World) {
     let ending =
         ManagedFilter { expires_from_us: Some(NOW), expires_before_us: Some(NOW + LIFE + 1), ..none() };
     assert_eq!(walk(&world, &ending, ManagedOrder::Expiry).await.len(), 21);
-    // A scope and a wish meet.
+    // A scope and a filter are combined.
     let scoped = ManagedFilter {
         within: Some(vec![ManagedScope::Profile("careful".to_owned())]),
         profile: text("web"),
@@ -265,7 +265,7 @@ pub(super) async fn filters_find_what_they_say(world: World) {
     assert!(walk(&world, &scoped, ManagedOrder::Name).await.is_empty());
 }
 
-pub(super) async fn counts_are_whole(world: World) {
+pub(super) async fn counts_cover_all_certificates(world: World) {
     world.many(120).await;
     world.advance(LIFE / 2);
     for number in 0..80 {

@@ -1,4 +1,4 @@
-//! Renewals: when, how often, by whom, and what a clock may do.
+//! Tests of renewals: time, frequency, issuer and clock changes.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ async fn versions(world: &World, id: Uuid) -> usize {
     world.life.versions(id, None, 100).await.unwrap().rows.len()
 }
 
-pub(super) async fn a_certificate_is_renewed_at_its_time_with_a_new_key(world: World) {
+pub(super) async fn certificate_is_renewed_on_time_with_a_new_key(world: World) {
     let certificate = world.issued("a.example.org").await;
     let at = certificate.renew_at_us().unwrap();
     world.clock.set(at - 1);
@@ -35,14 +35,14 @@ pub(super) async fn a_certificate_is_renewed_at_its_time_with_a_new_key(world: W
         .map(|version| x509::Certificate::parse(&version.chain[0]).unwrap().public_key.spki.to_vec())
         .collect();
     assert_eq!((all.len(), keys.len()), (2, 2));
-    // The issuer is told what the new one takes the place of.
+    // The issuer is told which certificate is replaced.
     let replaced = world.issuer("internal").replaced.lock().clone();
     assert_eq!(replaced, [None, Some(certificate.current.unwrap().fingerprint)]);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     world.check().await;
 }
 
-pub(super) async fn a_clock_that_jumps_a_year_renews_everything_once(world: World) {
+pub(super) async fn clock_jump_of_a_year_renews_each_certificate_once(world: World) {
     let ids = world.many(60).await;
     world.fakes.places.store(4, Ordering::SeqCst);
     world.issuer("internal").at_once_max.store(0, Ordering::SeqCst);
@@ -50,7 +50,7 @@ pub(super) async fn a_clock_that_jumps_a_year_renews_everything_once(world: Worl
     assert_eq!(world.life.tick().await.unwrap().done, 60);
     assert_eq!(world.life.tick().await.unwrap().begun, 0);
     assert_eq!(world.issuer("internal").made(), 120);
-    // No storm: as many at once as ever.
+    // No burst: the number of concurrent orders is limited as always.
     assert!(world.issuer("internal").at_once_max.load(Ordering::SeqCst) <= 4);
     for id in ids {
         assert_eq!(versions(&world, id).await, 2);
@@ -58,13 +58,13 @@ pub(super) async fn a_clock_that_jumps_a_year_renews_everything_once(world: Worl
     world.check().await;
 }
 
-pub(super) async fn a_clock_set_back_does_nothing_twice(world: World) {
+pub(super) async fn clock_set_back_renews_nothing_twice(world: World) {
     let issuer = world.issuer("internal");
     world.many(10).await;
     world.advance(70 * DAY);
     world.life.tick().await.unwrap();
     assert_eq!(issuer.made(), 20);
-    // One fails in the wrong time, and must not wait for that time to come again.
+    // One certificate fails while the clock is wrong. Its retry must not wait for that time.
     *issuer.mood.lock() = Mood::Down;
     world.life.create(NewCertificate::new(&["late.example.org"], "web"), "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
@@ -90,7 +90,7 @@ pub(super) async fn two_schedulers_renew_each_certificate_once(world: World) {
     world.check().await;
 }
 
-pub(super) async fn the_issuers_window_moves_the_run(world: World) {
+pub(super) async fn renewal_follows_the_window_suggested_by_the_issuer(world: World) {
     let issuer = world.issuer("acme");
     let seconds = |us: i64| UnixTime(us / 1_000_000);
     let window = |from: i64, to: i64| Window {
@@ -113,19 +113,19 @@ pub(super) async fn the_issuers_window_moves_the_run(world: World) {
     let (suggested, why) = world.life.suggestion(created.certificate).await.unwrap().unwrap();
     assert_eq!(suggested.start_us, NOW + 20 * DAY);
     assert_eq!(why.as_deref(), Some("https://issuer.example/why"));
-    // Not retried before it said so.
+    // Not requested again before the time that the issuer gave.
     assert_eq!(world.life.ask_suggestions().await.unwrap(), 0);
     world.advance(6 * HOUR);
-    // The issuer is in trouble: renew now.
+    // The issuer has a problem and suggests to renew now.
     *issuer.window.lock() = Some(window(-2 * DAY, -DAY));
     assert_eq!(world.life.ask_suggestions().await.unwrap(), 1);
     assert_eq!(world.life.tick().await.unwrap().done, 1);
     assert_eq!(versions(&world, created.certificate).await, 2);
-    // An issuer that cannot be asked stops nothing.
+    // An unreachable issuer does not block renewals.
     *issuer.mood.lock() = Mood::Down;
     assert_eq!(world.life.ask_suggestions().await.unwrap(), 1);
     assert!(world.life.get(created.certificate).await.unwrap().renew_at_us().is_some());
-    // One without an opinion is not retried.
+    // An issuer without a suggestion is not asked again.
     *issuer.mood.lock() = Mood::Well;
     *issuer.window.lock() = None;
     world.advance(7 * HOUR);
@@ -135,7 +135,7 @@ pub(super) async fn the_issuers_window_moves_the_run(world: World) {
     world.check().await;
 }
 
-pub(super) async fn auto_renew_is_obeyed(world: World) {
+pub(super) async fn renewal_is_skipped_while_auto_renew_is_off(world: World) {
     let certificate = world.issued("a.example.org").await;
     let options = |auto_renew| CertificateChange {
         options: Some(Options { auto_renew, ..Options::default() }),
@@ -150,7 +150,7 @@ pub(super) async fn auto_renew_is_obeyed(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_maintenance_window_is_waited_for(world: World) {
+pub(super) async fn renewal_waits_for_the_maintenance_window(world: World) {
     let window = MaintenanceWindow {
         days: vec![Day::Sunday],
         from: "02:00".to_owned(),
@@ -163,17 +163,17 @@ pub(super) async fn a_maintenance_window_is_waited_for(world: World) {
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.policy = Some("sundays".to_owned());
     let created = world.life.create(new, "user:ann").await.unwrap();
-    // Asked for by a person, so at once, whatever the day.
+    // Requested by a user, so issued at once on any day.
     world.life.tick().await.unwrap();
     let certificate = world.life.get(created.certificate).await.unwrap();
     let at = certificate.renew_at_us().unwrap();
     // NOW is a Saturday at midnight.
     let sunday_two = NOW + DAY + 2 * HOUR;
-    // A time that falls into the window by itself stays.
+    // A time that is already in the window is not moved.
     let into_window = (at - sunday_two).rem_euclid(7 * DAY);
     assert!(into_window < 2 * HOUR, "{into_window}");
     assert!(at >= certificate.current.unwrap().not_after_us - 35 * DAY);
-    // Nobody was here in that window: the next one is waited for, not any hour.
+    // The window was missed: the renewal waits for the next window.
     world.clock.set(at + 5 * HOUR);
     world.life.tick().await.unwrap();
     assert_eq!(versions(&world, created.certificate).await, 1);
@@ -185,11 +185,11 @@ pub(super) async fn a_maintenance_window_is_waited_for(world: World) {
     world.check().await;
 }
 
-pub(super) async fn a_tick_is_a_constant_number_of_statements(world: World) {
+pub(super) async fn tick_statement_count_is_independent_of_the_number_of_due_runs(world: World) {
     let statements = || world.store.statements_sent();
     world.many(200).await;
     world.fakes.places.store(1_000, Ordering::SeqCst);
-    // With nothing due, and with two hundred due and an issuer that rests, scheduling costs the same.
+    // Scheduling costs the same with nothing due, and with two hundred due and a paused issuer.
     let before = statements();
     world.life.schedule().await.unwrap();
     let idle = statements() - before;
@@ -198,7 +198,7 @@ pub(super) async fn a_tick_is_a_constant_number_of_statements(world: World) {
     world.life.schedule().await.unwrap();
     assert_eq!(statements() - before, idle);
     assert!(idle <= 16, "{idle}");
-    // The work: some statements for each batch of ends, none for each certificate.
+    // Running costs some statements for each batch of completions, not for each certificate.
     let due = world
         .life
         .jobs(&JobFilter { state: Some(JobState::Queued), ..JobFilter::default() }, None, 1_000)

@@ -1,4 +1,4 @@
-//! The scheduler's loops.
+//! Tests of the scheduler's loops.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::World;
 
-/// Far more than the loops need on a loaded machine.
+/// Far longer than the loops need on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) async fn the_scheduler_runs_and_stops(world: World) {
+pub(super) async fn scheduler_issues_until_stopped(world: World) {
     let stop = CancellationToken::new();
     let second = world.second().await;
     let loops: Vec<_> = [world.life.clone(), second]

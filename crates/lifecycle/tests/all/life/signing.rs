@@ -1,4 +1,4 @@
-//! Keys by which the key service signs for certificates under management.
+//! Tests of the keys with which the key service signs for managed certificates.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn keys(world: &World) -> SigningKeys {
     SigningKeys::new(world.store.clone(), world.keystore.clone(), world.clock.clone())
 }
 
-/// Names of the certificates that are signed for, once a key.
+/// Returns the names of the certificates that are signed for, once for each key.
 fn names(look: &SigningKeysUpdate) -> Vec<&str> {
     assert!(look.broken.is_empty(), "{:?}", look.broken);
     let mut names: Vec<&str> = look.keys.iter().flatten().map(|(name, _)| name.as_str()).collect();
@@ -23,7 +23,7 @@ fn names(look: &SigningKeysUpdate) -> Vec<&str> {
     names
 }
 
-pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
+pub(super) async fn every_valid_version_has_a_signing_key(world: World) {
     let (mut keys, mut walking) = (keys(&world), keys(&world).walking_every(Duration::ZERO));
     assert_eq!(names(&keys.refresh().await.unwrap()), [""; 0]);
     let a = world.issued("a.example.org").await;
@@ -46,10 +46,10 @@ pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
     assert_eq!(names(&walking.refresh().await.unwrap()), all);
     assert!(walking.refresh().await.unwrap().keys.is_none(), "nothing is other");
 
-    // The first one ends.
+    // The first certificate expires.
     world.clock.set(super::world::NOW + LIFE + DAY);
     assert_eq!(names(&walking.refresh().await.unwrap()), ["a.example.org", "b.example.org"]);
-    // What is blocked or revoked signs no more.
+    // Keys of blocked or revoked certificates no longer sign.
     let b = world.life.named("b.example.org").await.unwrap();
     let version = world.life.versions(b.id, None, 1).await.unwrap().rows.remove(0);
     let leaf = Certificate::parse(&version.chain[0]).unwrap();
@@ -62,7 +62,7 @@ pub(super) async fn every_version_that_holds_is_signed_for(world: World) {
     assert_eq!(names(&walking.refresh().await.unwrap()), [""; 0]);
 }
 
-pub(super) async fn a_key_that_does_not_open_is_told_of_once(world: World) {
+pub(super) async fn undecryptable_key_is_reported_once(world: World) {
     world.many(3).await;
     let elsewhere = Keyring::ephemeral();
     let stranger = KeyStore::new(world.store.clone(), elsewhere, world.clock.clone());
@@ -74,7 +74,7 @@ pub(super) async fn a_key_that_does_not_open_is_told_of_once(world: World) {
     assert_eq!((again.broken.len(), keys.broken()), (0, 3), "told once");
 }
 
-pub(super) async fn a_thousand_keys_are_a_few_statements(world: World) {
+pub(super) async fn signing_keys_are_loaded_in_few_statements(world: World) {
     world.many(60).await;
     let mut keys = keys(&world);
     let before = world.store.statements_sent();

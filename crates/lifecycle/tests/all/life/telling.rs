@@ -1,4 +1,4 @@
-//! People hear of a certificate whose end comes near, whatever kept it from being renewed.
+//! Tests of expiry notifications, whatever prevented the renewal.
 
 use agent::work::Work;
 use alerts::tables::AlertRow;
@@ -24,7 +24,7 @@ async fn open_alerts(world: &World, alerts: &Alerts) -> Vec<AlertRow> {
     alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows
 }
 
-pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tags(world: World) {
+pub(super) async fn expiry_alert_contains_the_certificate_tags_and_resolves_on_renewal(world: World) {
     let alerts = alerts_of(&world);
     let mut new = NewCertificate::new(&["www.example.org"], "web");
     new.tags.insert("cost".to_owned(), "7".to_owned());
@@ -35,7 +35,7 @@ pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tag
         alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows,
         []
     );
-    // Nobody renews it.
+    // The certificate is not renewed.
     world.advance(LIFE * 95 / 100);
     settle(&world, &alerts).await;
     let open = alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows;
@@ -46,7 +46,7 @@ pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tag
     );
     let attributes: serde_json::Value = serde_json::from_str(&open[0].attributes).unwrap();
     assert_eq!(attributes["tags"]["cost"], "7", "rules can match it");
-    // Renewed after all.
+    // It is renewed after all.
     world.life.tick().await.unwrap();
     settle(&world, &alerts).await;
     assert_eq!(
@@ -55,7 +55,7 @@ pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tag
     );
 }
 
-/// A certificate with one target.
+/// Creates a certificate with one target.
 async fn deployed_at(world: &World, agent: Uuid, name: &str) -> (Uuid, TargetRef) {
     let place = target(world, agent, name).await;
     let mut new = NewCertificate::new(&[name], "web");
@@ -65,7 +65,7 @@ async fn deployed_at(world: &World, agent: Uuid, name: &str) -> (Uuid, TargetRef
     (id, place)
 }
 
-/// The agent takes what there is and says how it went.
+/// The agent takes its jobs and reports `result`.
 async fn report(world: &World, agent: Uuid, result: &agent::work::JobResult) {
     for job in jobs(world, agent).await {
         assert!(matches!(job.work, Work::Deploy { .. }), "{job:?}");
@@ -73,9 +73,9 @@ async fn report(world: &World, agent: Uuid, result: &agent::work::JobResult) {
     }
 }
 
-/// `nginx -t` fails from the first renewal on. Simulated for estates of two hours, six days, 47 days and a year: how
-/// long after the renewal people hear of it, when they hear that what is served ends, and that no renewal hides it.
-pub(super) async fn a_deployment_that_keeps_failing_is_told_and_no_renewal_hides_it(world: World) {
+/// `nginx -t` fails from the first renewal on. Simulated for lifetimes of two hours, six days, 47 days and a year. Checks how soon
+/// after the renewal users are notified, when they are notified that the served certificate expires, and that no renewal hides it.
+pub(super) async fn repeated_deployment_failure_raises_an_alert_despite_renewals(world: World) {
     let (agent, alerts) = (world.agent().await, alerts_of(&world));
     for (number, life) in [2 * HOUR, 6 * DAY, 47 * DAY, 398 * DAY].into_iter().enumerate() {
         *world.issuer("internal").life_us.lock() = life;
@@ -112,14 +112,14 @@ pub(super) async fn a_deployment_that_keeps_failing_is_told_and_no_renewal_hides
             served.not_after_us - first_expiring_at.expect("people hear of the end of what is served");
         assert!((life / 5 - step..=life / 5).contains(&warned), "{life}: at a fifth of the life: {warned}");
         assert!(world.life.versions(id, None, 10).await.unwrap().rows.len() >= 2);
-        // What is served has expired; the newest version has not.
+        // The served certificate has expired. The newest version has not.
         let open = open_alerts(&world, &alerts).await;
         let expired = open.iter().find(|one| one.title.ends_with("has expired")).expect("it is critical");
         assert_eq!((expired.kind.as_str(), expired.severity), ("certificate.expiring", Severity::Critical));
         let counts = world.life.counts().await.unwrap();
         assert_eq!((counts.expired, counts.undeployed), (1, 1), "{life}");
         assert!(world.life.get(id).await.unwrap().current.unwrap().not_after_us > world.clock.now_us());
-        // The configuration is mended.
+        // The configuration is repaired.
         if jobs(&world, agent).await.is_empty() {
             let _ = world.life.redeploy(id, "user:ann").await;
         }
@@ -136,9 +136,9 @@ pub(super) async fn a_deployment_that_keeps_failing_is_told_and_no_renewal_hides
     }
 }
 
-/// Where nothing was verified, nothing is said to be served; an agent's report and a scan's observation count, of several
-/// the one that ends first, until a deployment everywhere is newer than the observation.
-pub(super) async fn what_is_served_is_what_agents_and_scans_verified(world: World) {
+/// Without a verification, no version counts as served. Reports of agents and observations of scans count. Of several, the one that
+/// expires first counts, until every target has a deployment newer than the observation.
+pub(super) async fn served_version_is_the_one_verified_by_agents_and_scans(world: World) {
     let agent = world.agent().await;
     let (id, place) = deployed_at(&world, agent, "www.example.org").await;
     assert_eq!(world.life.get(id).await.unwrap().served, None, "nothing is verified");
@@ -146,7 +146,7 @@ pub(super) async fn what_is_served_is_what_agents_and_scans_verified(world: Worl
     let first = world.life.get(id).await.unwrap();
     assert_eq!(first.served.unwrap().fingerprint, first.current.unwrap().fingerprint);
     assert_eq!(first.undeployed_since_us, None);
-    // The agent tried and saw that the old version is still there.
+    // The agent failed and saw that the old version is still served.
     world.advance(LIFE * 7 / 10);
     world.life.tick().await.unwrap();
     let mut failed = bad("reload failed");
@@ -156,30 +156,30 @@ pub(super) async fn what_is_served_is_what_agents_and_scans_verified(world: Worl
     assert_eq!(second.served, first.served);
     assert!(second.undeployed_since_us.is_some());
     assert_eq!(second.ends_at_us(), Some(first.current.unwrap().not_after_us));
-    // A scan saw the new version somewhere: the old one still ends first.
+    // A scan saw the new version somewhere. The old version still expires first.
     let versions = world.life.versions(id, None, 10).await.unwrap().rows;
     super::claiming::seen_at(&world, "lb.example.org", &versions[0].chain[0]).await;
     world.life.verify_served().await.unwrap();
     assert_eq!(world.life.get(id).await.unwrap().served, first.served);
-    // In place; a scan of long before that saw the old version says nothing any more.
+    // The deployment succeeded. An older scan that saw the old version no longer counts.
     super::claiming::seen_at(&world, "old.example.org", &versions[1].chain[0]).await;
     world.advance(HOUR);
     report(&world, agent, &good(&place)).await;
     let third = world.life.get(id).await.unwrap();
     assert_eq!(third.served.unwrap().fingerprint, third.current.unwrap().fingerprint);
-    // A scan after it sees the old version still.
+    // A later scan still sees the old version.
     world.advance(HOUR);
     super::claiming::seen_at(&world, "old.example.org", &versions[1].chain[0]).await;
     world.life.verify_served().await.unwrap();
     assert_eq!(world.life.get(id).await.unwrap().served, first.served);
-    // It is older than an observation may be.
+    // The observation is older than the maximum age.
     world.advance(LIFE / 4 + 1);
     world.life.verify_served().await.unwrap();
     assert_eq!(world.life.get(id).await.unwrap().served, third.served);
     world.check().await;
 }
 
-/// Rounds until all events are read. On PostgreSQL events wait for transactions that began before, also other tests'.
+/// Runs rounds until all events are read. On PostgreSQL events wait for all older transactions, including those of other tests.
 async fn settle(world: &World, alerts: &Alerts) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {

@@ -1,4 +1,4 @@
-//! A lifecycle in surroundings that a test commands: its clock, its issuers, its authority, its database's faults.
+//! A lifecycle whose clock, issuers, CA and database faults are controlled by the test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use x509::{BasicConstraints, Certificate, DistinguishedName, Fingerprint, Serial
 pub(crate) const NOW: i64 = 1_795_219_200_000_000;
 pub(crate) const HOUR: i64 = 3_600_000_000;
 pub(crate) const DAY: i64 = 24 * HOUR;
-/// How long the issuers of these tests let certificates live.
+/// The lifetime of certificates from the issuers of these tests.
 pub(crate) const LIFE: i64 = 90 * DAY;
 
-/// How an issuer behaves.
+/// The behavior of an issuer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mood {
     Well,
     Down,
     Slow(Duration),
-    /// Lets nobody go before so many were there at once.
+    /// Blocks every order until this many are waiting at once.
     Crowded(usize),
     /// Delivers a certificate for another key.
     Lying,
@@ -48,7 +48,7 @@ pub(crate) enum Mood {
     Panicking,
 }
 
-/// An issuer of this process.
+/// A simulated issuer in this process.
 #[derive(Debug)]
 pub(crate) struct Fake {
     kind: IssuerKind,
@@ -56,7 +56,7 @@ pub(crate) struct Fake {
     clock: Clock,
     hooks: Arc<Hooks>,
     pub(crate) mood: Mutex<Mood>,
-    /// By wish and key: what was made for it.
+    /// Issued certificates, by order and public key.
     made: Mutex<HashMap<(String, Vec<u8>), Vec<u8>>>,
     pub(crate) asked: AtomicUsize,
     pub(crate) at_once: AtomicUsize,
@@ -88,7 +88,7 @@ impl Fake {
         }
     }
 
-    /// Certificates made, all different.
+    /// Returns the number of different certificates issued.
     pub(crate) fn made(&self) -> usize {
         self.made.lock().len()
     }
@@ -220,7 +220,7 @@ impl Issuer for Fake {
     }
 }
 
-/// Where a run stands just before a transaction.
+/// The step of a run just before a transaction.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Step {
     Claim,
@@ -229,7 +229,7 @@ pub(crate) enum Step {
     RevokeFinish,
 }
 
-/// Faults by step: the next transaction after the step meets it.
+/// Faults by step. The next transaction after the step fails with the fault.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     switch: Arc<AtomicU8>,
@@ -244,7 +244,7 @@ impl Hooks {
     }
 }
 
-/// Issuers by name; `internal` and `other` are there from the start.
+/// Issuers by name. `internal` and `other` always exist.
 pub(crate) struct Fakes {
     all: Mutex<BTreeMap<String, Arc<Fake>>>,
     pub(crate) places: AtomicUsize,
@@ -268,10 +268,10 @@ impl IssuerSource for Fakes {
     }
 }
 
-/// Our own CA, as far as these tests need one.
+/// A simulation of our own CA, as far as these tests need one.
 pub(crate) struct Own {
     pub(crate) profiles: Mutex<HashMap<String, ProfileFacts>>,
-    /// Each call: how many, why.
+    /// The number of certificates and the reason of each call.
     pub(crate) revoked: Mutex<Vec<(usize, Reason)>>,
     pub(crate) away: Mutex<bool>,
     hooks: Arc<Hooks>,
@@ -313,7 +313,7 @@ pub(crate) struct World {
     pub(crate) keystore: KeyStore,
     pub(crate) hooks: Arc<Hooks>,
     options: LifecycleOptions,
-    // Last: the store's connections go before it.
+    // Last field: connections of the store are dropped before the database.
     pub(crate) database: Database,
 }
 
@@ -365,7 +365,7 @@ impl World {
         Self { life, store, clock, fakes, own, keystore, hooks, options, database }
     }
 
-    /// Another process over the same database.
+    /// Returns the lifecycle of another process on the same database.
     pub(crate) async fn second(&self) -> Lifecycle {
         let store = self.database.open().await;
         Lifecycle::open_with(
@@ -378,7 +378,7 @@ impl World {
         )
     }
 
-    /// This world's lifecycle with other options.
+    /// Returns this world's lifecycle with other options.
     pub(crate) fn with(&self, change: impl FnOnce(&mut LifecycleOptions)) -> Lifecycle {
         let mut options = self.options.clone();
         change(&mut options);
@@ -400,17 +400,17 @@ impl World {
         self.clock.set(self.clock.now_us() + by_us);
     }
 
-    /// The next transaction meets the fault.
+    /// Makes the next transaction fail with the fault.
     pub(crate) fn fail_next(&self, fault: Fault) {
         self.hooks.switch.store(fault as u8, Ordering::SeqCst);
     }
 
-    /// The transaction after a step meets the fault, once.
+    /// Makes the next transaction after a step fail with the fault, once.
     pub(crate) fn fail_at(&self, step: Step, fault: Fault) {
         self.hooks.armed.lock().insert(step, fault);
     }
 
-    /// An agent, enrolled.
+    /// Enrolls an agent.
     pub(crate) async fn agent(&self) -> Uuid {
         let id = Uuid::now_v7();
         let now = self.clock.now_us();
@@ -432,7 +432,7 @@ impl World {
         id
     }
 
-    /// A certificate of this name, issued.
+    /// Issues a certificate with this name.
     pub(crate) async fn issued(&self, name: &str) -> ManagedCertificate {
         let created = self.life.create(NewCertificate::new(&[name], "web"), "user:ann").await.unwrap();
         self.life.tick().await.unwrap();
@@ -441,7 +441,7 @@ impl World {
         certificate
     }
 
-    /// So many certificates, issued.
+    /// Issues `count` certificates.
     pub(crate) async fn many(&self, count: usize) -> Vec<Uuid> {
         let new =
             (0..count).map(|number| NewCertificate::new(&[&format!("n{number:04}.example.org")], "web"));
@@ -451,7 +451,7 @@ impl World {
         ids
     }
 
-    /// Ticks, each some minutes after the one before, so that leases and pauses end.
+    /// Ticks repeatedly, some minutes apart, so that leases and pauses expire.
     pub(crate) async fn settle(&self) {
         for _ in 0..6 {
             self.advance(10 * 60 * 1_000_000);
@@ -459,7 +459,7 @@ impl World {
         }
     }
 
-    /// What must hold at any time: counts equal rows, and the audit log is whole.
+    /// Checks invariants: counts equal the rows, and the audit log verifies.
     pub(crate) async fn check(&self) {
         let outcome = self.store.audit_verify().await.unwrap();
         assert!(outcome.faults.is_empty(), "{:?}", outcome.faults);

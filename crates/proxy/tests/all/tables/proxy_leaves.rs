@@ -1,4 +1,4 @@
-//! Leaves of the proxies, their leases and their keys.
+//! Leaves of the proxies, with leases and keys.
 
 use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, SEALED_LEAF_KEYS, StoredLeaf};
 use store::Store;
@@ -25,7 +25,7 @@ async fn put(store: &Store, id: &str, holder: u128, sealed: &[u8], ends_at_us: i
     proxy::tables::ProxyLeaves::of(store).put(&leaf).await.unwrap()
 }
 
-pub(crate) async fn one_mints_and_the_others_find(world: World) {
+pub(crate) async fn lease_holder_stores_the_leaf_for_all_nodes(world: World) {
     let (store, leaf) = (&world.store, id(1));
     assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
     assert_eq!(look(store, &leaf, 2, NOW + SECOND).await, LeafLookup::Awaited);
@@ -43,7 +43,7 @@ pub(crate) async fn one_mints_and_the_others_find(world: World) {
     assert_eq!(look(store, &leaf, 2, NOW + SECOND).await, LeafLookup::Stored(held));
 }
 
-pub(crate) async fn a_lease_is_taken_over_after_its_end_and_given_back_before(world: World) {
+pub(crate) async fn leaf_lease_is_taken_over_after_expiry_or_release(world: World) {
     let (store, leaf) = (&world.store, id(1));
     assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
     assert_eq!(look(store, &leaf, 2, NOW + 4 * SECOND).await, LeafLookup::Awaited);
@@ -55,7 +55,7 @@ pub(crate) async fn a_lease_is_taken_over_after_its_end_and_given_back_before(wo
     assert_eq!(look(store, &leaf, 3, NOW + 6 * SECOND).await, LeafLookup::Leased);
 }
 
-pub(crate) async fn a_leaf_is_given_out_while_one_renews_it(world: World) {
+pub(crate) async fn current_leaf_is_served_while_one_node_renews_it(world: World) {
     let (store, leaf) = (&world.store, id(1));
     assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
     assert!(put(store, &leaf, 1, b"first", NOW + 100 * SECOND).await);
@@ -74,8 +74,8 @@ pub(crate) async fn a_leaf_is_given_out_while_one_renews_it(world: World) {
     assert!(matches!(found, LeafLookup::Stored(held) if held.sealed == b"second"));
 }
 
-/// Anyone who asks at once: each leaf has one minter.
-pub(crate) async fn of_many_who_ask_at_once_one_mints(world: World) {
+/// Of many concurrent lookups for a leaf, one mints it.
+pub(crate) async fn concurrent_lookups_grant_one_lease_per_leaf(world: World) {
     let mut all = Vec::new();
     for holder in 1..=8_u128 {
         for number in 0..20 {
@@ -90,7 +90,7 @@ pub(crate) async fn of_many_who_ask_at_once_one_mints(world: World) {
     assert_eq!(leased, 20);
 }
 
-pub(crate) async fn what_has_ended_goes_and_the_oldest_beyond_the_limit(world: World) {
+pub(crate) async fn expired_leaves_and_the_oldest_above_the_limit_are_deleted(world: World) {
     let store = &world.store;
     for number in 0..10 {
         let leaf = id(number);
@@ -117,7 +117,7 @@ pub(crate) async fn what_has_ended_goes_and_the_oldest_beyond_the_limit(world: W
     assert!(matches!(held, LeafLookup::Stored(leaf) if leaf.key.is_none()), "its key has ended");
 }
 
-pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: World) {
+pub(crate) async fn key_of_a_single_leaf_is_deleted_with_it_and_shared_keys_are_kept(world: World) {
     let store = &world.store;
     proxy::tables::ProxyLeaves::of(store).put_key(KEY, b"key", NOW + 1_000 * SECOND).await.unwrap();
     let holder = Uuid::from_u128(1);
@@ -125,7 +125,7 @@ pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: Worl
         let (leaf, own) = (id(number), format!("{number:064x}"));
         let ends_at_us = NOW + (100 + i64::from(number)) * SECOND;
         assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
-        // The first two stand over the shared key.
+        // The first two leaves use the shared key.
         let key_id = if number < 2 { KEY } else { &own };
         if number >= 2 {
             proxy::tables::ProxyLeaves::of(store)
@@ -149,12 +149,12 @@ pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: Worl
         let held = look(store, &id(number), 1, NOW).await;
         assert!(matches!(held, LeafLookup::Stored(leaf) if leaf.key.is_some()), "{number}");
     }
-    // An hour of renewals: more keys end than leaves do.
+    // After an hour of renewals, more keys than leaves have expired.
     assert_eq!(proxy::tables::ProxyLeaves::of(store).tidy(NOW + 113 * SECOND, 100).await.unwrap().deleted, 3);
     assert_eq!((proxy::tables::ProxyLeaves::of(store).counts().await.unwrap(), keys().await), (0, 1));
 }
 
-pub(crate) async fn a_key_stays_while_one_of_its_leaves_does(world: World) {
+pub(crate) async fn shared_key_is_kept_while_one_of_its_leaves_exists(world: World) {
     let store = &world.store;
     let (holder, ends_at_us) = (Uuid::from_u128(1), NOW + 100 * SECOND);
     proxy::tables::ProxyLeaves::of(store)
@@ -182,7 +182,7 @@ pub(crate) async fn a_key_stays_while_one_of_its_leaves_does(world: World) {
     );
 }
 
-pub(crate) async fn a_cold_leaf_costs_few_statements(world: World) {
+pub(crate) async fn cold_leaf_lookup_uses_few_statements(world: World) {
     let (store, leaf) = (&world.store, id(1));
     let before = store.statements_sent();
     assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);

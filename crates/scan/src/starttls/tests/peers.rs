@@ -14,7 +14,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(60);
 const TLS_HANDSHAKE: u8 = 22;
 
 #[test]
-fn openssl_is_led_to_tls_by_the_same_scripts() {
+fn openssl_reaches_tls_with_the_same_scripts() {
     let scripts = DIALOGUES.iter().chain([&POP3_WITHOUT_ASKING]);
     let led = scripts.filter(|script| script.openssl.is_some()).map(lead).count();
     assert_eq!(led, 12, "openssl s_client plays twelve of our protocols");

@@ -3,7 +3,7 @@
 
 use crate::target::Protocol;
 
-/// A step of a script: expected input or output.
+/// A step of a script: input that is expected from the client, or output of the server.
 #[derive(Debug)]
 pub(super) enum Turn {
     Say(&'static [u8]),

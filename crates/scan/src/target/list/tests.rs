@@ -25,7 +25,7 @@ fn from_input(text: impl Into<Vec<u8>>) -> Vec<String> {
 }
 
 #[test]
-fn a_host_means_https_unless_something_says_otherwise() {
+fn target_without_port_or_scheme_defaults_to_port_443() {
     let with_ports = TargetOptions { ports: Some("443,8443".parse::<Ports>().unwrap()), ..options() };
     let with_smtp = TargetOptions { protocol: Some(Protocol::Smtp), ..options() };
     let cases: [(&[&str], TargetOptions, &[&str]); 8] = [
@@ -48,7 +48,7 @@ fn a_host_means_https_unless_something_says_otherwise() {
 }
 
 #[test]
-fn how_the_protocol_became_known_is_kept() {
+fn protocol_source_is_recorded() {
     let source = |argument: &str, options: TargetOptions| {
         let target = targets(&[argument], options).next().unwrap().unwrap();
         (target.protocol, target.protocol_source)
@@ -61,7 +61,7 @@ fn how_the_protocol_became_known_is_kept() {
 }
 
 #[test]
-fn the_server_name_is_the_host_unless_another_is_given() {
+fn sni_is_the_host_unless_a_server_name_is_given() {
     let names = |argument: &str| {
         let target = targets(&[argument], options()).next().unwrap().unwrap();
         (target.sni().map(str::to_owned), target.asked_name().to_owned())
@@ -73,7 +73,7 @@ fn the_server_name_is_the_host_unless_another_is_given() {
 }
 
 #[test]
-fn every_address_of_a_network_comes_once_with_every_port_and_name() {
+fn network_expands_to_each_address_port_and_name_once() {
     let options = TargetOptions {
         ports: Some("443,8443-8445".parse::<Ports>().unwrap()),
         server_names: vec![crate::target::HostName::parse("a.example").unwrap()],
@@ -92,7 +92,7 @@ fn every_address_of_a_network_comes_once_with_every_port_and_name() {
 }
 
 #[test]
-fn a_network_beyond_the_bound_is_refused_with_the_way_out() {
+fn network_beyond_the_address_limit_is_rejected() {
     let refused = shown(&["10.0.0.0/8"], options());
     assert_eq!(
         refused,
@@ -108,7 +108,7 @@ fn a_network_beyond_the_bound_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_huge_network_is_never_built_up_front() {
+fn huge_network_is_expanded_lazily() {
     let raised = TargetOptions { addresses_max: 1 << 60, ..options() };
     let mut all = targets(&["2001:db8::/68"], raised);
     assert_eq!(all.expected(), Some(1 << 60));
@@ -117,7 +117,7 @@ fn a_huge_network_is_never_built_up_front() {
 }
 
 #[test]
-fn a_list_has_comments_blank_lines_and_any_line_end() {
+fn target_list_allows_comments_blank_lines_and_any_line_ending() {
     let list = "\u{feff}# the shop\r\na.example\r\n\r\n  b.example:8443   # staging\n\n192.0.2.1=c.example\nhttps://d.example/#top\nlast.example";
     assert_eq!(
         from_input(list),
@@ -126,7 +126,7 @@ fn a_list_has_comments_blank_lines_and_any_line_end() {
 }
 
 #[test]
-fn a_bad_line_is_named_by_its_number_and_the_rest_goes_on() {
+fn invalid_line_is_reported_by_number_and_the_rest_is_read() {
     let mut list = b"a.example\nb b\n@more\n-\n\xff\xfe\n".to_vec();
     list.extend(vec![b'x'; LINE_MAX + 1]);
     list.extend(b"\n# fine\n10.0.0.0/8\nz.example\n");
@@ -148,7 +148,7 @@ fn a_bad_line_is_named_by_its_number_and_the_rest_goes_on() {
 }
 
 #[test]
-fn an_endless_input_is_read_only_as_far_as_targets_are_taken() {
+fn endless_input_is_read_lazily() {
     struct Endless(u64);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -165,7 +165,7 @@ fn an_endless_input_is_read_only_as_far_as_targets_are_taken() {
 }
 
 #[test]
-fn a_file_of_targets_is_named_in_its_errors_and_may_hold_paths() {
+fn target_file_is_named_in_errors_and_may_contain_paths() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hosts.txt");
     std::fs::write(&file, "a.example\n./certs/a.pem\n*.example\n").unwrap();
@@ -182,19 +182,19 @@ fn a_file_of_targets_is_named_in_its_errors_and_may_hold_paths() {
 }
 
 #[test]
-fn an_existing_path_is_a_path_and_standard_input_is_read_once() {
+fn existing_path_is_a_file_target_and_stdin_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let target = targets(&[folder.path().to_str().unwrap()], options()).next().unwrap().unwrap();
     assert_eq!(target.host, Host::Path(folder.path().into()));
     assert_eq!((target.protocol, target.port), (Protocol::File, 0));
-    // The tests run in the crate's folder.
+    // Tests run in the directory of the crate.
     let here = std::env::current_dir().unwrap().display().to_string();
     assert_eq!(shown(&["Cargo.toml"], options()), [format!("{here}/Cargo.toml")]);
     assert!(shown(&["-", "-"], options())[0].contains("standard input can be read only once"));
 }
 
 #[test]
-fn passwords_and_control_characters_do_not_reach_errors() {
+fn passwords_and_control_characters_are_removed_from_errors() {
     let refused = shown(&["postgres://joe:secret@bad host/db"], options());
     assert!(!refused[0].contains("secret") && refused[0].contains("bad host"), "{refused:?}");
     let refused = shown(&["a\u{1b}[31m.example"], options());
@@ -202,7 +202,7 @@ fn passwords_and_control_characters_do_not_reach_errors() {
 }
 
 #[test]
-fn the_identity_of_a_target_is_read_back_as_the_same_target() {
+fn target_identity_parses_back_to_the_same_target() {
     let written = [
         "a.example:443",
         "smtp://a.example:2525",

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_are_sent_nowhere_else() {
+    fn only_local_paths_are_accepted_as_return_to() {
         for good in ["/", "/certificates?state=active#x", "/a//b"] {
             assert_eq!(local_path(Some(good)), Some(good));
         }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_survives_its_cookie_and_nonsense_does_not() {
+    fn login_cookies_roundtrip_and_invalid_ones_are_rejected() {
         let login = Login::begin(Some("/x"), false, 7).unwrap();
         let again = Login::from_cookie(&login.to_cookie().unwrap()).unwrap();
         assert_eq!((again.state, again.nonce, again.return_to), (login.state, login.nonce, "/x".to_owned()));

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn every_claim_is_checked() {
+    fn id_token_claims_are_validated() {
         assert_eq!(outcome(json!({})), Ok(()));
         assert_eq!(outcome(json!({ "aud": ["bulla"] })), Ok(()));
         assert_eq!(outcome(json!({ "aud": ["other", "bulla"], "azp": "bulla" })), Ok(()));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_a_text_or_a_list_of_texts() {
+    fn groups_claim_may_be_a_string_or_a_list_of_strings() {
         let of = |groups: Value| {
             let claims: Claims = serde_json::from_value(json!({
                 "iss": "", "sub": "", "aud": "", "exp": 0, "iat": 0, "groups": groups,

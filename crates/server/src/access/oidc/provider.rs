@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_form_encoded() {
+    fn client_secrets_are_form_encoded() {
         assert_eq!(form_encoded("a b:c%&é"), "a+b%3Ac%25%26%C3%A9");
     }
 }

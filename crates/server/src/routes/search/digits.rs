@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_become_ranges_of_octets() {
+    fn hex_digits_are_converted_to_byte_ranges() {
         for (digits, low, high) in [
             ("abcd", vec![0xab, 0xcd], vec![0xab, 0xce]),
             ("abcde", vec![0xab, 0xcd, 0xe0], vec![0xab, 0xcd, 0xf0]),

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_has_no_values_and_ends_where_it_is_asked_to() {
+    fn data_shape_omits_values_and_stops_at_the_requested_depth() {
         let fields = json!({ "a": "secret", "b": { "c": { "d": 1 }, "e": {} } });
         let fields = fields.as_object().unwrap();
         assert_eq!(shape(fields, u64::MAX), json!({ "a": null, "b": { "c": { "d": null }, "e": null } }));

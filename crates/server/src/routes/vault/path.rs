@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_a_name_or_is_told_why_not() {
+    fn vault_paths_map_to_credential_names_or_return_a_reason() {
         assert_eq!(name_of("Team/db").unwrap().as_str(), "/Team/db");
         assert!(folder_of("").unwrap().is_none() && folder_of("/").unwrap().is_none());
         assert_eq!(folder_of("team/").unwrap().unwrap().as_str(), "/team");

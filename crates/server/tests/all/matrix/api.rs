@@ -1,4 +1,4 @@
-//! The API: every route × role × scope × own and other objects.
+//! The API: every route by role, scope, and own or other objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::Verdict;
 use crate::parts::{Parts, names_under};
 use crate::world;
 
-/// Scopes of a grant that the matrix has columns for.
+/// The grant scopes that have columns in the matrix.
 const SCOPES: [&str; 3] = ["any", "team:a", "profile:pa"];
 
 /// The objects of one team and one profile.
@@ -30,22 +30,22 @@ struct Objects {
     profile: &'static str,
     certificate: String,
     approval: String,
-    /// A change of the profile that requires approval.
+    /// A pending change to the profile that requires approval.
     change: String,
     issued: String,
     document: Value,
 }
 
-/// An answer: its status and its text.
+/// The status and body of a response.
 type Response = (u16, String);
 
 struct Server {
     router: Router,
     routes: Vec<RouteInfo>,
     admin: String,
-    /// The second administrator, who approves what the first one changes.
+    /// The token of the second administrator, who approves changes of the first one.
     second: String,
-    /// Of the team `a` with the profile `pa`, and of `b` with `pb`.
+    /// The objects of team `a` with profile `pa`, and of team `b` with profile `pb`.
     objects: [Objects; 2],
     numbers: std::cell::Cell<u32>,
     stop: CancellationToken,
@@ -72,7 +72,7 @@ async fn ask(
     };
     let response = router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
     let status = response.status().as_u16();
-    // What has no end of its own is not waited for.
+    // Streams without an end are cut off.
     let read = axum::body::to_bytes(response.into_body(), 16 << 20);
     let body = tokio::time::timeout(Duration::from_secs(1), read).await;
     let text = body.ok().and_then(Result::ok).map(|body| String::from_utf8_lossy(&body).into_owned());
@@ -151,7 +151,7 @@ impl Server {
     async fn token(&self, role: &str, scope: &str) -> String {
         let body = json!({ "name": format!("{role}-{scope}"), "grants": [{ "role": role, "scope": scope }] });
         let made = self.by_admin("POST", "/api/v1/tokens", Some(&body)).await;
-        // One over a profile that requires approval waits for another person.
+        // A grant for a profile that requires approval needs approval by another person.
         if let Some(change) = made["id"].as_str().filter(|_| made["state"] == "open") {
             let path = format!("/api/v1/changes/{change}/approve");
             let (status, text) = ask(&self.router, Some(&self.second), "POST", &path, Some(&json!({}))).await;
@@ -160,12 +160,12 @@ impl Server {
         made["token"].as_str().unwrap().to_owned()
     }
 
-    /// What the caller meets at a route. Objects are given to scoped routes alone: the others look at none.
+    /// The outcome of a request to a route. Only scoped routes are tested with objects: the other routes ignore them.
     async fn verdict(&self, route: &RouteInfo, token: Option<&str>, objects: Option<&Objects>) -> Verdict {
         let Some(objects) = objects.filter(|_| route.scoped) else {
             let (status, _) =
                 ask(&self.router, token, route.method.as_str(), &nowhere(&route.path), None).await;
-            // There is nothing, so 404 is for who was let in.
+            // The object does not exist, so 404 means that the caller was authorized.
             return if matches!(status, 401 | 403) { Verdict::Refused } else { Verdict::In };
         };
         self.numbers.set(self.numbers.get() + 1);
@@ -176,33 +176,33 @@ impl Server {
     }
 }
 
-/// A path whose parameters name nothing.
+/// The path with parameters that name no object.
 fn nowhere(path: &str) -> String {
     let path = path.replace("{id}", "00000000-0000-7000-8000-000000000000");
     let parts = path.split('/').map(|part| if part.starts_with('{') { "-none-" } else { part });
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// A request to a scoped route for the objects of one team.
+/// A request to a scoped route that names the objects of one team.
 struct ApiRequest {
     path: String,
     body: Option<Value>,
-    /// How the answer shows that the objects were reached, beside its status.
+    /// How the response shows, besides its status, that the objects were accessed.
     shows: Shows,
 }
 
 enum Shows {
     Status,
-    /// A listing that has this in it.
+    /// A listing contains this text.
     Text(String),
-    /// A bulk action that matched something.
+    /// A bulk action matched at least one object.
     Matched,
-    /// A batch whose first item was not refused.
+    /// The first item of a batch was not rejected.
     Item,
 }
 
 impl ApiRequest {
-    /// A scoped route that is not here fails the test: add how it is asked for a team's object.
+    /// Panics for an unknown scoped route: add how to request an object of a team.
     fn of(route: &RouteInfo, own: &Objects, number: u32) -> Self {
         let new =
             json!({ "names": [format!("n{number}.example")], "profile": own.profile, "team": own.team });
@@ -248,11 +248,11 @@ impl ApiRequest {
             let counts = path.ends_with("/groups") || path.ends_with("/facets");
             path.push_str(if counts { "?by=profile" } else { "?limit=500" });
         }
-        // Series are of the team that is named.
+        // The query names the team whose series are returned.
         if path == "/api/v1/series" {
             path.push_str(&format!("?team={}", own.team));
         }
-        // Who sees the certificates of some profiles only names one of them.
+        // Callers with access to some profiles only must name one of them.
         if path.starts_with("/api/v1/issued?") {
             path.push_str(&format!("&profile={}", own.profile));
         }
@@ -272,7 +272,7 @@ impl ApiRequest {
 }
 
 impl Objects {
-    /// The path with this team's object in it.
+    /// Fills the path parameters with objects of this team.
     fn placed(&self, path: &str) -> String {
         let objects = [
             ("/api/v1/certificates/{id}", &self.certificate),
@@ -286,7 +286,7 @@ impl Objects {
             }
         }
         let path = path.replace("/api/v1/profiles/{name}", &format!("/api/v1/profiles/{}", self.profile));
-        // Enrolments begin with a device's message.
+        // Enrollments can be created only by a device's request.
         let known = !path.contains('{') || path.starts_with("/api/v1/enrolments/{id}");
         assert!(known, "the matrix has no object for {path}: make one for each team");
         nowhere(&path)
@@ -303,7 +303,7 @@ fn needs(route: &RouteInfo) -> String {
     format!("{need}{recent}")
 }
 
-/// The roles that were let in, in few words.
+/// A short description of the roles that are authorized.
 fn cell(route: &RouteInfo, by_role: &BTreeMap<&str, Verdict>) -> String {
     let holds = |role: &str| match route.need {
         Need::Nothing | Need::Caller => true,
@@ -323,7 +323,7 @@ fn role_holds(role: &str, permission: Permission) -> bool {
     BUILT_IN_ROLES.iter().any(|known| known.name == role && known.permissions.has(permission))
 }
 
-/// The verdicts of every role with a grant in one scope, for one route and one team's objects.
+/// The outcomes of every role with a grant in one scope, for one route and the objects of one team.
 async fn row(
     server: &Server,
     tokens: &BTreeMap<(&str, &str), String>,
@@ -339,7 +339,7 @@ async fn row(
     cell(route, &by_role)
 }
 
-/// The table, once what must hold for every route holds.
+/// Asserts the rules for all routes, and returns the table.
 pub(super) async fn table() -> String {
     let server = Server::start().await;
     let mut tokens = BTreeMap::new();
@@ -382,7 +382,7 @@ pub(super) async fn table() -> String {
     super::table("The API", &columns, &rows)
 }
 
-/// Routes whose objects only a device can make: everybody is told that there is none.
+/// Routes whose objects only a device can create: every caller gets "not found".
 fn has_no_object(route: &RouteInfo) -> bool {
     route.path.starts_with("/api/v1/enrolments/") || route.method == Method::HEAD
 }

@@ -1,4 +1,5 @@
-//! The credential store over both its faces: nobody, a known caller, one with permissions at a path, one that may do everything.
+//! The credential store over both of its APIs: anonymous, a caller without permissions, a caller with permissions on a path, an
+//! administrator.
 
 use http::{HeaderValue, Method};
 use serde_json::{Value, json};
@@ -8,16 +9,16 @@ use server::routing::{FaceNeed, FaceOperation};
 use super::Verdict;
 use crate::world::{Plan, TestResponse, World, send};
 
-/// The path at which the caller of the columns "own" has permissions; `/other` is somebody else's.
+/// The path on which the caller of the column "own" has permissions. Other callers own `/other`.
 const PLACES: [&str; 2] = ["own", "other"];
 
 struct Server {
     world: World,
-    /// The id of a version, by place.
+    /// The version IDs, in the order of [`PLACES`].
     versions: Vec<String>,
 }
 
-/// A request for a place, and what its answer shows once that was reached, beside its status.
+/// A request for one of the paths. `shows` is text that the response contains if the value was accessed.
 struct Sample {
     path: String,
     body: Value,
@@ -66,7 +67,7 @@ impl Server {
         self.ask(Some(&self.world.admin), "PUT", "/api/v1/data", &body).await.expect(200)
     }
 
-    /// A token of a role with these operations below `/own`.
+    /// A token with these operations on paths below `/own`.
     async fn permitted(&self, name: &str, operations: &[&str]) -> String {
         let token = self.world.token(name, "viewer", "any").await;
         let body =
@@ -75,7 +76,7 @@ impl Server {
         token
     }
 
-    /// How an operation is asked for a place; `None` for one that is judged by its status without a caller alone.
+    /// The request of an operation for one path. `None` if only the status without authentication is tested.
     fn sample(&self, operation: &FaceOperation, place: usize) -> Option<Sample> {
         let name = format!("/{}/x", PLACES[place]);
         let secret = format!("secret-{}", PLACES[place]);
@@ -117,7 +118,7 @@ impl Server {
             ("POST" | "PUT", "/v1/secret/metadata/{*path}") => {
                 (format!("/v1/secret/metadata{name}"), json!({ "custom_metadata": { "a": "1" } }), None)
             }
-            // These are about no path.
+            // These operations have no path.
             ("GET", path)
                 if operation.need != FaceNeed::AtPath && !path.contains('{') && !streams(operation) =>
             {
@@ -155,7 +156,7 @@ fn needs(need: FaceNeed) -> &'static str {
     }
 }
 
-/// Operations that answer for ever.
+/// Operations with endless responses.
 fn streams(operation: &FaceOperation) -> bool {
     operation.path == "/api/v1/events"
 }
@@ -180,7 +181,7 @@ pub(super) async fn table() -> String {
             let open =
                 matches!(operation.need, FaceNeed::Nothing | FaceNeed::Loopback | FaceNeed::OwnCredential);
             let refused = matches!(answer.status.as_u16(), 401 | 403);
-            // A login is refused with the same status as a caller that is not known.
+            // A failed login has the same status as an unauthenticated request.
             if refused == open && operation.need != FaceNeed::OwnCredential {
                 faults.push(format!("{what} by nobody: {answer:?}"));
             }

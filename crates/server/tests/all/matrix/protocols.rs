@@ -1,4 +1,4 @@
-//! ACME, EST, SCEP, CRLs and OCSP: what each operation asks for, and that nobody gets in without.
+//! ACME, EST, SCEP, CRLs and OCSP: the access rule of each operation, and that anonymous requests are rejected.
 
 use authority::keystore::KeyStore;
 use authority::tree::NewCa;
@@ -11,7 +11,7 @@ use store::Clock;
 
 use crate::world::{self, Plan, World, send};
 
-/// The operations by protocol, from the tables that dispatch them.
+/// The operations by protocol, from their routing tables.
 fn operations() -> Vec<(&'static str, &'static Operation)> {
     let of = |name, all: &'static [Operation]| all.iter().map(move |operation| (name, operation));
     of("ACME", &acme::OPERATIONS)
@@ -48,7 +48,7 @@ pub(super) async fn table() -> String {
         for method in operation.methods {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let answer = send(world.bare(method.clone(), &path)).await;
-            // A refusal of the framework has its own form: a protocol answers in its own words.
+            // Responses of the router itself have another text than those of a protocol.
             let routed = !answer.text.contains("nothing is at");
             let carried_out = answer.status.is_success();
             if !routed || carried_out && operation.rule != AccessRule::Anybody {

@@ -1,4 +1,4 @@
-//! Policies, their generations and wraps, and what is sealed to them.
+//! Policies, their generations and wraps, and the keys sealed to them.
 
 use sites::tables::{
     GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRetirement, NodeRow, PolicyNode, PolicyRemoval,
@@ -14,7 +14,7 @@ use super::places::{enter, enter_site, node};
 use testbed::tables::{NOW, World};
 use testbed::walk;
 
-/// One transaction of one call.
+/// Runs one call in a transaction.
 macro_rules! write {
     ($store:expr, |$tx:ident| $work:expr) => {
         $store.write("test", move |$tx| Box::pin(async move { $work.await })).await.unwrap()
@@ -102,7 +102,7 @@ async fn put(store: &Store, wraps: Vec<NewWrap>) -> Option<usize> {
     write!(store, |tx| put_wraps(tx, &wraps))
 }
 
-pub(crate) async fn policies_have_names_and_generations(world: World) {
+pub(crate) async fn policy_names_are_unique_and_generations_advance_by_one(world: World) {
     let store = &world.store;
     let policy = enter_policy(store, "eu").await.unwrap();
     let other = enter_policy(store, "us").await.unwrap();
@@ -150,7 +150,7 @@ pub(crate) async fn policies_have_names_and_generations(world: World) {
     assert!(enter_policy(store, "eu").await.is_some(), "the name is free again");
 }
 
-pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
+pub(crate) async fn keys_are_sealed_only_to_the_newest_generation(world: World) {
     let store = &world.store;
     let policy = enter_policy(store, "eu").await.unwrap();
     let (one, two) = (sealed_key(1, &policy, 1), sealed_key(2, &policy, 1));
@@ -170,7 +170,7 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     let id = policy.id;
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 0, "keys are sealed to the first");
     assert_eq!(write!(store, |tx| remove_policy(tx, id, NOW)), PolicyRemoval::HasKeys(2));
-    // Sealed again, under another name.
+    // Sealed again, with another name.
     let again = SealedKeyRow { name: "a".to_owned(), generation: 2, updated_at_us: NOW + 9, ..one };
     assert_eq!(seal(store, &again).await, SealedPut::Stored);
     assert_eq!(
@@ -195,7 +195,7 @@ pub(crate) async fn keys_are_sealed_to_the_newest_generation(world: World) {
     assert_eq!(seal(store, &again).await, SealedPut::NoPolicy);
 }
 
-pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
+pub(crate) async fn outdated_wraps_and_wraps_for_retired_nodes_are_not_stored(world: World) {
     let store = &world.store;
     let (berlin, tokyo) = (enter_site(store, "berlin").await, enter_site(store, "tokyo").await);
     let a = enter(store, node("a", 1, &berlin)).await;
@@ -258,20 +258,20 @@ pub(crate) async fn wraps_are_made_by_what_nodes_are_now(world: World) {
     assert_eq!(walk_wraps(store).await, []);
     assert_eq!(put(store, vec![wrap(&policy, 1, &here)]).await, Some(1), "given back");
 
-    // The site became another: what was made by its former attributes is not stored.
+    // The site's attributes changed: a wrap made for the old attributes is not stored.
     let SiteRow { id, revision, .. } = tokyo;
     assert!(write!(store, |tx| update_site(tx, id, revision, "tokyo", "{}", NOW)));
     assert_eq!(put(store, vec![wrap(&policy, 1, &there)]).await, None);
     let there = placed(store, &b).await;
     assert_eq!(there.site_attributes, "{}");
-    // And neither is one for a node that was retired since.
+    // A wrap for a node that was retired meanwhile is not stored either.
     let id = b.id;
     assert!(write!(store, |tx| retire_node(tx, id, NOW, NodeRetirement::Hostile)));
     assert_eq!(put(store, vec![wrap(&policy, 1, &there)]).await, Some(0));
     assert_eq!(walk_placed(store).await.len(), 1);
 }
 
-pub(crate) async fn sealing_anew_leaves_what_others_did(world: World) {
+pub(crate) async fn resealing_skips_withdrawn_moved_and_already_resealed_keys(world: World) {
     let store = &world.store;
     let (policy, other) =
         (enter_policy(store, "eu").await.unwrap(), enter_policy(store, "us").await.unwrap());
@@ -283,7 +283,7 @@ pub(crate) async fn sealing_anew_leaves_what_others_did(world: World) {
         sites::tables::Places::of(store).sealed_keys_behind(policy.id, 2, &[0; 32], 10).await.unwrap();
     assert_eq!(behind.len(), 4);
     assert_eq!((behind[0].from, behind[0].blob.as_slice()), (1, &b"sealed"[..]));
-    // Meanwhile one is withdrawn, one sealed again, one sealed to another policy.
+    // Meanwhile one key is withdrawn, one sealed again, and one sealed to another policy.
     assert!(write!(store, |tx| withdraw_sealed_key(tx, &[1; 32], NOW)));
     assert_eq!(seal(store, &sealed_key(2, &policy, 2)).await, SealedPut::Stored);
     assert_eq!(seal(store, &sealed_key(3, &other, 1)).await, SealedPut::Stored);
@@ -310,7 +310,7 @@ pub(crate) async fn sealing_anew_leaves_what_others_did(world: World) {
     assert_eq!(write!(store, |tx| retire_generations(tx, id, 2)), 1);
 }
 
-pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
+pub(crate) async fn node_reads_each_change_once_and_in_order(world: World) {
     let store = &world.store;
     let berlin = enter_site(store, "berlin").await;
     let a = enter(store, node("a", 1, &berlin)).await;
@@ -337,7 +337,7 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
             seen[0] += page.policies.len();
             seen[1] += page.wraps.len();
             seen[2] += page.keys.len();
-            // Anyone who has a key has what opens it.
+            // A node that has received a key has also received the wrap that opens it.
             assert!(seen[2] <= seen[1] && seen[1] <= seen[0], "{seen:?}");
             after = page.next;
             if !page.more {
@@ -346,7 +346,7 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
         }
         assert_eq!(seen, [5, 5, 5], "pages of {limit}; the other's wraps are not seen");
     }
-    // What goes is told.
+    // Removals are reported.
     let since = sites::tables::Places::of(store).last_change().await.unwrap();
     let gone = vec![WrapKey { policy: policies[0].id, generation: 1, node: a.id }];
     write!(store, |tx| withdraw_wraps(tx, &gone, since, NOW));
@@ -367,12 +367,12 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
             && !again.anew
             && again.next == sites::tables::Places::of(store).last_change().await.unwrap()
     );
-    // A number of another past.
+    // A change number that this database never issued.
     let anew = sites::tables::Places::of(store).state(a.id, again.next + 1, 100).await.unwrap();
     assert_eq!(anew, KeyState { anew: true, ..again });
 }
 
-pub(crate) async fn a_page_for_a_node_is_bounded_by_octets(world: World) {
+pub(crate) async fn state_pages_for_a_node_are_limited_in_bytes(world: World) {
     const OCTETS: usize = 1 << 20;
     const PAGE: usize = 3 << 20;
     let store = &world.store;

@@ -1,4 +1,4 @@
-//! Sites, node tokens, nodes, and who is there.
+//! Sites, node tokens, nodes, and their presence.
 
 use sites::tables::{
     KEM_OCTETS, NewStatement, NodeFilter, NodeLease, NodeRetirement, NodeRow, NodeTokenRow, SiteRow,
@@ -49,7 +49,7 @@ pub(crate) fn node(name: &str, key: u8, site: &SiteRow) -> NodeRow {
     }
 }
 
-/// One transaction of one call.
+/// Runs one call in a transaction.
 macro_rules! write {
     ($store:expr, |$tx:ident| $work:expr) => {
         $store.write("test", move |$tx| Box::pin(async move { $work.await })).await.unwrap()
@@ -63,7 +63,7 @@ pub(crate) async fn enter_site(store: &Store, name: &str) -> SiteRow {
     site
 }
 
-/// As it is stored: with the number of its change.
+/// Inserts a node and returns it as stored, with its change number.
 pub(crate) async fn enter(store: &Store, mut new: NodeRow) -> NodeRow {
     let given = new.clone();
     let (entered, changed) = store
@@ -85,7 +85,7 @@ async fn beat(store: &Store, nodes: &[&NodeRow], until_us: i64) {
     write!(store, |tx| put_leases(tx, &leases));
 }
 
-/// Looks and tells; how many came or went.
+/// Determines the changes of presence and stores them. Returns the number of nodes that changed.
 async fn tell(store: &Store, now_us: i64) -> usize {
     let flips = sites::tables::Places::of(store).node_flips(now_us).await.unwrap();
     write!(store, |tx| flip_nodes(tx, &flips, now_us))
@@ -96,7 +96,7 @@ async fn changed_since(store: &Store, since: i64) -> Vec<(Uuid, bool)> {
     rows.into_iter().map(|node| (node.id, node.present)).collect()
 }
 
-pub(crate) async fn sites_have_names_and_revisions(world: World) {
+pub(crate) async fn site_names_are_unique_and_updates_require_the_current_revision(world: World) {
     let store = &world.store;
     let berlin = enter_site(store, "berlin").await;
     let tokyo = enter_site(store, "tokyo").await;
@@ -119,7 +119,7 @@ pub(crate) async fn sites_have_names_and_revisions(world: World) {
     assert_eq!(write!(store, |tx| lock_site(tx, id)), None);
 }
 
-pub(crate) async fn a_node_token_is_used_once_and_not_after_its_end(world: World) {
+pub(crate) async fn node_join_token_is_used_once_and_rejected_when_expired(world: World) {
     let store = &world.store;
     let site = enter_site(store, "berlin").await;
     let token = |expires_at_us: i64| NodeTokenRow {
@@ -166,7 +166,7 @@ pub(crate) async fn a_node_token_is_used_once_and_not_after_its_end(world: World
     assert_eq!(sites::tables::Places::of(store).purge_node_tokens(NOW + 1).await.unwrap(), 1);
 }
 
-pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
+pub(crate) async fn nodes_are_unique_by_key_and_name_and_listed_by_site(world: World) {
     let store = &world.store;
     let (berlin, tokyo) = (enter_site(store, "berlin").await, enter_site(store, "tokyo").await);
     let a = enter(store, node("a", 1, &berlin)).await;
@@ -212,7 +212,7 @@ pub(crate) async fn nodes_are_found_by_key_name_and_site(world: World) {
     assert_eq!(write!(store, |tx| live_nodes(tx, None)), 1);
 }
 
-pub(crate) async fn statements_are_due_and_put_once(world: World) {
+pub(crate) async fn node_statements_are_due_after_changes_and_stored_once(world: World) {
     let store = &world.store;
     let berlin = enter_site(store, "berlin").await;
     let a = enter(store, node("a", 1, &berlin)).await;
@@ -233,7 +233,7 @@ pub(crate) async fn statements_are_due_and_put_once(world: World) {
     assert_eq!(due(NOW).await, [a.id]);
     let (site, first) = (berlin.id, sites::tables::Places::of(store).nodes_to_sign(NOW, 100).await.unwrap());
     write!(store, |tx| sign_nodes_of_site(tx, site));
-    // What was made from the row before is not heard.
+    // A statement made from the previous row is ignored.
     let early = NewStatement {
         node: id,
         statement: "\"early\"".to_owned(),
@@ -282,7 +282,7 @@ pub(crate) async fn statements_are_due_and_put_once(world: World) {
     assert_eq!(b.site, berlin.id);
 }
 
-pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
+pub(crate) async fn node_presence_follows_its_lease(world: World) {
     let store = &world.store;
     let berlin = enter_site(store, "berlin").await;
     let mut all = Vec::new();
@@ -299,18 +299,18 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     let told = changed_since(store, since).await;
     assert!(told.len() == 20 && told.iter().all(|(_, present)| *present));
     let since = sites::tables::Places::of(store).last_change().await.unwrap();
-    // An older beat shortens nothing.
+    // An older heartbeat does not shorten the lease.
     beat(store, &[&all[3]], NOW + 5 * SECOND).await;
     beat(store, &[&all[3]], NOW + 2 * SECOND).await;
     assert_eq!(tell(store, NOW + SECOND).await, 19);
     let told = changed_since(store, since).await;
     assert!(told.len() == 19 && told.iter().all(|(id, present)| !present && *id != all[3].id));
-    // A beat between the look and the telling is heard.
+    // A heartbeat between reading and storing the changes counts.
     let late = sites::tables::Places::of(store).node_flips(NOW + 5 * SECOND).await.unwrap();
     assert_eq!(late, [(all[3].id, false)]);
     beat(store, &[&all[3]], NOW + 6 * SECOND).await;
     assert_eq!(write!(store, |tx| flip_nodes(tx, &late, NOW + 5 * SECOND)), 0);
-    // Retired ones have no lease, and get none.
+    // A retired node has no lease, and its heartbeats grant none.
     let id = all[3].id;
     assert!(write!(store, |tx| retire_node(tx, id, NOW, NodeRetirement::Ordinary)));
     beat(store, &[&all[3]], NOW + 9 * SECOND).await;
@@ -321,7 +321,7 @@ pub(crate) async fn nodes_come_and_go_with_their_leases(world: World) {
     assert!(sites::tables::Places::of(store).node(id).await.unwrap().unwrap().hostile);
 }
 
-pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World) {
+pub(crate) async fn concurrent_changes_are_visible_in_number_order(world: World) {
     let store = &world.store;
     let berlin = enter_site(store, "berlin").await;
     let writers = (0..4_u8).map(|writer| {
@@ -334,7 +334,7 @@ pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World)
         })
     });
     let writers: Vec<_> = writers.collect();
-    // Anyone who reads on from the last number misses nobody, whatever is written meanwhile.
+    // A reader that continues from the last number misses no node, whatever is written meanwhile.
     let (mut since, mut seen) = (0, 0);
     while seen < 40 {
         let done = writers.iter().all(tokio::task::JoinHandle::is_finished);

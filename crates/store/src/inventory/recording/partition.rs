@@ -61,7 +61,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn november_is_november() {
+    fn partition_name_and_bounds_match_the_month() {
         let month = Month::of(1_795_219_200_000_000).unwrap();
         assert_eq!(month.name, "observations_2026_11");
         assert_eq!((month.to_us - month.from_us) / 86_400_000_000, 30);
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_time_lies_in_its_month_and_months_meet(at_us in 0..4_102_444_800_000_000_i64) {
+        fn timestamps_are_within_their_month_and_months_are_contiguous(at_us in 0..4_102_444_800_000_000_i64) {
             let month = Month::of(at_us).unwrap();
             prop_assert!(month.from_us <= at_us && at_us < month.to_us);
             prop_assert_eq!(&Month::of(month.to_us - 1).unwrap(), &month);

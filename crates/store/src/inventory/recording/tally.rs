@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_changes_its_endpoint_in_one_way_or_not_at_all() {
+    fn endpoint_changes_are_classified_by_observation() {
         let was = |answering, outcome: ProbeOutcome, leaf| Current {
             id: 1,
             answering,

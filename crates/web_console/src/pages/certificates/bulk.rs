@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_becomes_words_and_a_command() {
+    fn certificate_filter_is_shown_as_text_and_as_a_command() {
         assert_eq!(filter_words("owner=ada&status=failed"), "Filter: owner is ada, status is failed.");
         assert_eq!(filter_words(""), "Filter: none, so every certificate.");
         assert_eq!(command("renew", "owner=a%20b&sort=name"), "bulla cert renew --all --of-owner \"a b\"");

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_makes_no_picture() {
+    fn invalid_certificates_produce_no_chain_links() {
         assert!(links("", &[], Timestamp::UNIX_EPOCH).is_empty());
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(links(broken, &[], Timestamp::UNIX_EPOCH).is_empty());

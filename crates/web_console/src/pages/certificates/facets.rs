@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_day_is_in_one_span() {
+    fn expiry_days_are_counted_in_one_window_each() {
         let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
         let days = ["2026-11-28", "2026-11-29", "2026-12-06", "2026-12-29", "2027-05-01"];
         let days: Vec<Value> = days.iter().map(|day| json!({"value": day, "count": 2})).collect();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_facet_counts_without_its_own_filter() {
+    fn facet_query_omits_its_own_filter() {
         let pairs = [("status", "failed"), ("owner", "a b"), ("sort", "name")];
         let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(without(&pairs, &["status"]), "owner=a%20b");

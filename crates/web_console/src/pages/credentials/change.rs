@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_stored_as_it_was_typed() {
+    fn credential_form_values_keep_spaces_and_json_is_validated() {
         let text = form(&[("value", " two\r\nlines ")]);
         assert_eq!(value(&text, "value").unwrap(), json!(" two\nlines "));
         assert_eq!(value(&form(&[("value", "{\"a\": [1]}")]), "json").unwrap(), json!({ "a": [1] }));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_that_are_left_empty_are_the_stores_own() {
+    fn empty_generation_parameters_are_omitted() {
         let of = |fields: &[(&str, &str)]| object(&form(fields), fields_of(GENERATE, "certificate"));
         let given =
             of(&[("common_name", "a"), ("alternative_names", "b, c,"), ("is_ca", "true"), ("duration", "")]);

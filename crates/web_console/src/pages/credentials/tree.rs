@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_has_folders_and_what_lies_directly_there() {
+    fn tree_level_lists_folders_and_direct_credentials() {
         let found = found(&["/team/a/x", "/Team/A/y", "/team/b", "/team/c/d/e", "/teams/x"]);
         let level = Level::of(&found, "/team/");
         let folders: Vec<(&str, usize)> = level.folders.values().copied().collect();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_one_form_and_parts_that_lead_there() {
+    fn credential_paths_are_normalized_and_split_into_breadcrumbs() {
         for (given, path) in [("", "/"), ("/", "/"), ("a", "/a/"), ("//a/b", "/a/b/"), (" /a/ ", "/a/")] {
             assert_eq!(folder(given), path);
         }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_values_are_masked_until_each_is_asked_for() {
+    fn nested_values_are_masked_until_revealed_individually() {
         let value = json!({ "a/b": { "k~": ["one", 7] }, "z": true, "nothing": null, "empty": {} });
         let masked = shown(&value, None);
         assert!(masked.iter().all(|(pointer, shown)| shown.is_none() || pointer == "/nothing"), "{masked:?}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_public_is_not_masked_and_a_text_is_shown() {
+    fn public_fields_and_plain_text_values_are_not_masked() {
         let user = shown(&json!({ "username": "ada", "password": "p", "password_hash": "h" }), None);
         assert_eq!(user.iter().filter_map(|(_, shown)| shown.clone()).collect::<Vec<_>>(), ["ada"]);
         // A nested member with a public name may still be secret.

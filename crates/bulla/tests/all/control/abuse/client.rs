@@ -1,4 +1,4 @@
-//! TLS connections whose bytes the attacks write themselves.
+//! TLS connections on which the attacks write raw bytes.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -29,13 +29,13 @@ impl Tls {
         self.0.flush()
     }
 
-    /// The status of one request that says `connection: close`.
+    /// Sends one request with `connection: close` and returns the status.
     pub(super) fn get(&mut self, path: &str) -> io::Result<u16> {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())?;
         self.status()
     }
 
-    /// The status of a request with a body of JSON, on a connection that stays.
+    /// Sends a request with a JSON body on a persistent connection and returns the status.
     pub(super) fn json(&mut self, token: &str, method: &str, path: &str, body: &str) -> io::Result<u16> {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
@@ -43,12 +43,12 @@ impl Tls {
             body.len()
         );
         self.send(head.as_bytes())?;
-        // A refusal may come before the whole body was read.
+        // The server may reject the request before it has read the whole body.
         let sent = self.send(body.as_bytes());
         self.status().or_else(|error| sent.and(Err(error)))
     }
 
-    /// The status of the next answer, whose body is read if its length is given.
+    /// Returns the status of the next response. Reads the body if its length is given.
     pub(super) fn status(&mut self) -> io::Result<u16> {
         let mut head = Vec::new();
         let mut byte = [0];
@@ -66,7 +66,7 @@ impl Tls {
             .ok_or_else(|| io::Error::other("no status"))
     }
 
-    /// Whether the server ends the connection, whatever it says before.
+    /// Returns whether the server closes the connection, whatever it sends before.
     pub(super) fn is_closed(&mut self) -> bool {
         let mut buffer = [0; 4_096];
         loop {

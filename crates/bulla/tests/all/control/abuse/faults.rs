@@ -1,4 +1,4 @@
-//! What breaks below the server: its disk, its clock, its database.
+//! Faults below the server: disk, clock, database.
 
 use std::process::Command;
 
@@ -7,10 +7,9 @@ use super::super::crashes::jump_clock;
 use super::Outcome;
 use crate::world::run;
 
-/// The test of full disks, in namespaces of its own.
+/// Runs the full-disk test in its own namespaces.
 pub(super) fn full_disk() -> Outcome {
-    const TEST: &str =
-        "control::full_disk::a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart";
+    const TEST: &str = "control::full_disk::full_disk_is_reported_reads_work_and_no_restart_is_needed";
     let test = Command::new(std::env::current_exe().unwrap()).args([TEST, "--exact"]).output().unwrap();
     let said = String::from_utf8_lossy(&test.stdout).into_owned();
     let held = test.status.success() && said.contains("1 passed");
@@ -26,7 +25,7 @@ pub(super) fn full_disk() -> Outcome {
     }
 }
 
-/// The clock of the server alone moves, by a library that is loaded into it.
+/// Moves only the server's clock, with a preloaded library.
 pub(super) fn clock() -> Outcome {
     let mut house = House::prepared("", None);
     let jump = jump_clock(&mut house);
@@ -35,7 +34,7 @@ pub(super) fn clock() -> Outcome {
     for days in [1, 0, -1] {
         jump(days);
         let name = format!("jump{}.example", days + 1);
-        // The commands keep the clock of this machine.
+        // The commands use this machine's clock.
         let succeeds =
             |arguments: &[&str]| run(house.bulla(arguments).env_remove("LD_PRELOAD")).status.success();
         good.push(succeeds(&["cert", "create", &name]) && succeeds(&["token", "list"]));
@@ -51,7 +50,7 @@ pub(super) fn clock() -> Outcome {
     }
 }
 
-/// The primary is killed, its standby takes its place, at the same address.
+/// Kills the primary and promotes its standby at the same address.
 pub(super) fn promotion() -> Outcome {
     const WRITES: usize = 5;
     let primary = store::testing::Cluster::start();

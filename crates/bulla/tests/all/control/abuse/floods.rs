@@ -1,4 +1,4 @@
-//! Clients that send much: connections, HTTP/2 frames, packed and nested bodies, requests.
+//! Floods: connections, HTTP/2 frames, compressed bodies, nested bodies, requests.
 
 use std::io::Read;
 use std::process::Command;
@@ -7,13 +7,13 @@ use super::client::Tls;
 use super::{Fixture, Outcome};
 use crate::world::connect_from;
 
-/// Requests of others, to each listener.
+/// Requests sent to each listener by another client.
 const OTHERS: usize = 10;
-/// What a flood may need, in KiB.
+/// Maximum memory growth during a flood, in KiB.
 const MEMORY_KIB_MAX: u64 = 64 << 10;
 
 pub(super) fn crowd(place: &Fixture) -> Outcome {
-    /// Connections of each of four addresses: as many as the listener takes of all.
+    /// Connections from each of four addresses. One address alone could fill the listener.
     const EACH: usize = 64;
     let mut held = Vec::new();
     for host in 1..=4 {
@@ -38,7 +38,7 @@ pub(super) fn crowd(place: &Fixture) -> Outcome {
     }
 }
 
-/// A frame of HTTP/2 (RFC 9113 section 4.1).
+/// Encodes an HTTP/2 frame (RFC 9113 section 4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     let mut all = vec![length[1], length[2], length[3], kind, flags];
@@ -52,7 +52,7 @@ pub(super) fn resets(place: &Fixture) -> Outcome {
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
     const SETTINGS: u8 = 4;
-    // GET, https, "/healthz", from the static table and as a literal (RFC 7541); END_STREAM and END_HEADERS.
+    // GET, https, "/healthz", from the static table and as a literal (RFC 7541). Flags: END_STREAM and END_HEADERS.
     let head = [&[0x82, 0x87, 0x04, 0x08][..], b"/healthz", &[0x41, 0x01, b'x']].concat();
     let mut tls = Tls::connect(1, place.house.port, &[b"h2"]).unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -99,7 +99,7 @@ pub(super) fn gzip(place: &Fixture) -> Outcome {
         statuses.push(tls.status().unwrap_or(0));
     }
     let grown = place.memory_kib().0.saturating_sub(before);
-    // 0: closed without an answer.
+    // Status 0: closed without a response.
     let refused = statuses.iter().all(|status| *status == 0 || (400..500).contains(status));
     Outcome {
         attack: "gzip bomb",
@@ -134,7 +134,7 @@ pub(super) fn deep_json(place: &Fixture) -> Outcome {
 
 pub(super) fn nonces(place: &Fixture) -> Outcome {
     const NONCES: usize = 100_000;
-    /// Requests that are written before their answers are read.
+    /// Requests written before their responses are read.
     const AHEAD: usize = 500;
     let before = place.memory_kib().1;
     let mut tls = Tls::connect(1, place.house.port, &[b"http/1.1"]).unwrap();
@@ -148,7 +148,7 @@ pub(super) fn nonces(place: &Fixture) -> Outcome {
             let length = tls.0.read(&mut buffer).unwrap();
             assert!(length > 0, "closed after {given} nonces");
             text.extend_from_slice(&buffer[..length]);
-            // Answers to HEAD have no body: each ends with its head.
+            // Responses to HEAD have no body: each one ends with its head.
             let ended = text.windows(4).rposition(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
             let heads = String::from_utf8_lossy(&text[..ended]).into_owned();
             let ok = heads.matches("HTTP/1.1 200").count();

@@ -1,5 +1,6 @@
-//! The fault and abuse battery on the built binary: `cargo xtask ci abuse [BINARY]`. Each attack is bounded in number and stays on loopback; what
-//! is judged is counted, not timed. It prints a table, and fails after the last attack where one went through.
+//! Fault and abuse battery for the built binary: `cargo xtask ci abuse [BINARY]`. Each attack is bounded in number and stays on
+//! loopback. The verdicts use counts, not times. The battery prints a table. It fails after the last attack if any attack
+//! succeeded.
 
 mod client;
 mod faults;
@@ -9,19 +10,19 @@ mod slow;
 use super::House;
 use client::Tls;
 
-/// What became of an attack.
+/// The result of an attack.
 struct Outcome {
     attack: &'static str,
-    /// What was done, and how often.
+    /// The attack, and how often it was run.
     done: String,
-    /// What had to hold.
+    /// The required result.
     bound: String,
-    /// What was counted.
+    /// The measured result.
     counted: String,
     held: bool,
 }
 
-/// A server with limits that are soon reached, and what is asked of it.
+/// A server with low limits, and the credentials to send requests to it.
 struct Fixture {
     house: House,
     token: String,
@@ -47,7 +48,7 @@ impl Fixture {
         Self { token: read("admin.token").trim().to_owned(), credentials, house }
     }
 
-    /// Peak of the server's resident memory so far, and what it has now, in KiB.
+    /// Returns the server's peak and current resident memory, in KiB.
     fn memory_kib(&self) -> (u64, u64) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.house.process())).unwrap();
         let of = |name: &str| {
@@ -57,7 +58,7 @@ impl Fixture {
         (of("VmHWM:"), of("VmRSS:"))
     }
 
-    /// Of `asked` requests by another client to each listener, how many were answered as always.
+    /// Another client sends `asked` requests to each listener. Returns how many were answered as usual.
     fn answered(&self, asked: usize) -> usize {
         let listeners = [(self.house.port, "/healthz", 200), (self.credentials, "/info", 200)];
         let one = |(port, path, status): (u16, &str, u16)| {
@@ -79,7 +80,7 @@ fn show(outcomes: &[Outcome]) {
 
 #[test]
 #[ignore = "a step of its own: cargo xtask ci abuse"]
-fn the_battery() {
+fn abuse_battery_passes() {
     let place = Fixture::new();
     let mut outcomes = vec![
         slow::heads(&place),

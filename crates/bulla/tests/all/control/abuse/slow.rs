@@ -1,13 +1,13 @@
-//! Clients that take their time: heads, bodies and answers that do not end.
+//! Slow clients: request heads, request bodies and responses that do not end.
 
 use std::io::Read;
 
 use super::client::Tls;
 use super::{Fixture, Outcome};
 
-/// Slow clients of each listener.
+/// Slow clients per listener.
 const CLIENTS: usize = 10;
-/// Requests of others meanwhile, to each listener.
+/// Requests sent to each listener by another client meanwhile.
 const OTHERS: usize = 5;
 
 pub(super) fn heads(place: &Fixture) -> Outcome {
@@ -54,13 +54,13 @@ pub(super) fn bodies(place: &Fixture) -> Outcome {
     }
 }
 
-/// Values of a large lookup, and their size in bytes: 12 MB an answer.
+/// Number of values in a large lookup, and their size in bytes: 12 MB per response.
 const VALUES: usize = 200;
 const VALUE_BYTES: usize = 60_000;
-/// Lookups that nobody reads.
+/// Lookups whose responses are not read.
 const LOOKUPS: usize = 10;
-/// What unread answers may add to the memory that one answer needs while it is made, in KiB: the budget of 16 MiB, the first answers of
-/// addresses beyond it, and what the allocator has not given back. Ten answers kept whole are 120 MB.
+/// Maximum memory growth caused by unread responses, in KiB. It covers the budget of 16 MiB, the first response of each address
+/// beyond the budget, and memory the allocator has not returned. Ten buffered responses would need 120 MB.
 const MEMORY_KIB_MAX: u64 = 96 << 10;
 
 pub(super) fn readers(place: &Fixture) -> Outcome {
@@ -74,7 +74,7 @@ pub(super) fn readers(place: &Fixture) -> Outcome {
     }
     let lookups: Vec<[&String; 1]> = names.iter().map(|name| [name]).collect();
     let body = serde_json::json!({ "lookups": lookups }).to_string();
-    // Read whole, so that the memory to make an answer is there before.
+    // Read this response completely, so that the memory to build one response is already allocated.
     assert_eq!(writer.json(&place.token, "POST", "/api/v1/lookup", &body).unwrap(), 200);
     drop(writer);
     let before = place.memory_kib().0;
@@ -88,12 +88,12 @@ pub(super) fn readers(place: &Fixture) -> Outcome {
             body.len()
         );
         tls.send(head.as_bytes()).unwrap();
-        // The answer has begun, and no more of it is read.
+        // The response has begun. The client reads no more of it.
         let _ = tls.0.read(&mut [0; 256]).unwrap();
         held.push(tls);
     }
     let answered = place.answered(OTHERS);
-    // The peak, of before and now.
+    // The growth of the peak.
     let grown = place.memory_kib().0.saturating_sub(before);
     let mut ended = 0;
     for tls in &mut held {

@@ -1,4 +1,4 @@
-//! The agent, killed at its changes of files.
+//! The agent, killed at its file changes.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,14 +10,14 @@ use super::flow::{Estate, agent, deployed, enrolling, place, rows, whole_certifi
 use super::{Field, Points, Role, Shim, Side, does, pairs};
 use crate::world::{describe, run};
 
-/// Changes of files that are tried when not all are, each before and after.
+/// File changes tested by default, each before and after.
 const FEW_ENROLLING: u64 = 4;
 const FEW_WORKING: u64 = 5;
 
-/// The certificate that is renewed again and again.
+/// The certificate that is renewed repeatedly.
 const NAME: &str = "shop.example";
 
-/// Runs an agent's command, killed at a point; whether it fell, and the points it had.
+/// Runs an agent command and kills it at a point. Returns whether it was killed, and the number of points.
 fn attacked(shim: &Shim, command: &mut Command, at: u64, side: Side) -> (bool, u64) {
     use std::os::unix::process::ExitStatusExt;
     shim.arm(at, side);
@@ -31,7 +31,7 @@ fn attacked(shim: &Shim, command: &mut Command, at: u64, side: Side) -> (bool, u
 }
 
 #[test]
-fn an_agent_killed_while_it_enrols_is_the_same_agent_when_it_tries_again() {
+fn agent_killed_during_enrollment_keeps_its_identity_on_retry() {
     let mut house = House::prepared("", None);
     house.put(Shim::new(&house.path("")), false);
     house.start();
@@ -64,7 +64,7 @@ fn an_agent_killed_while_it_enrols_is_the_same_agent_when_it_tries_again() {
 }
 
 #[test]
-fn an_agent_killed_while_it_works_leaves_whole_files_and_makes_no_second_key() {
+fn agent_killed_during_deployment_leaves_complete_files_and_keys() {
     let mut estate = Estate::new(None, false);
     let target = super::flow::target(&estate.house, &estate.agent, NAME);
     estate.house.does(&["cert", "create", NAME, "--key-on-agent", "--target", &target]);
@@ -80,19 +80,19 @@ fn an_agent_killed_while_it_works_leaves_whole_files_and_makes_no_second_key() {
         eprintln!("killed {side:?} change {at} of {all}: {fell}");
         missed += u64::from(!fell);
     }
-    // Where the authority is slow the agent asks once more or less.
+    // If the CA is slow, the agent makes one request more or less.
     assert!(missed <= pairs.len() as u64 / 10, "{missed} of {} were not killed", pairs.len());
     estate.verify();
 }
 
-/// One version, from the agent's key to its files, the agent killed at a point; whether it fell.
+/// Takes one version from the agent's key to its files, with the agent killed at a point. Returns whether it was killed.
 fn cycle(estate: &mut Estate, at: u64, side: Side, versions: &mut usize, all: &mut u64) -> bool {
     let shim = estate.house.shim().clone();
     let before = deployed(&estate.house, NAME).ok();
     let house = &estate.house;
     house.until("work for the agent", || house.json(&["cert", "show", NAME])["status"] == "awaiting_csr");
     let (mut fell, mut counted) = attacked(&shim, &mut agent(house, "work-once"), at, side);
-    // Where the authority is slow the agent ends before there is a certificate: it goes on once there is.
+    // If the CA is slow, the agent ends before there is a certificate. The agent runs again once there is one.
     let status = || house.json(&["cert", "show", NAME])["status"].clone();
     while !fell {
         house.until("more work for the agent, or its end", || {
@@ -122,7 +122,7 @@ fn cycle(estate: &mut Estate, at: u64, side: Side, versions: &mut usize, all: &m
     fell
 }
 
-/// Starts the agent without a way to its server: it puts back what was cut off, and ends.
+/// Starts the agent without access to its server. The agent rolls back the interrupted deployment and ends.
 fn recover_alone(shim: &Shim, house: &House) {
     shim.set(Field::Offline, 1);
     let output = run(&mut agent(house, "work-once"));
@@ -133,7 +133,7 @@ fn recover_alone(shim: &Shim, house: &House) {
     assert_eq!(status["deployments_cut_off"], 0, "{status}");
 }
 
-/// The keys kept are those of the last two versions: none was made that nothing came of.
+/// Checks that the agent keeps only the keys of the last two versions, and no unused key.
 fn no_stray_keys(house: &House, side: Side, at: u64) {
     let keys = std::fs::read_dir(house.path("agent/keys")).unwrap().count();
     assert!(keys <= 2, "{side:?} change {at}: {keys} keys");

@@ -7,14 +7,14 @@ use super::{Points, Shim, Side, pairs};
 use crate::control::House;
 use crate::world::{describe, run};
 
-/// Commits of a life that are tried when not all are, each before and after.
+/// Commits of one sequence tested by default, each before and after.
 const FEW: u64 = 4;
 
-/// Versions of one life.
+/// Credential versions of one sequence.
 const VERSIONS: usize = 4;
 
-/// Sets versions, makes one, changes the master key's wrapping, deletes: as a client that does not give up. What was
-/// acknowledged is there, in its order; what was not is there once or not at all. Says how many points it had.
+/// Sets versions, generates a credential and rotates the master key, as a client that retries. Acknowledged versions must exist in
+/// order. Other versions must exist once or not at all. Returns the number of kill points.
 fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
     let path = format!("/crash/{name}");
     points.arm(at, side);
@@ -24,7 +24,7 @@ fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, 
         let file = estate.house.path("value");
         std::fs::write(&file, format!("value {number}")).unwrap();
         let file = file.display().to_string();
-        // A lost answer leaves it open whether it is there: a client sets it again.
+        // After a lost answer the version may or may not exist. The client sets it again.
         loop {
             match estate.told(&["credential", "set", &path, "--file", &file]) {
                 Some(set) => break acknowledged.push(set["id"].clone()),
@@ -41,7 +41,7 @@ fn live(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, 
     assert_eq!(password["id"], again["id"], "{name}: made once, whatever fell");
     estate.asked(&["key", "rotate"]);
     let counted = points.counted();
-    // What is looked at from here on is what is there; a point that was not reached is nobody's any more.
+    // The checks below read stored data. A point that was not reached is disarmed.
     points.arm(0, side);
     estate.asked(&["ca", "list"]);
     let stored = versions_of(estate, &path);
@@ -75,13 +75,13 @@ fn versions_of(estate: &mut Estate, path: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_credential_store_killed_around_a_commit_loses_no_version() {
+fn credential_versions_survive_a_kill_around_a_commit() {
     let mut house = House::prepared("", None);
     house.put(Shim::new(&house.path("")), true);
     house.start();
     let mut estate = Estate::over(house);
     let points = estate.house.shim().clone();
-    // The first has what a start commits beside it; one that comes later is as those that are cut off.
+    // The first sequence includes commits of the server start. Later ones are like the sequences that are interrupted.
     live(&mut estate, "first", (&points, 0, Side::Before));
     let all = live(&mut estate, "counted", (&points, 0, Side::Before));
     let pairs = pairs(all, FEW);
@@ -97,12 +97,12 @@ fn a_credential_store_killed_around_a_commit_loses_no_version() {
     assert_eq!(audit["good"], true, "{audit}");
 }
 
-/// A process that got SIGKILL is gone within moments, also on a loaded machine.
+/// Maximum time until a process that got SIGKILL has ended, also on a loaded machine.
 const MOMENTS: Duration = Duration::from_secs(10);
-/// For an authority to change, on a loaded machine.
+/// Maximum time of a CA rotation, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// An authority's change from its beginning to its end, while the server falls. Says how many points it had.
+/// Rotates a CA from beginning to end while the server is killed. Returns the number of kill points.
 fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
     let (ca, leaf) = (format!("/change/{name}/ca"), format!("/change/{name}/leaf"));
     let make = ["credential", "generate", "--type", "certificate", "--mode", "no-overwrite"];
@@ -116,7 +116,7 @@ fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64
     points.arm(at, side);
     loop {
         let now = run(&mut estate.house.bulla(&["credential", "rotation", "now", &ca]));
-        // Without an answer it may be under way, which is said when it is asked for again.
+        // After a lost answer the rotation may already be in progress. A second request then reports this.
         if now.status.success() || !estate.house.fell_within(MOMENTS) {
             break;
         }
@@ -137,7 +137,7 @@ fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64
         }
         assert!(began.elapsed() < PATIENCE, "{name}: {versions} versions, {}", step(estate));
         estate.house.shim().past_leases();
-        // To set a policy is to have it looked at at once.
+        // Setting a policy triggers an immediate check of it.
         estate.asked(&policy);
     }
     let counted = points.counted();
@@ -153,7 +153,7 @@ fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64
 }
 
 #[test]
-fn an_authority_that_changes_while_the_server_is_killed_changes_once() {
+fn credential_ca_rotates_once_when_the_server_is_killed() {
     let mut house = House::prepared("", None);
     house.put(Shim::new(&house.path("")), true);
     house.start();

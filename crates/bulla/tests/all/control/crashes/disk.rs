@@ -6,7 +6,7 @@ use super::{Field, Role, Side};
 use crate::world::{describe, run};
 
 #[test]
-fn a_server_whose_disk_is_full_says_so_loses_nothing_and_goes_on_when_there_is_room() {
+fn server_with_full_disk_reports_it_and_resumes_without_loss() {
     let mut estate = Estate::new(None, true);
     estate.live("before.example");
     let shim = estate.house.shim().clone();
@@ -15,11 +15,11 @@ fn a_server_whose_disk_is_full_says_so_loses_nothing_and_goes_on_when_there_is_r
     assert_eq!(refused.status.code(), Some(7), "{}", describe(&refused));
     let said = String::from_utf8_lossy(&refused.stderr).to_lowercase();
     assert!(said.contains("full") || said.contains("database"), "{said}");
-    // Reading goes on.
+    // Reads still work.
     estate.check("before.example");
     shim.set(Field::Full, 0);
     estate.live("after.example");
-    // In the middle of issuing: whenever it begins to be full, what was acknowledged is issued once there is room.
+    // The disk becomes full during issuance. Whatever the moment, acknowledged certificates are issued once there is space.
     for commit in 1..=6 {
         let name = format!("middle-{commit}.example");
         let target = super::flow::target(&estate.house, &estate.agent, &name);
@@ -44,7 +44,7 @@ fn estate_is_active(estate: &Estate, name: &str) -> bool {
 }
 
 #[test]
-fn an_agent_whose_disk_is_full_says_so_keeps_what_is_served_and_goes_on_when_there_is_room() {
+fn agent_with_full_disk_reports_it_and_keeps_deployed_files() {
     let mut estate = Estate::new(None, false);
     let name = "shop.example";
     estate.live(name);

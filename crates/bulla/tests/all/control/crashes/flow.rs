@@ -1,5 +1,5 @@
-//! A certificate's life as a client drives it who does not give up: created, renewed, revoked and replaced, brought to
-//! its files each time; and what has to hold when it is over, whatever fell meanwhile.
+//! The life of a certificate, driven by a client that retries. The certificate is created, renewed, revoked and replaced, and
+//! deployed each time. The module also has the checks that must hold afterwards, whichever process was killed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ use super::super::House;
 use super::{Points, Shim, Side};
 use crate::world::{describe, run};
 
-/// For a system to come to rest, on a loaded machine.
+/// Maximum time until the system is idle, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A house with an agent in it.
+/// A test server with an agent.
 pub(super) struct Estate {
     pub(super) house: House,
     pub(super) agent: String,
     pub(super) falls: u32,
-    /// Who issues, if it is not the authority directly: an ACME server, of which Bulla is the client.
+    /// The issuer, unless the CA issues directly: an ACME server whose client is Bulla.
     issuer: Option<&'static str>,
 }
 
 impl Estate {
-    /// Whose server is attacked, or whose agent.
+    /// `server` selects the process to attack: the server, or the agent.
     pub(super) fn new(database: Option<String>, server: bool) -> Self {
         let mut house = House::prepared("", database);
         house.put(Shim::new(&house.path("")), server);
@@ -34,12 +34,12 @@ impl Estate {
         Self { house, agent, falls: 0, issuer: None }
     }
 
-    /// Of a house without an agent.
+    /// Uses a test server without an agent.
     pub(super) fn over(house: House) -> Self {
         Self { house, agent: String::new(), falls: 0, issuer: None }
     }
 
-    /// The server becomes a client of its own ACME server, so that both sides fall at once.
+    /// Makes the server a client of its own ACME server, so that both sides are killed at once.
     pub(super) fn issue_by_acme(&mut self) {
         const NAME: &str = "acme";
         let config = json!({
@@ -53,7 +53,7 @@ impl Estate {
         self.issuer = Some(NAME);
     }
 
-    /// The beginning of a life under attack, up to the first version in its place; says how many points it had.
+    /// Runs the first part under attack, until the first version is deployed. Returns the number of kill points.
     pub(super) fn begin(&mut self, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
         let target = target(&self.house, &self.agent, name);
         points.arm(at, side);
@@ -64,14 +64,14 @@ impl Estate {
         counted
     }
 
-    /// Starts the server again after it fell, when every lease it held has ended.
+    /// Starts the server again after a kill, when every lease it held has expired.
     pub(super) fn raise(&mut self) {
         self.falls += 1;
         self.house.shim().past_leases();
         self.house.start();
     }
 
-    /// What a command prints as JSON; nothing if the server fell meanwhile.
+    /// Returns the JSON that a command prints. `None`: the server was killed meanwhile.
     pub(super) fn told(&mut self, arguments: &[&str]) -> Option<Value> {
         let output = run(self.house.bulla(arguments).args(["--output", "json"]));
         if output.status.success() {
@@ -81,7 +81,7 @@ impl Estate {
         None
     }
 
-    /// The same, retried until it is answered.
+    /// Like [`Self::told`], but restarts the server and retries until there is an answer.
     pub(super) fn asked(&mut self, arguments: &[&str]) -> Value {
         loop {
             match self.told(arguments) {
@@ -91,13 +91,13 @@ impl Estate {
         }
     }
 
-    /// One whole life.
+    /// Runs one whole certificate life.
     pub(super) fn live(&mut self, name: &str) {
         let points = self.house.shim().clone();
         self.live_attacked(name, (&points, 0, Side::Before));
     }
 
-    /// One whole life under attack; says how many points it had.
+    /// Runs one whole certificate life under attack. Returns the number of kill points.
     pub(super) fn live_attacked(&mut self, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
         let target = target(&self.house, &self.agent, name);
         points.arm(at, side);
@@ -112,7 +112,7 @@ impl Estate {
         counted
     }
 
-    /// Asks until it is known to be there. Without an answer nobody knows whether it is: then it is looked for.
+    /// Creates the certificate, and retries until it exists. After a lost answer it lists the certificates first.
     fn create(&mut self, name: &str, target: &str) {
         let mut arguments = vec!["cert", "create", name, "--target", target];
         arguments.extend(self.issuer.iter().flat_map(|issuer| ["--issuer", issuer]));
@@ -125,8 +125,8 @@ impl Estate {
         }
     }
 
-    /// Asks for something that makes a version, and waits for it. Without an answer it is waited for what comes of it,
-    /// and retried if nothing does.
+    /// Sends a request that makes a new version, and waits for the version. After a lost answer it waits for the result, and
+    /// retries if there is none.
     fn request(&mut self, name: &str, arguments: &[&str], versions: usize) {
         while self.told(arguments).is_none() {
             self.raise();
@@ -138,7 +138,7 @@ impl Estate {
         self.rest(name, versions);
     }
 
-    /// Waits until nothing more happens to the certificate, which then has so many versions.
+    /// Waits until the certificate is idle, and checks its number of versions.
     pub(super) fn rest(&mut self, name: &str, versions: usize) {
         self.settle(name);
         let found = self.versions(name);
@@ -146,7 +146,7 @@ impl Estate {
     }
 
     pub(super) fn settle(&mut self, name: &str) {
-        /// An attempt that found its issuer away waits for its turn; then it is later.
+        /// After this time without progress the clock is moved, so that a delayed retry becomes due.
         const TURN: Duration = Duration::from_secs(5);
         let began = Instant::now();
         let mut turn = Instant::now();
@@ -167,7 +167,7 @@ impl Estate {
         }
     }
 
-    /// Whether it is active and none of its runs is open; lets the agent work where it has to. Nothing: the server fell.
+    /// Returns whether the certificate is active with no open job. Runs the agent where needed. `None`: the server was killed.
     fn at_rest(&mut self, name: &str) -> Option<bool> {
         let shown = self.told(&["cert", "show", name])?;
         if shown["status"] == "deploying" || shown["status"] == "awaiting_csr" {
@@ -193,8 +193,8 @@ impl Estate {
         rows(&self.asked(&["cert", "versions", name, "--all"])).clone()
     }
 
-    /// What has to hold of a certificate at rest: what the authority issued for it are its versions, each once; the
-    /// newest is where it belongs, with its key; the one before it is revoked.
+    /// Checks an idle certificate. Each certificate that the CA issued for it is recorded once as a version. The newest version is
+    /// deployed with its key.
     pub(super) fn check(&mut self, name: &str) {
         let fingerprints = |rows: &[Value]| {
             let mut all: Vec<String> =
@@ -213,7 +213,7 @@ impl Estate {
         assert_eq!(deployed(&self.house, name), Ok(now.as_str().unwrap().to_owned()), "{name}");
     }
 
-    /// What has to hold of everything.
+    /// Checks the whole server: the audit log is valid, and no job is running.
     pub(super) fn verify(&mut self) {
         let audit = self.asked(&["audit", "verify"]);
         assert_eq!(audit["good"], true, "{audit}");
@@ -226,7 +226,7 @@ pub(super) fn rows(listed: &Value) -> &Vec<Value> {
     listed["rows"].as_array().unwrap()
 }
 
-/// `bulla agent VERB` for the house's agent.
+/// Returns `bulla agent VERB` for the test agent.
 pub(super) fn agent(house: &House, verb: &str) -> std::process::Command {
     let mut command = house.bulla(&["agent", verb, "--state", &house.path("agent").display().to_string()]);
     if verb == "work-once" {
@@ -235,7 +235,7 @@ pub(super) fn agent(house: &House, verb: &str) -> std::process::Command {
     command
 }
 
-/// A policy that lets the server write the files of [`target`].
+/// Writes a policy that lets the server write the files of [`target`].
 fn policy(house: &House) -> String {
     let path = house.path("agent.toml");
     if !path.exists() {
@@ -245,7 +245,7 @@ fn policy(house: &House) -> String {
     path.display().to_string()
 }
 
-/// The arguments that make an agent of it.
+/// Returns the arguments that enroll the agent.
 pub(super) fn enrolling(house: &House, token: &str) -> Vec<String> {
     let root = house.root().display().to_string();
     ["--server", &house.url(), "--token", token, "--ca", &root, "--name", "web-1"].map(str::to_owned).to_vec()
@@ -257,12 +257,12 @@ pub(super) fn enroll(house: &House) -> String {
     house.json(&["agent", "list"])["rows"][0]["id"].as_str().unwrap().to_owned()
 }
 
-/// The folder a certificate is deployed to.
+/// Returns the folder that a certificate is deployed to.
 pub(super) fn place(house: &House, name: &str) -> PathBuf {
     house.path("deployed").join(name)
 }
 
-/// Two files, chain and key, in a folder of the certificate's own.
+/// Creates a target of two files, chain and key, in a folder for this certificate only.
 pub(super) fn target(house: &House, agent: &str, name: &str) -> String {
     let folder = place(house, name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -274,7 +274,7 @@ pub(super) fn target(house: &House, agent: &str, name: &str) -> String {
     house.json(&["target", "create", "--file", "target.json"])["id"].as_str().unwrap().to_owned()
 }
 
-/// The fingerprint of the deployed certificate, if its key is beside it; what is wrong otherwise.
+/// Returns the fingerprint of the deployed certificate if its key matches. Otherwise returns an error.
 pub(super) fn deployed(house: &House, name: &str) -> Result<String, String> {
     let folder = place(house, name);
     let (certificate, key) = (whole_certificate(&folder)?, whole_key(&folder)?);
@@ -282,19 +282,19 @@ pub(super) fn deployed(house: &House, name: &str) -> Result<String, String> {
         (Some(certificate), Some(key)) if certificate.public_key.spki_sha256 == key.spki_hash() => {
             Ok(certificate.fingerprint.to_string())
         }
-        (None, None) => Err("the secret does not exist yet. hint: write a".to_owned()),
+        (None, None) => Err("the secret does not exist yet".to_owned()),
         _ => Err("certificate and key do not fit".to_owned()),
     }
 }
 
-/// The deployed certificate; an error when the file is there in part.
+/// Returns the deployed certificate. A partly written file is an error.
 pub(super) fn whole_certificate(folder: &Path) -> Result<Option<Certificate>, String> {
     let Ok(text) = std::fs::read(folder.join("full.pem")) else { return Ok(None) };
     let first = x509::pem::certificates(&text).next().ok_or("full.pem holds no whole certificate")?;
     Certificate::parse(&first.1).map(Some).map_err(|error| format!("full.pem: {error}"))
 }
 
-/// The deployed key; an error when the file is there in part.
+/// Returns the deployed key. A partly written file is an error.
 pub(super) fn whole_key(folder: &Path) -> Result<Option<PrivateKey>, String> {
     let Ok(text) = std::fs::read_to_string(folder.join("key.pem")) else { return Ok(None) };
     PrivateKey::from_pem(&text).map(Some).map_err(|error| format!("key.pem: {error}"))

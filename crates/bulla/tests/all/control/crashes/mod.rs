@@ -1,10 +1,10 @@
-//! Crash safety of the real binary: it is killed at every commit and at every change of a file, before and after, its
-//! disk is filled, and then everything acknowledged has to be there, once.
+//! Crash safety of the real binary. The binary is killed at every commit and at every file change, before and after, and its disk
+//! is filled. Then everything acknowledged must exist, once.
 //!
-//! What kills is put into the process by the loader (`shim.c`), so that nothing in the product knows of it. On
-//! PostgreSQL a proxy in front of the database does the same (`proxy.rs`).
+//! The loader preloads the library that kills (`shim.c`), so the product has no code for it. For PostgreSQL a proxy in front of the
+//! database does the same (`proxy.rs`).
 //!
-//! A run of all tests tries a few of the points, `.ci/run tests` more, `BULLA_CRASHES=all` every one.
+//! A run of all tests uses a few of the points, `.ci/run tests` uses more, `BULLA_CRASHES=all` uses every one.
 
 mod agent;
 mod credential;
@@ -22,23 +22,23 @@ use std::sync::Arc;
 
 use crate::world::{describe, run};
 
-/// What a process with the shim in it is killed at.
+/// The points at which a process with the shim is killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     /// Commits of SQLite.
     Database,
-    /// Changes of files below the house's folder.
+    /// Changes of files below the test folder.
     Files,
 }
 
-/// Before the write, or after it and before anybody is told of it.
+/// Kills before the write, or after the write and before it is acknowledged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Side {
     Before,
     After,
 }
 
-/// Values of the page that shim and test share, eight bytes each, in this order.
+/// Fields of the page that shim and test share, eight bytes each, in this order.
 #[derive(Clone, Copy)]
 enum Field {
     ClockUs,
@@ -49,10 +49,10 @@ enum Field {
     Offline,
 }
 
-/// Past every lease: two minutes is the longest.
+/// Longer than every lease: the longest is two minutes.
 const PAST_LEASES_US: u64 = 130 * 1_000_000;
 
-/// The shim, compiled, and the page it is steered by. All processes of a house share one clock.
+/// The compiled shim, and the page that controls it. All processes of a test server share one clock.
 #[derive(Clone)]
 pub(crate) struct Shim {
     folder: PathBuf,
@@ -65,7 +65,7 @@ impl Shim {
     const PAGE_OCTETS: u64 = 4_096;
 
     fn new(folder: &Path) -> Self {
-        // Paths of open files come without symbolic links.
+        // Paths of open files have no symbolic links.
         let folder = folder.canonicalize().unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/control/crashes/shim.c");
         let mut compiler = Command::new("cc");
@@ -80,7 +80,7 @@ impl Shim {
         Self { folder, page: Arc::new(page) }
     }
 
-    /// Puts it into a process, as a bystander: it has the house's clock.
+    /// Loads the shim into a process that is not attacked. The process uses the shared clock.
     pub(crate) fn enter(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", self.folder.join(Self::LIBRARY))
@@ -88,7 +88,7 @@ impl Shim {
             .env("CRASHES_FOLDER", &self.folder);
     }
 
-    /// The process is the one that is attacked.
+    /// Marks the process as the one to attack.
     pub(crate) fn attack(&self, command: &mut Command, role: Role) {
         let role = match role {
             Role::Database => "database",
@@ -97,7 +97,7 @@ impl Shim {
         command.env("CRASHES_ROLE", role);
     }
 
-    /// Kills nothing any more; answers the points since it was armed.
+    /// Disarms the shim. Returns the number of points since it was armed.
     fn disarm(&self) -> u64 {
         self.set(Field::At, 0);
         self.get(Field::Points)
@@ -113,13 +113,13 @@ impl Shim {
         self.page.write_all_at(&value.to_ne_bytes(), field as u64 * 8).unwrap();
     }
 
-    /// Later: every lease given by now has ended.
+    /// Moves the clock so that every lease granted so far has expired.
     fn past_leases(&self) {
         self.set(Field::ClockUs, self.get(Field::ClockUs) + PAST_LEASES_US);
     }
 }
 
-/// Gives a house that is not up yet a clock that its test moves by days, from the time it is now.
+/// Gives a server that is not started yet a movable clock. The returned function sets it to a number of days from now.
 pub(crate) fn jump_clock(house: &mut super::House) -> impl Fn(i64) + use<> {
     const DAY_US: i64 = 86_400 * 1_000_000;
     let shim = Shim::new(&house.path(""));
@@ -127,11 +127,11 @@ pub(crate) fn jump_clock(house: &mut super::House) -> impl Fn(i64) + use<> {
     move |days| shim.set(Field::ClockUs, days.wrapping_mul(DAY_US) as u64)
 }
 
-/// Where a process can be killed.
+/// The points at which a process can be killed.
 trait Points {
-    /// It dies at the point of this number from now on; 0: at none.
+    /// Kills the process at the point with this number. 0: at no point.
     fn arm(&self, at: u64, side: Side);
-    /// Points since it was armed.
+    /// Returns the number of points since it was armed.
     fn counted(&self) -> u64;
 }
 
@@ -148,8 +148,7 @@ impl Points for Shim {
     }
 }
 
-/// A spread of so many points, both sides of each: as many as `BULLA_CRASHES` says, all of them for `all`, `few` without
-/// it.
+/// Spreads points over `all`, both sides of each. The number is `BULLA_CRASHES`, all points for `all`, or `few` by default.
 fn pairs(all: u64, few: u64) -> Vec<(u64, Side)> {
     let wanted = match std::env::var("BULLA_CRASHES").as_deref() {
         Err(_) => few,
@@ -161,7 +160,7 @@ fn pairs(all: u64, few: u64) -> Vec<(u64, Side)> {
     spread.flat_map(|at| [(at, Side::Before), (at, Side::After)]).collect()
 }
 
-/// A command that has to go well.
+/// Runs a command that must succeed.
 fn does(command: &mut Command) {
     let output = run(command);
     assert!(output.status.success(), "{command:?}: {}", describe(&output));

@@ -1,8 +1,8 @@
-//! A proxy in front of PostgreSQL that kills anyone who commits for the n-th time: before the commit reaches the server,
-//! or when the server has answered and the client has not heard of it.
+//! A proxy in front of PostgreSQL that kills the client at its n-th commit. It kills before the commit reaches the server, or after
+//! the server has answered and before the client gets the answer.
 //!
-//! It reads the protocol's frames (PostgreSQL manual, 54.7). A commit is `COMMIT` by itself, or a statement that
-//! writes outside of a transaction.
+//! The proxy parses the protocol's messages (PostgreSQL manual, 54.7). A commit is `COMMIT` by itself, or a statement that writes
+//! outside a transaction.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -15,9 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Points, Side};
 
-/// The socket's name at the default port.
+/// The socket's name for the default port.
 const SOCKET: &str = ".s.PGSQL.5432";
-/// Longest frame, bytes: a batch of rows is well below.
+/// Maximum message length, in bytes. A batch of rows is well below.
 const FRAME_MAX: usize = 64 << 20;
 
 #[derive(Default)]
@@ -27,12 +27,12 @@ struct Aim {
     after: AtomicBool,
 }
 
-/// Runs until the process ends.
+/// A proxy that runs until the test process ends.
 #[derive(Clone)]
 pub(super) struct Proxy(Arc<Aim>);
 
 impl Proxy {
-    /// Listens in `folder` for the server whose socket is in `server`.
+    /// Listens in `folder`, and connects to the server whose socket is in `server`.
     pub(super) fn start(folder: &Path, server: &Path) -> Self {
         let listener = UnixListener::bind(folder.join(SOCKET)).unwrap();
         let (aim, server) = (Arc::new(Aim::default()), server.join(SOCKET));
@@ -60,13 +60,13 @@ impl Points for Proxy {
     }
 }
 
-/// What the two directions of a connection share.
+/// State shared by the two directions of a connection.
 struct Connection {
     client: Pid,
     aim: Arc<Aim>,
-    /// The next `ReadyForQuery` is the last thing that happens.
+    /// The client is killed at the next `ReadyForQuery`.
     last: AtomicBool,
-    /// The transaction's state as the server said: `I` for none.
+    /// Whether the server reports no open transaction (`I`).
     idle: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     fn questions(&self, client: &UnixStream, server: &UnixStream) -> io::Result<()> {
-        // The startup message has no type.
+        // The startup message has no type byte.
         pass(server, &frame(client, false)?)?;
         let mut statements = HashMap::new();
         let mut writes = false;
@@ -117,14 +117,14 @@ impl Connection {
         }
     }
 
-    /// Statements end: outside of a transaction what they write is committed.
+    /// Handles Sync. Outside a transaction this commits the statements' writes.
     fn sync(&self, writes: bool) {
         if writes && self.idle.load(Ordering::SeqCst) {
             self.commit();
         }
     }
 
-    /// A commit is about to be passed on.
+    /// Called before a commit is forwarded.
     fn commit(&self) {
         if self.aim.points.fetch_add(1, Ordering::SeqCst) + 1 != self.aim.at.load(Ordering::SeqCst) {
             return;
@@ -136,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// Nothing it sent after this moment is passed on: its sockets are closed when this returns and the server is told.
+    /// Kills the client. Nothing it sent later is forwarded: its sockets are closed when this returns.
     fn kill(&self) {
         kill_process(self.client, Signal::KILL).unwrap();
     }
@@ -156,7 +156,7 @@ impl Connection {
     }
 }
 
-/// A frame: a type unless it is the first, a length that counts itself, content.
+/// Reads a message: a type byte (except in the first message), a length that includes itself, and the content.
 fn frame(mut from: &UnixStream, typed: bool) -> io::Result<Vec<u8>> {
     let head = if typed { 5 } else { 4 };
     let mut frame = vec![0; head];
@@ -173,7 +173,7 @@ fn pass(mut to: &UnixStream, frame: &[u8]) -> io::Result<()> {
     to.write_all(frame)
 }
 
-/// Two texts that end with zero each.
+/// Reads two zero-terminated strings.
 fn two_texts(content: &[u8]) -> (String, String) {
     let mut texts = content.split(|octet| *octet == 0).map(|text| String::from_utf8_lossy(text).into_owned());
     (texts.next().unwrap_or_default(), texts.next().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The master key, changed while the server is killed at its commits.
+//! Master key rotation while the server is killed at its commits.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -7,13 +7,13 @@ use super::flow::Estate;
 use super::{Points, Shim, Side, pairs};
 use crate::control::House;
 
-/// Commits of a rotation that are tried when not all are, each before and after.
+/// Commits of a rotation tested by default, each before and after.
 const FEW: u64 = 4;
 
-/// Credentials: three pages of the rotation.
+/// Number of credentials: three pages of the rotation.
 const CREDENTIALS: usize = 1_100;
 
-/// From one master key to the other, cut off at a point and finished; says how many points it had.
+/// Rotates from one master key to the other, with the server killed at a point. Returns the number of kill points.
 fn change(estate: &mut Estate, to: &str, from: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
     assert_eq!(estate.house.stop(), Some(0));
     let keys = format!("[authority]\nmaster_key_file = {to:?}\nold_master_key_files = [{from:?}]\n");
@@ -30,12 +30,12 @@ fn change(estate: &mut Estate, to: &str, from: &str, (points, at, side): (&dyn P
         "{side:?} {at}: {done}"
     );
     if estate.falls == falls {
-        // One page after the other, no more commits than pages of all columns and what is told of them.
+        // Without a kill, one call re-wraps every credential, page by page.
         assert!(done["rewrapped"].as_u64().unwrap() >= CREDENTIALS as u64, "{done}");
     }
     let status = estate.asked(&["key", "status"]);
     assert_eq!((&status["remaining"], status["keys"].as_array().unwrap().len()), (&0.into(), 2), "{status}");
-    // The old one is not needed any more.
+    // The old key is no longer needed.
     assert_eq!(estate.house.stop(), Some(0));
     estate.house.configure(&format!("[authority]\nmaster_key_file = {to:?}\n"));
     estate.house.start();
@@ -52,7 +52,7 @@ fn change(estate: &mut Estate, to: &str, from: &str, (points, at, side): (&dyn P
 }
 
 #[test]
-fn a_master_key_changed_while_the_server_is_killed_loses_no_value() {
+fn master_key_rotation_survives_server_kills_without_data_loss() {
     let mut house = House::prepared("", None);
     house.put(Shim::new(&house.path("")), true);
     house.start();

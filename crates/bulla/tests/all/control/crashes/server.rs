@@ -9,18 +9,18 @@ use super::proxy::Proxy;
 use super::{Points, Shim, Side, pairs};
 use crate::world::run;
 
-/// Commits of a life that are tried when not all are, each before and after.
+/// Commits of one certificate life tested by default, each before and after.
 const FEW: u64 = 5;
-/// The same on PostgreSQL, where a commit is a commit as well.
+/// Commits tested by default on PostgreSQL.
 const FEW_POSTGRES: u64 = 3;
-/// Commits from the entry of a certificate to its first version by ACME.
+/// Commits tested by default from the creation of a certificate to its first version by ACME.
 const FEW_ACME: u64 = 3;
-/// Commits of a first start.
+/// Commits of a first start tested by default.
 const FEW_FIRST: u64 = 4;
-/// How long after it is up a server's loops may take to commit for the first time.
+/// Maximum time from startup to the first commit of the server's background loops.
 const LOOPS_BEGIN: Duration = Duration::from_secs(30);
 
-/// One life after the other, each cut off at another point.
+/// Runs one life after the other, each interrupted at another point.
 fn lives(
     estate: &mut Estate,
     points: &dyn Points,
@@ -33,27 +33,27 @@ fn lives(
         let falls = estate.falls;
         let name = format!("{side:?}-{at}.example").to_lowercase();
         let counted = live(estate, &name, (points, *at, *side));
-        // A life that had fewer commits than that leaves the point armed: it is the next one's no more.
+        // A life with fewer commits leaves the point armed. Disarm it before the next life.
         points.arm(0, *side);
         estate.asked(&["ca", "list"]);
         let killed = estate.falls > falls;
         eprintln!("killed {side:?} commit {at} of some {all}: {killed}");
         assert!(killed || counted < *at, "{side:?} commit {at} of {counted} was passed");
     }
-    // A life has more or fewer commits than another: what goes on beside it commits too, the more the longer it takes.
+    // The number of commits varies between lives: background tasks commit too, and more in a longer life.
     assert!(estate.falls as usize * 2 > pairs.len(), "{} of {} were killed", estate.falls, pairs.len());
     estate.verify();
 }
 
 #[test]
-fn a_server_killed_around_a_commit_loses_nothing_and_issues_nothing_twice() {
+fn server_survives_a_kill_around_a_commit_without_loss_or_duplicates() {
     let mut estate = Estate::new(None, true);
     let points = estate.house.shim().clone();
     lives(&mut estate, &points, FEW, Estate::live_attacked);
 }
 
 #[test]
-fn a_server_killed_around_a_commit_on_postgresql_loses_nothing_and_issues_nothing_twice() {
+fn server_on_postgresql_survives_a_kill_around_a_commit() {
     let cluster = store::testing::Cluster::shared();
     let url = cluster.database().to_string();
     let (place, folder) = url.split_once("?host=").unwrap();
@@ -64,30 +64,30 @@ fn a_server_killed_around_a_commit_on_postgresql_loses_nothing_and_issues_nothin
     lives(&mut estate, &proxy, FEW_POSTGRES, Estate::live_attacked);
 }
 
-/// Client and server of an ACME order fall together, and its proof with them.
+/// Kills client and server of an ACME order together, and the challenge response with them.
 #[test]
-fn an_acme_order_whose_both_sides_are_killed_around_a_commit_gives_one_certificate() {
+fn acme_order_issues_one_certificate_when_both_sides_are_killed() {
     let mut estate = Estate::new(None, true);
     estate.issue_by_acme();
     let points = estate.house.shim().clone();
     lives(&mut estate, &points, FEW_ACME, Estate::begin);
 }
 
-/// The very first start, cut off: the next one ends what it began, and somebody can enter.
+/// Interrupts the very first start. The next start completes it, and an admin can log in.
 #[test]
-fn a_first_start_that_is_killed_is_ended_by_the_next_one() {
+fn interrupted_first_start_is_completed_by_the_next_start() {
     let start = |at: u64, side: Side| {
         let mut house = House::prepared("", None);
         house.put(Shim::new(&house.path("")), true);
         let shim = house.shim().clone();
         shim.arm(at, side);
         let began = house.try_start().is_ok();
-        // Loops that begin with the server commit beside it: the last points may come after it says that it is up.
+        // Background loops commit as well. The last points may come after the server reports that it is up.
         let up = Instant::now();
         while began && shim.counted() < at && up.elapsed() < LOOPS_BEGIN {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // While it has been counted only, it may still be looked up whether this is the one.
+        // A point may already be counted while the shim still decides whether to kill at it.
         let reached = shim.counted() >= at || shim.disarm() >= at;
         let fell = !began || (reached && house.fell());
         shim.disarm();
@@ -117,7 +117,7 @@ fn a_first_start_that_is_killed_is_ended_by_the_next_one() {
     assert!(fell * 2 > pairs.len(), "{fell} of {} were killed", pairs.len());
 }
 
-/// Until it answers.
+/// Returns the number of commits until the server answers.
 fn commits_of_a_first_start() -> u64 {
     let mut house = House::prepared("", None);
     house.put(Shim::new(&house.path("")), true);
