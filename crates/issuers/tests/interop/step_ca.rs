@@ -100,7 +100,7 @@ async fn step_ca_signs_revokes_and_renews_over_mutual_tls() {
     let world = World::new().await;
     let pem = step.provisioner.to_pkcs8_pem();
     let issuer = world.add("step", step.config(&step.fingerprint(), &pem)).await;
-    assert!(issuer.test().await.unwrap().contains("provisioner bulla has our key"));
+    assert!(issuer.test().await.unwrap().contains("provisioner bulla has the configured key"));
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = ["a.example", "b.example", "10.0.0.1"];
     let wish = Order {
@@ -133,7 +133,7 @@ async fn wrong_step_ca_root_or_provisioner_key_is_detected() {
     let other = PrivateKey::generate(KeyType::P256).unwrap().to_pkcs8_pem();
     let stranger = world.add("stranger", step.config(&step.fingerprint(), &other)).await;
     let error = stranger.test().await.unwrap_err();
-    assert!(error.to_string().contains("another key"), "{error}");
+    assert!(error.to_string().contains("is not the configured key"), "{error}");
     assert_eq!(stranger.issue(&order("1", &["a.example"])).await.unwrap_err().code(), "denied");
     let elsewhere = world.add("elsewhere", step.config(&"ab".repeat(32), &other)).await;
     let error = elsewhere.issue(&order("1", &["a.example"])).await.unwrap_err();
